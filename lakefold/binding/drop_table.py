@@ -32,7 +32,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, place
 from lakefold_table.versions.dropped import INSIDE, Dropped, DroppedBranch, read_dropped, write_dropped
 from lakefold_table.versions.refs import Refs
-from lakefold_table.versions.removal import remove_line, remove_rest
+from lakefold_table.versions.removal import remove_branch, remove_rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -182,7 +182,7 @@ def remove(
         removing = Dropped(_now_us(), branches, removing=True, inside=inside).after(before)
         write_dropped(uri, removing, storage_options)
         for name in (*filter(None, names), ""):
-            remove_line(versions_of(uri, name, storage_options))
+            remove_branch(versions_of(uri, name, storage_options))
         check_alone(uri, names, storage_options)
         remove_rest(open_storage(uri, storage_options), progress, besides={INSIDE})
     note(uri, branches, storage_options)

@@ -1,7 +1,7 @@
-"""Tells a lack of memory from bytes that are no message: the protobuf library raises one error for both.
+"""Distinguishes a lack of memory from bytes that are no message: protobuf raises one error for both.
 
-Bytes that are no message are refused or called damaged for good. Whoever has too little memory just now may
-have enough later, so nothing may be answered then.
+Bytes that are no message are refused or reported as damaged for good. A process with too little memory now
+may have enough later, so nothing may be answered then.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from google.protobuf.message import DecodeError, EncodeError
 
 _SAYS: Final = "alloc failed"
-"""What the library says if it got no memory (tried, protobuf 7: "Arena alloc failed")."""
+"""What the library's error says if it got no memory (seen with protobuf 7: "Arena alloc failed")."""
 
 
 def check_allocated(error: BaseException) -> None:
@@ -23,7 +23,7 @@ def check_allocated(error: BaseException) -> None:
 def lacks_memory(error: BaseException) -> bool:
     """Whether an error means that there was too little memory.
 
-    What could be decoded can be encoded, so nothing else makes the protobuf library fail at that.
+    Whatever could be decoded can be encoded, so encoding fails for no other reason.
     """
     return isinstance(error, MemoryError | EncodeError) or (
         isinstance(error, DecodeError) and _SAYS in str(error)

@@ -1,4 +1,4 @@
-"""What branches may be called and where they are stored: the same in every table format (Lance fact 1.7).
+"""Which names branches can have and where they are stored: the same in every table format (Lance fact 1.7).
 
 A branch is a table of its own in a folder below the root of the table's main branch, whichever branch it was
 made from. So the log, the outcomes and the committer can address a branch before anything of it is read.
@@ -14,12 +14,12 @@ MAIN = "main"
 
 
 def branch_root(name: str | None) -> str:
-    """Returns the folder of a branch's table, below the main branch's root; empty for that one itself."""
+    """Returns the folder of a branch's table, below the main branch's root; "" for the main branch itself."""
     return "" if name is None or name == MAIN else f"{TREE}/{name}"
 
 
 def root_of(uri: str, branch: str) -> str:
-    """Returns the URI of a branch's own root; of the table itself if `branch` is empty."""
+    """Returns the URI of a branch's own root, or of the table itself if `branch` is empty."""
     return below(uri, branch_root(branch)) if branch else uri
 
 
@@ -29,11 +29,11 @@ def check_branch_name(name: str) -> None:
     if not name:
         raise refused("a branch", name, "the name is empty")
     if name == MAIN:
-        raise refused("a branch", name, "it is the name of the line that every table has")
+        raise refused("a branch", name, "every table's first branch has this name")
     if name[0] == "/" or name[-1] == "/" or "//" in name:
-        raise refused("a branch", name, "a slash stands between two parts of a name")
+        raise refused("a branch", name, "slashes are only allowed between two parts of a name")
     if ".." in name or "\\" in name:
-        raise refused("a branch", name, "it can hold neither .. nor a backslash")
+        raise refused("a branch", name, "it can't contain .. or a backslash")
     if name.endswith(".lock"):
         raise refused("a branch", name, "it can't end with .lock")
     for part in name.split("/"):
@@ -43,17 +43,17 @@ def check_branch_name(name: str) -> None:
 
 
 def check_text(what: str, name: object) -> None:
-    """Raises `InvalidError` if the name of `what` is no text."""
+    """Raises `InvalidError` if the name of `what` is not a text."""
     if not isinstance(name, str):
         raise refused(what, name, f"a name is text, not {type(name).__name__}")
 
 
 def check_characters(what: str, name: str, part: str) -> None:
-    """Raises `InvalidError` if this part of the name of `what` has a character that no name may have."""
-    wrong = sorted({one for one in part if not (one.isalnum() or one in ".-_")})
+    """Raises `InvalidError` if this part of the name of `what` has a character that is not allowed."""
+    wrong = sorted({letter for letter in part if not (letter.isalnum() or letter in ".-_")})
     if wrong:
-        listed = " ".join(ascii(one) for one in wrong)
-        raise refused(what, name, f"it is made of letters, digits and . - _, not of {listed}")
+        listed = " ".join(ascii(letter) for letter in wrong)
+        raise refused(what, name, f"it can contain letters, digits and . - _, but not {listed}")
 
 
 def refused(what: str, name: object, why: str) -> InvalidError:

@@ -1,6 +1,6 @@
-"""Entries and outcomes: the values that pass between the log, the fold and the people who wait.
+"""Entries and outcomes: the values that pass between the log, the fold and the clients that wait.
 
-They are plain values so that the fold can stay a function and a test can write them down by hand.
+They are plain values so that the fold can be a function and tests can write them by hand.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 BUILD_AGAIN = "build it again on the newest version"
-LOOK_FIRST = "look at what is there now: building it again may mean something else"
+LOOK_FIRST = "read the table as it is now first: the same change may mean something else"
 """What the writer of a rejected proposal should do, if the conflict is retryable and if it is not."""
 MAX_TEXT = 500
-"""How many characters of a message, or of what an entry calls itself, an outcome carries."""
+"""How many characters an outcome contains of a message, or of a name in an entry."""
 
 
 def cut(text: str) -> str:
-    """Returns a text that every version may carry, however long the one that was sent is."""
+    """Returns a text that is short enough for every version to contain."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
@@ -50,12 +50,12 @@ class Entry:
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """What tells it from another entry at its offset. Returns None if its bytes are not known."""
+        """What distinguishes it from another entry at its offset. None if its bytes are not known."""
         return Fingerprint.of(self.data, self.time_us, self.uuid) if self.data else None
 
     @property
     def app_id(self) -> str:
-        """The application that numbers its batches; empty where the entry is known by uuid only."""
+        """The application that numbers its batches; "" if the entry has only a uuid."""
         return self.envelope.app_id
 
     @property
@@ -75,13 +75,13 @@ class Entry:
 
     @property
     def begins_table(self) -> bool:
-        """Whether it proposes to begin a table or a branch."""
+        """Whether it proposes to create a table or a branch."""
         return self.envelope.HasField("create") or (self.proposal is not None and self.proposal.begins_table)
 
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """A message of the log that is no entry: it gets an Invalid outcome and goes to the dead letters."""
+    """A message of the log that is no entry: it gets an Invalid outcome and a dead-letter message."""
 
     position: Position
     time_us: int
@@ -105,11 +105,11 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The same key was folded before, into `version` (0 where that is no longer known).
+    """The same key was folded before, into `version` (0 if that is no longer known).
 
-    `rolled_back_by`: the version of the Restore that left the rows of what came first out of the table; 0 if
-    none did, as far as is remembered. `different_content`: what came first is known to have brought something
-    else.
+    `rolled_back_by`: the version of the Restore that left the rows of the first proposal out of the table; 0
+    if none did, as far as remembered. `different_content`: the first proposal is known to have had different
+    content.
     """
 
     version: int
@@ -118,17 +118,17 @@ class Duplicate:
 
 
 def rolled_back_text(version: int) -> str:
-    """What a Restore, which is this version, means to a key, for people."""
+    """Returns what a Restore that made this version means for a key, for people."""
     return f"version {version} restored an older one without its rows"
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why a proposal can't stand beside what was committed after its read version: the evidence.
+    """Why a proposal conflicts with what was committed after its read version: the evidence.
 
     `retryable`: the writer may build its proposal again on the newest version. `other_version` and
-    `other_operation` name what it met (0 and empty where the cause is not a version). `row_addresses` are the
-    rows that both changed: the fragment's id * 2^32 + the physical offset.
+    `other_operation` name what it conflicts with (0 and empty if the cause is not a version).
+    `row_addresses`: the rows that both changed, each as the fragment's id * 2^32 + the physical offset.
     """
 
     retryable: bool
@@ -143,14 +143,14 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The proposal is well formed, but conflicts with what came first."""
+    """The proposal is well formed, but conflicts with what was committed before it."""
 
     conflict: Conflict
 
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """The proposal is wrong in itself: what is wrong, and what to do."""
+    """The proposal is wrong in itself. The message says what is wrong, the hint what to do."""
 
     message: str
     hint: str = ""
@@ -161,7 +161,7 @@ Result = Committed | Duplicate | Rejected | Invalid
 
 @value()
 class Outcome:
-    """What became of the proposal at `position`: exactly one per position, whatever crashed."""
+    """What became of the proposal at `position`: exactly one for each position, whatever crashed."""
 
     position: Position
     table: str

@@ -1,8 +1,8 @@
 """The few kinds of error, named by what the caller must do next.
 
 A conflict or a refusal is not an error: it is an `Outcome`, a value (see `entry`). An error means that no
-answer could be given, and its kind says whether to try again, to stop, to mend the request, or to mend the
-data.
+answer could be given, and its class says whether to try again, to stop, to change the request, or to repair
+the data.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from lakefold_table.position import Position
 
 RESTORE: Final = "restore the file from a copy, or read a version that is whole"
-"""What to do about damage where nothing better can be said."""
+"""The hint for damaged data if there is no better one."""
 
 
 class LakefoldError(Exception):
     """The base of every error that Lakefold raises on purpose.
 
-    `message` says what is wrong, `where` names the place (a path, a position, a setting; may be empty),
-    `hint` says what to do about it (may be empty). `exit_code` is the command line's answer to it.
+    `message` says what is wrong, `where` names the location (a path, a position, a setting; may be empty),
+    `hint` says what to do about it (may be empty). `exit_code` is the exit code of a command that fails with
+    it.
     """
 
     exit_code = 1
@@ -47,14 +48,14 @@ class RetryError(LakefoldError):
 
 
 class NoMemoryError(RetryError):
-    """Too little memory is left for what the process is to do next. Later there may be enough."""
+    """Too little memory is left for what the process has to do next. Later there may be enough."""
 
 
 class StopError(LakefoldError):
-    """The work must not go on as things are: trying again alone mends nothing.
+    """The work must not continue as things are: trying again alone doesn't help.
 
-    Where a table is named, its entries wait in their order and other tables go on. The two kinds below are
-    conditions of a whole partition.
+    If a table is named, its entries wait in their order and other tables continue. Some of the subclasses
+    below are conditions of a whole partition.
     """
 
     exit_code = 5
@@ -65,10 +66,10 @@ class FencedError(StopError):
 
 
 class OutnumberedError(FencedError):
-    """A version bears a higher number, `generation`, than this process has in the row of owners.
+    """A version has a higher number, `generation`, than this process has in the chain of owners.
 
-    Another process has taken over, or the brokers lost the stamp that this number was counted from. A report
-    that the brokers take proves the latter.
+    Another process has taken over, or the brokers lost the committed offset that this number was counted
+    from. If the brokers accept a report, it is the latter.
     """
 
     def __init__(self, message: str, *, generation: int, where: str = "", hint: str = "") -> None:
@@ -77,25 +78,25 @@ class OutnumberedError(FencedError):
 
 
 class OutcomesLostError(StopError):
-    """The outcomes topic ends before answers that were given: who reports there has to look what is left."""
+    """The outcomes topic ends before answers that were given: the reporter has to check which are left."""
 
 
 class GapError(StopError):
-    """The log is not the one that was proven, or lacks entries that nothing proves answered.
+    """The log is not the one that is recorded, or lacks entries that are not known to be answered.
 
-    A condition of the log, whatever the table: its partition stops. The message names what is proven and what
-    is there. Whoever means it goes on by `lakefold committer --accept-new-log`.
+    This is a condition of the log, whatever the table: its partition stops. The message names what is
+    recorded and what the log contains. `lakefold committer --accept-new-log` continues nevertheless.
     """
 
 
 class InvalidError(LakefoldError):
-    """What was asked for is wrong and stays wrong: mend the request."""
+    """The request is wrong and stays wrong: change it."""
 
     exit_code = 2
 
 
 class DamagedError(LakefoldError):
-    """Stored bytes are not what the format says: mend or restore the data."""
+    """Stored bytes are not what the format says: repair or restore the data."""
 
     exit_code = 4
 
@@ -104,21 +105,21 @@ class DamagedError(LakefoldError):
 
 
 class PreconditionError(InvalidError):
-    """The table is not in a state in which this may be done: the hint says how to bring it there."""
+    """The table is not in a state in which this may be done. The hint says how to change that."""
 
     exit_code = 3
 
 
 class PlaceError(InvalidError):
-    """No table or file can lie here: the path is too long, leads through a file, or leaves its root."""
+    """No table or file can be at this location: its path is too long, passes a file, or leaves the root."""
 
 
 class NotATableError(PlaceError):
-    """There is no table at this place: nothing at all, or a folder of something else."""
+    """There is no table at this location: nothing at all, or a folder with other files."""
 
 
 class VersionExpiredError(InvalidError):
-    """A version that was asked for is gone; `oldest` is the oldest one left (0 where none is known)."""
+    """A version that was asked for is gone. `oldest` is the oldest one left (0 if none is known)."""
 
     def __init__(self, message: str, *, oldest: int, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)
@@ -126,7 +127,7 @@ class VersionExpiredError(InvalidError):
 
 
 class NotFoldedYetError(RetryError):
-    """A position of the log that was asked for is still to come; `newest` is the last one that is folded."""
+    """A requested position of the log is not folded yet. `newest` is the last one that is folded."""
 
     def __init__(self, message: str, *, newest: Position, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)

@@ -1,11 +1,11 @@
-"""How much memory a message takes once it is decoded: looked at before it is, where that could be much.
+"""How much memory a message takes once it is decoded, estimated before it is, if that could be much.
 
 Two bytes can hold an empty message, which takes the protobuf library a hundred. A message of some megabytes
-made of nothing else would take a process down; what a client writes is nowhere near so dense. So a large
-message is looked through first, and no further than to the part that is one too many.
+made of nothing else would exhaust a process's memory; what clients write is nowhere near so dense. So a large
+message is scanned first, and only up to the first part that exceeds the limit.
 
-The same look counts what a message holds (`content_of`), from which a format estimates what folding a
-proposal takes, which is several times more.
+The same scan counts what a message holds (`content_of`). From that a format estimates what folding a proposal
+takes, which is several times more.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 PART_BYTES = 128
-"""What one decoded message takes at least, whatever it holds (tried: 77 for a DataFile, 117 for a Field)."""
+"""The least that a decoded message takes, whatever it holds (measured: 77 for a DataFile, 117 for a Field).
+"""
 DENSEST = 2
 """The bytes of the smallest part: a tag, and a length of 0."""
 FREE_BYTES = 24 << 20
-"""What any message may take, besides some times its size."""
+"""What any message may take, in addition to `TIMES` its size."""
 TIMES = 4
-"""How many times: a new fragment of one file is two parts in 80 bytes, and a million of them may be sent."""
+"""How many times its size a message may take: a new fragment of one file is two parts in 80 bytes, and a
+million of them may be sent."""
 PORTION_BYTES = 1 << 20
-"""How much is looked at at once."""
+"""How much is scanned at once."""
 DEEPEST = 100
-"""The protobuf library takes no message that lies deeper."""
+"""The protobuf library accepts no message that is nested deeper."""
 UNSEEN = DENSEST * FREE_BYTES // (PART_BYTES - DENSEST * TIMES)
-"""No message of so many bytes can take more than that."""
+"""No message of this size or less can take more than that."""
 
 
 class Content(NamedTuple):
@@ -59,9 +61,9 @@ class Content(NamedTuple):
 
 
 def check_expansion(data: bytes, kind: type[Message], span: range | None = None) -> None:
-    """Raises `DecodeError` if a message, or the part of `data` in `span`, is made to take much memory.
+    """Raises `DecodeError` if a message, or the part of `data` in `span`, would take much memory.
 
-    `kind` is the message's. Bytes that are no message at all need not be found out here.
+    `kind` is the message's type. Bytes that are no message need not be detected here.
     """
     span = range(len(data)) if span is None else span
     if len(span) <= UNSEEN:
@@ -70,10 +72,10 @@ def check_expansion(data: bytes, kind: type[Message], span: range | None = None)
 
 
 def content_of(data: bytes, kind: type[Message]) -> Content:
-    """How much lies in a message of this kind; to be asked before it is decoded.
+    """Returns how much a message of this type holds; to be called before it is decoded.
 
-    It follows from the bytes alone. Takes a few megabytes of memory. Raises `DecodeError` if the bytes are no
-    message, `MemoryError` if not even those megabytes are left.
+    The result depends on the bytes alone. Takes a few megabytes of memory. Raises `DecodeError` if the bytes
+    are no message, `MemoryError` if not even those megabytes are left.
     """
     try:
         return count_parts(data, kind, range(len(data)), len(data))
@@ -83,10 +85,10 @@ def content_of(data: bytes, kind: type[Message]) -> Content:
 
 
 def count_parts(data: bytes, kind: type[Message], span: range, most: int) -> Content:
-    """How much lies in the message of this kind that `span` of the bytes holds.
+    """Returns how much the message of this type in `span` of the bytes holds.
 
-    A million small fields are taken apart at the protobuf library's pace, a portion at a time. Raises
-    `DecodeError` if there are more than `most` messages, or the bytes are no message.
+    The protobuf library takes a million small fields apart, a portion at a time. Raises `DecodeError` if
+    there are more than `most` messages, or the bytes are no message.
     """
     counting = _Counting(len(span), most)
     open_parts = [counting.parts(data, span, cast("Descriptor", kind.DESCRIPTOR))]
@@ -108,11 +110,11 @@ def count_parts(data: bytes, kind: type[Message], span: range, most: int) -> Con
 
 
 _Part = tuple[bytes, range, "Descriptor"]
-"""A message, or several of one kind behind each other: bytes, where in them, and which kind."""
+"""A message, or several of a type after each other: bytes, the range of them, and the type."""
 
 
 class _Counting:
-    """Counts the parts of a message of `size` bytes. Raises `DecodeError` at the message that is too many."""
+    """Counts the parts of a message of `size` bytes. Raises `DecodeError` if there are more than `most`."""
 
     def __init__(self, size: int, most: int) -> None:
         self.messages = self.values = 0
@@ -122,15 +124,15 @@ class _Counting:
         self._most = most
 
     def parts(self, data: bytes, span: range, descriptor: Descriptor) -> Iterator[_Part]:
-        """The messages in this one, those of a kind that are next to each other joined."""
+        """Yields the messages in this one; adjacent messages of the same type are joined."""
         if len(span) <= PORTION_BYTES:
             return self._small(data[span.start : span.stop], descriptor, counted=False)
         return self._large(data, span, descriptor)
 
     def _small(self, data: bytes, descriptor: Descriptor, *, counted: bool) -> Iterator[_Part]:
-        found = _view_of(descriptor).FromString(data)
+        view = _view_of(descriptor).FromString(data)
         for name, field in _view_fields(descriptor):
-            parts = getattr(found, name)
+            parts = getattr(view, name)
             inner = field.message_type
             if inner is None:
                 self._add_listed(field, len(parts))
@@ -143,12 +145,12 @@ class _Counting:
                 yield joined, range(len(joined)), inner
 
     def _large(self, data: bytes, span: range, descriptor: Descriptor) -> Iterator[_Part]:
-        """Walks through it where it lies: it is not copied as a whole."""
-        known = {field.number: field for _, field in _view_fields(descriptor)}
+        """Scans the message without copying it as a whole."""
+        fields = {field.number: field for _, field in _view_fields(descriptor)}
         begun = at = span.start
         while at < span.stop:
             number, start, after = field_at(data, at, span.stop)
-            field = known.get(number) if start >= 0 else None
+            field = fields.get(number) if start >= 0 else None
             inner = None if field is None else field.message_type
             self._add(inner is not None)
             self._note(field)
@@ -170,7 +172,7 @@ class _Counting:
             raise DecodeError(f"{self._size} bytes hold over {self._most} messages: no client writes so many")
 
     def _note(self, field: FieldDescriptor | None) -> None:
-        """Notes which field of a oneof is set."""
+        """Records which field of a oneof is set."""
         oneof = None if field is None else field.containing_oneof
         if field is not None and oneof is not None:
             self.choices.add((oneof.full_name, field.name))
@@ -211,7 +213,7 @@ _TEXTS = frozenset({FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_
 
 
 def _listed(field: FieldDescriptor, data: bytes, span: range) -> int:
-    """How many numbers a list of them holds that is written as one run of bytes; a text is 1."""
+    """Returns how many numbers a list holds that is written as one run of bytes; 1 for a text."""
     if field.type in _TEXTS:
         return 1
     for width, kinds in _WIDTHS.items():
@@ -220,17 +222,17 @@ def _listed(field: FieldDescriptor, data: bytes, span: range) -> int:
     # Each number of no fixed width ends at the byte that says that no more follow.
     portions = range(span.start, span.stop, PORTION_BYTES)
     ends = (data[at : min(at + PORTION_BYTES, span.stop)] for at in portions)
-    return sum(int(np.count_nonzero(np.frombuffer(one, np.uint8) < MORE)) for one in ends)
+    return sum(int(np.count_nonzero(np.frombuffer(part, np.uint8) < MORE)) for part in ends)
 
 
 def most_parts(size: int) -> int:
-    """How many parts a message of so many bytes may have."""
+    """Returns how many parts a message of this many bytes may have."""
     return (TIMES * size + FREE_BYTES) // PART_BYTES
 
 
 @cache
 def _view_fields(descriptor: Descriptor) -> Sequence[tuple[str, FieldDescriptor]]:
-    """The fields of a message that hold messages or lists, each with its name in the message's view."""
+    """Returns the fields of a message that hold messages or lists, each with its name in the view."""
     return tuple(
         (f"part_{field.number}", field)
         for field in descriptor.fields
@@ -240,7 +242,7 @@ def _view_fields(descriptor: Descriptor) -> Sequence[tuple[str, FieldDescriptor]
 
 @cache
 def _view_of(descriptor: Descriptor) -> type[Message]:
-    """A message that reads the same bytes and keeps the messages in it encoded; what else there is, too."""
+    """Returns a message type that reads the same bytes and keeps the messages in them encoded."""
     name = f"view_{descriptor.full_name.replace('.', '_')}"
     file = FileDescriptorProto(name=f"{name}.proto", package="lakefold.expansion", syntax="proto3")
     view = file.message_type.add(name=name)
@@ -257,7 +259,10 @@ def _view_of(descriptor: Descriptor) -> type[Message]:
 
 
 def _view_type(field: FieldDescriptor) -> FieldDescriptorProto.Type.ValueType:
-    """The type of a field in a view: numbers keep theirs, as a list of them is written in two ways."""
+    """Returns the type of a field in a view.
+
+    Numbers keep theirs, as a list of them can be written in two forms.
+    """
     if field.message_type is not None or field.type in _TEXTS:
         return FieldDescriptorProto.TYPE_BYTES
     if field.type == FieldDescriptorProto.TYPE_ENUM:

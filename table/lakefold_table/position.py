@@ -1,4 +1,4 @@
-"""Which log, which offset in it, and what distinguishes an entry from another that could stand there."""
+"""Which log, which offset in it, and what distinguishes an entry from another one at the same offset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OFFSET: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 def offset_of(text: str) -> int | None:
-    """Returns the offset that a text of decimal digits names, None if it names none.
+    """Returns the offset that a text of decimal digits names, or None if it names none.
 
     Kafka's offsets have 63 bits. Texts from messages may be of any length, and `int` raises for long ones.
     """
@@ -46,7 +46,7 @@ class LogId:
 
 @value(order=True)
 class Position:
-    """Where an entry stands: its log and its offset there. `topic` is the topic's name, for people."""
+    """Where an entry is in its log: the log and the offset. `topic` is the topic's name, for people."""
 
     log: LogId
     offset: int
@@ -58,11 +58,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What tells an entry from any other that could stand at its offset.
+    """What distinguishes an entry from any other that could be at its offset.
 
     `digest`: the first 16 hexadecimal digits of the SHA-256 of the log's time and the message's value, which
-    holds the key: who sends the same bytes again gets another time. `uuid`: the transaction's, cut to 64
-    characters, for people; two fingerprints are equal by their digests.
+    contains the key. If the same bytes are sent again, their time differs. `uuid`: the transaction's, cut to
+    64 characters, for people. Two fingerprints are equal if their digests are.
     """
 
     digest: str
@@ -70,7 +70,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, value: bytes, time_us: int, uuid: str = "") -> Fingerprint:
-        """The fingerprint of a message by its value and the log's time in microseconds."""
+        """Returns the fingerprint of a message by its value and the log's time in microseconds."""
         digest = hashlib.sha256(b"%d " % time_us + value).hexdigest()
         return cls(digest[:_DIGITS], uuid[:_UUID_LENGTH])
 

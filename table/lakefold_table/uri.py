@@ -1,26 +1,26 @@
 r"""Canonical table URIs: one table must have one name, because that name is the key of its log.
 
-Two spellings of one table would be two keys, and two keys may lie in two partitions with two committers. So
-every text that people or programs give for a table passes through `canonical` once, and what it returns is
-used from there on: as the key, in the envelope, in settings and in messages.
+Two spellings of one table would be two keys, and two keys may go to two partitions with two committers. So
+every text that people or programs give for a table passes through `canonical` once, and its result is used
+from there on: as the key, in the envelope, in settings and in messages.
 
 The rules (vectors: `tests/contracts/uri.json`):
 
 - The scheme and the bucket (host) are written in lower case; `s3a`, as Hadoop calls it, is `s3`.
-- No trailing slash, no empty and no `.` segments. `..` is refused in a URI, also where it hides as `%2e%2e`.
+- No trailing slash, no empty and no `.` segments. `..` is refused in a URI, also as `%2e%2e`.
 - A query is kept only for `ddbTableName`, the external manifest store's table. A fragment (`#`) is refused.
-- Percent-encoding is left alone. So one place can still be spelled in two ways (`k=v` and `k%3Dv`); `place`
-  gives what both name, and compares equal.
+- Percent-encoding is left alone. So one location can still be spelled in two ways (`k=v` and `k%3Dv`);
+  `place` returns what both name, and its results compare equal.
 - A plain path or a `file:` URI becomes `file://` and its real path: absolute, without symbolic links, `..` or
   `~` (which is a name like any other). A plain path is taken as it is: `%20` in it is three characters.
 
-What `file://` and a real path mean for odd names was settled by what Lance clients do with a URI (pylance
+The form of `file://` and a real path for unusual names follows what Lance clients do with a URI (pylance
 14.0.2): they decode percent-encoding, take `?` and `#` for a query and a fragment, read `\` as `/`, and drop
 spaces at the end. Spaces elsewhere and non-ASCII letters they take as they are. So in a real path exactly
 `%`, `?`, `#`, `\` and a space at the very end are percent-encoded, and the rest stays: `/lake/é t` is
 `file:///lake/é t`, `/lake/100%` is `file:///lake/100%25`. Any Lance client opens the result, and `local_path`
-gives the path back. ASCII control characters and bytes that are not UTF-8 are refused: no Lance client
-opens such a path.
+returns the path. ASCII control characters and bytes that are not UTF-8 are refused: no Lance client opens
+such a path.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 # Hadoop and Java write local URIs with one slash.
 _FILE_WITH_ONE_SLASH = re.compile(r"file:(/(?!/).*)", re.DOTALL | re.IGNORECASE)
 _OTHER_WITH_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
-# A bucket, a host with a port, or (Azure) container@host. Never user:password, which has no place in a key.
+# A bucket, a host with a port, or (Azure) container@host. Never user:password, which must not be in a key.
 _AUTHORITY = re.compile(r"(?:[a-z0-9._-]+@)?[a-z0-9._-]+(?::[0-9]+)?")
 _LOGIN = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -53,7 +53,7 @@ _NOT_AS_THEY_ARE = re.compile(r"[%?#\\]| \Z")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a canonical URI names, percent-decoded. Two URIs with equal places name the same table.
+    """The parts of a canonical URI, percent-decoded. Two URIs with equal parts name the same table.
 
     `authority` is the bucket or host (empty for a local path); `external` is the value of `ddbTableName`.
     """
@@ -70,23 +70,23 @@ class Place:
 
 
 def canonical(text: str | os.PathLike[str]) -> str:
-    """The one name of the table (or root) that `text` names: a URI or a plain local path.
+    """Returns the only name of the table (or root) that `text` names: a URI or a plain local path.
 
-    A `PathLike` is always a path, never read as a URI. For local paths this asks the file system about
-    symbolic links (some 10 µs), so ask once per table, not once per entry.
+    A `PathLike` is always a path, never read as a URI. For local paths the file system resolves symbolic
+    links (some 10 µs), so call this once per table, not once per entry.
 
-    Raises `InvalidError`, which says what can't stand in a table's URI and how to write it instead.
+    Raises `InvalidError`, which says what a table's URI can't contain and how to write it instead.
     """
     if isinstance(text, os.PathLike):
         return _of_path(os.fspath(text))
     if not isinstance(text, str):
         hint = "give a text or a pathlib.Path"  # type: ignore[unreachable] # by callers that check types
-        raise InvalidError(f"{text!r} is no table's name", hint=hint)
+        raise InvalidError(f"{text!r} is not a table's name", hint=hint)
     if not text:
         raise InvalidError("the table's name is empty", hint="give a path or a URI such as s3://lake/flights")
     if uri := _URI.fullmatch(text):
         scheme = uri[1].lower()
-        # What is refused is told, in logs too; a login is refused, and may be a real one.
+        # What is refused is shown, in logs too; a login is refused, and may be a real one.
         return _of_uri(_LOGIN.sub("***", text), _ALIASES.get(scheme, scheme), uri[2])
     if local := _FILE_WITH_ONE_SLASH.fullmatch(text):
         return _of_uri(text, FILE, local[1])
@@ -97,28 +97,28 @@ def canonical(text: str | os.PathLike[str]) -> str:
 
 
 def place(uri: str) -> Place:
-    """What a canonical `uri` names. Raises `InvalidError` where it is no URI."""
-    found = _URI.fullmatch(uri)
-    if not found:
-        raise InvalidError("this is no canonical URI", where=uri, hint="take what canonical() returns")
-    path, _, query = found[2].partition("?")
+    """Returns the parts of a canonical `uri`. Raises `InvalidError` if it is not a URI."""
+    match = _URI.fullmatch(uri)
+    if not match:
+        raise InvalidError("this is not a canonical URI", where=uri, hint="use the result of canonical()")
+    path, _, query = match[2].partition("?")
     authority, _, rest = path.partition("/")
     segments = tuple(unquote(segment) for segment in rest.split("/") if segment)
-    return Place(found[1], authority, segments, unquote(query.partition("=")[2]))
+    return Place(match[1], authority, segments, unquote(query.partition("=")[2]))
 
 
 def local_path(uri: str) -> str:
-    """The absolute path that a canonical `file://` URI names. Raises `InvalidError` for any other scheme."""
-    found = place(uri)
-    if found.scheme != FILE:
-        raise InvalidError(f"a {found.scheme} URI has no local path", where=uri, hint="give a file:// URI")
-    return "/" + found.path
+    """Returns the absolute path of a canonical `file://` URI. Raises `InvalidError` for any other scheme."""
+    location = place(uri)
+    if location.scheme != FILE:
+        raise InvalidError(f"a {location.scheme} URI has no local path", where=uri, hint="give a file:// URI")
+    return "/" + location.path
 
 
 def is_under(uri: str, roots: Iterable[str]) -> bool:
-    """Whether the canonical `uri` is one of the canonical `roots` or lies below one of them.
+    """Whether the canonical `uri` is one of the canonical `roots` or is below one of them.
 
-    Compared segment by segment after decoding, so `s3://lake/a` is no root of `s3://lake/ab`.
+    Compared segment by segment after decoding, so `s3://lake/a` is not a root of `s3://lake/ab`.
     """
     table = place(uri)
     for root in map(place, roots):
@@ -129,7 +129,7 @@ def is_under(uri: str, roots: Iterable[str]) -> bool:
 
 
 def _of_uri(text: str, scheme: str, rest: str) -> str:
-    """The canonical form of `scheme://rest`; `text` is what was given, for messages."""
+    """Returns the canonical form of `scheme://rest`; `text` is what was given, for messages."""
     _check_characters(text)
     if "#" in text:
         raise InvalidError("a table's URI has no fragment", where=text, hint="write %23 for a # in a name")
@@ -145,14 +145,14 @@ def _of_uri(text: str, scheme: str, rest: str) -> str:
     authority = authority.lower()
     if not _AUTHORITY.fullmatch(authority):
         hint = f"write {scheme}://BUCKET/PATH; credentials belong into the storage options"
-        raise InvalidError("this is no bucket or host name", where=text, hint=hint)
+        raise InvalidError("this is not a bucket or host name", where=text, hint=hint)
     return f"{scheme}://{'/'.join([authority, *segments])}{_kept_query(text, query)}"
 
 
 def _check_characters(text: str) -> None:
-    """Refuse what no Lance client opens, or would drop without a word."""
-    if found := _CONTROL.search(text):
-        message = f"the control character {found[0]!r} can't stand in a table's URI"
+    """Refuses what no Lance client opens, or would drop without a word."""
+    if match := _CONTROL.search(text):
+        message = f"a table's URI can't contain the control character {match[0]!r}"
         raise InvalidError(message, where=ascii(text), hint="no Lance client opens it: choose another name")
     try:
         text.encode()
@@ -162,7 +162,7 @@ def _check_characters(text: str) -> None:
 
 
 def _check_segment(text: str, segment: str) -> None:
-    """Refuse a segment that means something else once a client has decoded it."""
+    """Refuses a segment that means something else once a client has decoded it."""
     try:
         name = unquote(segment, errors="strict")
     except UnicodeDecodeError:
@@ -170,25 +170,25 @@ def _check_segment(text: str, segment: str) -> None:
         raise InvalidError(f"{segment} is not UTF-8 once decoded", where=text, hint=hint) from None
     if name in {".", ".."}:
         hint = "write the path without it"
-        raise InvalidError(f"{segment} can't stand in a table's URI", where=text, hint=hint)
+        raise InvalidError(f"a table's URI can't contain {segment}", where=text, hint=hint)
     if "/" in name:
         raise InvalidError("%2F would be read as a slash", where=text, hint="write / between segments")
     _check_characters(name)
 
 
 def _kept_query(text: str, query: str) -> str:
-    """The part of the query that tells one table from another."""
-    kept = [part for part in query.split("&") if part.partition("=")[0] == _DDB]
-    if not kept:
+    """Returns the part of the query that distinguishes one table from another."""
+    parts = [part for part in query.split("&") if part.partition("=")[0] == _DDB]
+    if not parts:
         return ""
-    if len(kept) > 1 or not kept[0].partition("=")[2]:
+    if len(parts) > 1 or not parts[0].partition("=")[2]:
         hint = f"write ?{_DDB}=TABLE"
         raise InvalidError(f"{_DDB} must be given once, with a value", where=text, hint=hint)
-    return f"?{kept[0]}"
+    return f"?{parts[0]}"
 
 
 def _of_file_uri(text: str, host: str, rest: str, segments: list[str]) -> str:
-    """The canonical form of a local URI; its spelling is kept where it names a real path already."""
+    """Returns the canonical form of a local URI; its spelling is kept if it already names a real path."""
     if host.lower() not in {"", "localhost"} or not rest:
         hint = "write file:///PATH with three slashes and an absolute path"
         raise InvalidError("a local URI names no host", where=text, hint=hint)
@@ -201,7 +201,7 @@ def _of_file_uri(text: str, host: str, rest: str, segments: list[str]) -> str:
 
 
 def _of_path(path: str) -> str:
-    """`file://` and the real path, with those characters encoded that no client takes as they are."""
+    """Returns `file://` and the real path, with the characters encoded that clients don't take as is."""
     _check_characters(path)
     try:
         real = os.path.realpath(path)

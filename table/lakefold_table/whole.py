@@ -1,7 +1,7 @@
-"""Numbers as callers give them: versions, limits and counts, whichever integer type they come in.
+"""Numbers as callers give them: versions, limits and counts, of whichever integer type.
 
-A number out of a NumPy array or a data frame is no `int`, and arithmetic on it wraps around or overflows
-deep inside a store. So each public call makes an `int` of it once, and refuses what is no whole number.
+A number from a NumPy array or a data frame is not an `int`, and arithmetic on it wraps around or overflows
+deep inside a store. So each public call converts it to an `int` once, and refuses what is not a whole number.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from lakefold_table.errors import InvalidError
 
 MOST_VERSION: Final = 2**64 - 1
-"""Lance numbers versions with 64 bits."""
+"""The highest number of a version: Lance numbers versions with 64 bits."""
 
 
 def integer(value: object) -> int | None:
-    """Returns the `int` that a value of any integer type stands for, None if it is of another type.
+    """Returns a value of any integer type as an `int`, or None if it is of another type.
 
     A truth value is of another type, although Python counts with it.
     """
@@ -40,5 +40,5 @@ def version_number(value: object, *, least: int = 1, hint: str = "versions count
     """Returns the number of a version that a caller named. Raises `InvalidError` with this hint."""
     number = integer(value)
     if number is None or not least <= number <= MOST_VERSION:
-        raise InvalidError(f"{value!r} is no version's number", hint=hint)
+        raise InvalidError(f"{value!r} is not the number of a version", hint=hint)
     return number

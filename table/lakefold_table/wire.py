@@ -1,7 +1,7 @@
-"""The fields of an encoded message one after the other, without decoding them.
+"""Reads the fields of an encoded message in order, without decoding them.
 
-A manifest may be any size, and hostile ones hold millions of tiny fields. The protobuf library takes a whole
-message into memory before it can be asked for a part; here a message is walked through in place, so that its
+A manifest may have any size, and hostile ones hold millions of tiny fields. The protobuf library takes a
+whole message into memory before a part of it can be read. Here a message is read where it is, so that its
 fragments can be taken out chunk by chunk (protobuf, "Encoding").
 """
 
@@ -25,7 +25,7 @@ MAX_TAG = 2**32 - 1
 
 
 class Run(NamedTuple):
-    """Neighbouring fields in the bytes from `start` to `end`: those wanted, or others."""
+    """Adjacent fields in the bytes from `start` to `end`: either the wanted ones, or others."""
 
     wanted: bool
     start: int
@@ -33,11 +33,10 @@ class Run(NamedTuple):
 
 
 def runs(data: bytes, number: int, longest: int, span: range | None = None) -> Iterator[Run]:
-    """Parts a message into its length-delimited fields of this number and the others, in their order.
+    """Yields the length-delimited fields of this number in a message and its other fields, in their order.
 
-    The message is all of `data`, or the bytes of it that `span` holds. A run of wanted fields is at most
-    `longest` bytes, or one field. `number` is from 1 to 15. Raises `DecodeError` where the bytes are no
-    message.
+    The message is all of `data`, or the bytes of it in `span`. A run of wanted fields has at most `longest`
+    bytes, or is one field. `number` is from 1 to 15. Raises `DecodeError` if the bytes are not a message.
     """
     at, end = (0, len(data)) if span is None else (span.start, span.stop)
     tag = number << TYPE_BITS | DELIMITED
@@ -51,14 +50,14 @@ def runs(data: bytes, number: int, longest: int, span: range | None = None) -> I
 
 
 def record_end(data: bytes, at: int, end: int, number: int) -> int:
-    """Where the one field of this number ends that stands at `at`; `at` where none of usual size does."""
+    """Returns the end of the field of this number at `at`, or `at` if no such field begins there."""
     return _wanted_end(data, at, end, number << TYPE_BITS | DELIMITED, 0)
 
 
 def field_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:
-    """The number of the field at `at`, where its bytes begin (-1 where it has no length), and where it ends.
+    """Returns the number of the field at `at`, the start of its bytes (-1 if it has no length), and its end.
 
-    Raises `DecodeError` where there is no field.
+    Raises `DecodeError` if no field begins there.
     """
     tag, after = _varint(data, at, end)
     if tag & ((1 << TYPE_BITS) - 1) == DELIMITED:
@@ -70,7 +69,7 @@ def field_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:
 
 
 def varint(number: int) -> bytes:
-    """An unsigned number as protobuf writes it."""
+    """Returns an unsigned number as protobuf writes it."""
     out = bytearray()
     while number > SEVEN_BITS:
         out.append(number & SEVEN_BITS | MORE)
@@ -80,18 +79,18 @@ def varint(number: int) -> bytes:
 
 
 def varints(numbers: NDArray[np.uint64]) -> list[bytes]:
-    """Many unsigned numbers, each as `varint` writes it."""
+    """Returns many unsigned numbers, each as `varint` writes it."""
     sevens = numbers[:, None] >> np.arange(0, VARINT_BITS, 7, dtype=np.uint64)
     digits = (sevens & np.uint64(SEVEN_BITS)).astype(np.uint8)
     digits[:, :-1] |= np.where(sevens[:, 1:] > 0, np.uint8(MORE), np.uint8(0))
-    # The zeros behind a number fall away where numpy takes its digits for text; so does a number 0.
-    return [one or b"\0" for one in digits.view(f"S{digits.shape[1]}").ravel().tolist()]
+    # numpy strips trailing zeros from its texts, and the number 0 becomes an empty text.
+    return [digits_of or b"\0" for digits_of in digits.view(f"S{digits.shape[1]}").ravel().tolist()]
 
 
 def _wanted_end(data: bytes, at: int, end: int, tag: int, longest: int) -> int:
-    """Where the wanted fields that stand at `at` end, as far as two bytes at most hold a length.
+    """Returns where the wanted fields from `at` on end, as long as one or two bytes hold their lengths.
 
-    Those are nearly all of a manifest, so each costs few steps.
+    Nearly all of a manifest is such fields, so each must cost few steps.
     """
     start, most = at, at + longest
     while at + 2 < end and data[at] == tag:
@@ -109,7 +108,7 @@ def _wanted_end(data: bytes, at: int, end: int, tag: int, longest: int) -> int:
 
 
 def _field_end(data: bytes, at: int, end: int, wanted: int) -> tuple[int, bool]:
-    """Where the field at `at` ends, and whether it is one of those wanted."""
+    """Returns where the field at `at` ends, and whether it is a wanted one."""
     tag, at = _varint(data, at, end)
     if tag > MAX_TAG or not tag >> TYPE_BITS:
         raise DecodeError(f"a field with the tag {tag}")
@@ -119,7 +118,7 @@ def _field_end(data: bytes, at: int, end: int, wanted: int) -> tuple[int, bool]:
 
 
 def _group_end(data: bytes, at: int, end: int, tag: int) -> int:
-    """Where a group ends; groups inside it are counted, not entered."""
+    """Returns where a group ends. Groups inside it are counted, not entered."""
     open_groups = [tag]
     while open_groups:
         tag, at = _varint(data, at, end)
@@ -128,7 +127,7 @@ def _group_end(data: bytes, at: int, end: int, tag: int) -> int:
             open_groups.append(tag)
         elif kind == GROUP_END:
             if open_groups.pop() >> TYPE_BITS != tag >> TYPE_BITS:
-                raise DecodeError("a group ends as another one")
+                raise DecodeError("a group ends with the tag of another group")
         else:
             at = _value_end(data, at, end, kind)
     return at
@@ -149,7 +148,7 @@ def _value_end(data: bytes, at: int, end: int, kind: int) -> int:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number and where it ends."""
+    """Returns a number and where it ends."""
     number = 0
     for shift in range(0, VARINT_BITS, 7):
         if at >= end:

@@ -372,18 +372,18 @@ def test_a_replaced_object_is_never_seen_half(site: Site) -> None:
 def test_an_object_is_replaced_only_while_it_is_the_one_that_was_read(store: Storage) -> None:
     assert isinstance(store, ReplacesKnown)
     store.put("a/b", [b"one"])
-    data, mark = store.get_marked("a/b")
-    assert (data, store.get_marked("a/b")[1]) == (b"one", mark)
+    data, mark = store.get_with_etag("a/b")
+    assert (data, store.get_with_etag("a/b")[1]) == (b"one", mark)
     assert store.replace("a/b", mark, [b"two", b"!"])
     assert not store.replace("a/b", mark, [b"three"])
-    data, mark = store.get_marked("a/b")
+    data, mark = store.get_with_etag("a/b")
     assert data == b"two!"
     store.delete("a/b")
     assert not store.replace("a/b", mark, [b"four"])
     assert not store.replace("nowhere/b", mark, [b"four"])
     assert (store.size("a/b"), store.size("nowhere/b")) == (None, None)
     with pytest.raises(FileNotFoundError):
-        store.get_marked("a/b")
+        store.get_with_etag("a/b")
 
 
 def test_folders_are_told_and_objects_are_not(store: Storage) -> None:

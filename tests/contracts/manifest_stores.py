@@ -13,7 +13,7 @@ from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import DETACHED_BIT, VERSIONS, Scheme, detect
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.external import ExternalManifests
-from lakefold_table.storage.manifest_stores import Recorded
+from lakefold_table.storage.manifest_stores import ManifestRecord
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.storage.base import Storage
 
-Call = Literal["put_if_absent", "put_if_there", "get", "newest"]
+Call = Literal["put_if_absent", "put_if_present", "get", "newest"]
 BASE = "lake/table"
 
 
@@ -47,11 +47,11 @@ class MemoryManifests:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.items: dict[tuple[str, int], Recorded] = {}
+        self.items: dict[tuple[str, int], ManifestRecord] = {}
         self.faults: deque[Lose | Throttle] = deque()
-        self._late: list[tuple[str, Recorded]] = []
+        self._late: list[tuple[str, ManifestRecord]] = []
 
-    def put_if_absent(self, base: str, recorded: Recorded) -> Put:
+    def put_if_absent(self, base: str, recorded: ManifestRecord) -> Put:
         """See `ManifestStore.put_if_absent`."""
         fault = self._fault("put_if_absent")
         if fault is not None and not fault.done:
@@ -62,9 +62,9 @@ class MemoryManifests:
             raise DoubtfulPutError("lost, and done")
         return put
 
-    def put_if_there(self, base: str, recorded: Recorded) -> bool:
-        """See `ManifestStore.put_if_there`."""
-        fault = self._fault("put_if_there")
+    def put_if_present(self, base: str, recorded: ManifestRecord) -> bool:
+        """See `ManifestStore.put_if_present`."""
+        fault = self._fault("put_if_present")
         with self._lock:
             there = (base, recorded.version) in self.items
             if there and (fault is None or fault.done):
@@ -73,13 +73,13 @@ class MemoryManifests:
             raise RetryError("lost")
         return there
 
-    def get(self, base: str, version: int) -> Recorded | None:
+    def get(self, base: str, version: int) -> ManifestRecord | None:
         """See `ManifestStore.get`."""
         if self._fault("get") is not None:
             raise RetryError("lost")
         return self.items.get((base, version))
 
-    def newest(self, base: str) -> Iterator[Recorded]:
+    def newest(self, base: str) -> Iterator[ManifestRecord]:
         """See `ManifestStore.newest`."""
         if self._fault("newest") is not None:
             raise RetryError("lost")
@@ -99,7 +99,7 @@ class MemoryManifests:
             self._put(base, recorded)
         self._late.clear()
 
-    def _put(self, base: str, recorded: Recorded) -> Put:
+    def _put(self, base: str, recorded: ManifestRecord) -> Put:
         with self._lock:
             return (
                 Put.STORED
@@ -138,7 +138,7 @@ class Kept:
     def left_at(self, step: int, version: int, data: bytes, *, staged: str = "dead") -> str:
         """Put a version as somebody leaves it who dies after this step (1 to 5); its path."""
         path = self.scheme.path(version)
-        first = Recorded(version, f"{BASE}/{path}-{staged}", len(data))
+        first = ManifestRecord(version, f"{BASE}/{path}-{staged}", len(data))
         self.objects.put(f"{path}-{staged}", [data])
         if step > 1:
             self.manifests.items[BASE, version] = first

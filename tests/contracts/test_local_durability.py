@@ -434,7 +434,7 @@ def test_short_writes_go_on_where_they_stopped(tmp_path: Path, *, unnamed: bool)
 @both_modes
 def test_a_disk_that_takes_no_bytes_ends_the_put(tmp_path: Path, *, unnamed: bool) -> None:
     store = LocalStorage(tmp_path, unnamed=unnamed, calls=os_with(writev=lambda _fd, _buffers: 0))
-    with pytest.raises(RetryError, match="took no bytes"):
+    with pytest.raises(RetryError, match="accepted no bytes"):
         store.put_if_absent("1", CONTENT)
 
 

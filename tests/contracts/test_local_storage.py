@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
-from lakefold_table.storage.base import Listed, Put
-from lakefold_table.storage.content_mark import mark_of
+from lakefold_table.storage.base import Listed, Put, etag_of
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.os_errors import failure
 from tests.contracts.stores import os_with
@@ -158,7 +157,7 @@ def test_a_file_where_a_folder_should_be_is_said(tmp_path: Path) -> None:
 def test_a_folder_is_no_object(tmp_path: Path) -> None:
     store = LocalStorage(tmp_path)
     store.put("v/folder/x", [b"x"])
-    with pytest.raises(InvalidError, match="folder stands here"):
+    with pytest.raises(InvalidError, match="this is a folder"):
         store.put("v/folder", [b"x"])
     assert store.put_if_absent("v/folder", [b"x"]) is Put.EXISTS
     store.delete("v/folder")
@@ -244,11 +243,11 @@ def test_nothing_is_written_through_a_link_that_stays_inside(tmp_path: Path) -> 
         lambda: store.put("alias/z", [b"z"]),
         lambda: store.put_if_absent("alias/z", [b"z"]),
         lambda: store.put_together([("alias/z", [b"z"]), ("alias/y", [b"y"])]),
-        lambda: store.replace("alias/x", mark_of(b"123"), [b"z"]),
+        lambda: store.replace("alias/x", etag_of(b"123"), [b"z"]),
         lambda: store.delete("alias/x"),
     ]
     for call in calls:
-        with pytest.raises(PlaceError, match="nothing is written through a link"):
+        with pytest.raises(PlaceError, match="nothing is written through links"):
             call()
     assert [(path.name, path.read_bytes()) for path in (tmp_path / "data").iterdir()] == [("x", b"123")]
 

@@ -77,7 +77,7 @@ def test_a_listing_that_does_not_say_where_it_goes_on(
     server: Server, store: Storage, call: str, pages: list[Answer]
 ) -> None:
     server.plan(*pages)
-    with pytest.raises(RetryError, match="doesn't say where it goes on") as caught:
+    with pytest.raises(RetryError, match="doesn't say where it continues") as caught:
         CALLS[call](store)
     assert caught.value.where.startswith("s3://lake/t/")
     assert len(server.asked) == len(pages)

@@ -60,7 +60,7 @@ def test_of_many_who_replace_what_all_have_read_one_does(site: LocalSite) -> Non
     with ThreadPoolExecutor(len(stores)) as pool:
         for number in range(site.rounds // 20):
             stores[0].put("a/b", [str(number).encode()])
-            (read,) = {one.get_marked("a/b") for one in stores if isinstance(one, ReplacesKnown)}
+            (read,) = {one.get_with_etag("a/b") for one in stores if isinstance(one, ReplacesKnown)}
             begin = threading.Barrier(len(stores))
 
             def act(who: int, mark: str = read[1], begin: threading.Barrier = begin) -> bool:

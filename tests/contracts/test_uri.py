@@ -98,7 +98,7 @@ def test_a_path_object_is_never_read_as_a_uri(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("other", [None, 5, b"/lake", ["/lake"]])
 def test_what_is_no_text_is_refused_as_such(other: object) -> None:
-    with pytest.raises(InvalidError, match=r"is no table's name \(give a text or a pathlib\.Path"):
+    with pytest.raises(InvalidError, match=r"is not a table's name \(give a text or a pathlib\.Path"):
         canonical(other)  # type: ignore[arg-type] # that is the question
 
 

@@ -118,7 +118,7 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
     expected = {
         "no operation": "no operation",
         "missing file": "missing",
-        "other size": "bytes, the transaction says",
+        "other size": "bytes, but the transaction says",
         "field ids": "are not in the table's schema",
         "rows 0": "has 0 rows",
         "read version": "above the latest version",

@@ -16,7 +16,7 @@ from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.dynamodb import PAGE, DynamoManifests
-from lakefold_table.storage.manifest_stores import Recorded
+from lakefold_table.storage.manifest_stores import ManifestRecord
 from tests.integration.externals import External, check_whole
 from tests.servers.dynamodb import TABLE, DynamoServer
 from tests.servers.fault_proxy import Answer, Fault, FaultProxy, LoseAnswer, LoseRequest, Request, Strip
@@ -61,8 +61,8 @@ def manifests(proxy: FaultProxy) -> DynamoManifests:
     return DynamoManifests(TABLE, {**OPTIONS, "dynamodb_endpoint": proxy.endpoint})
 
 
-def recorded(version: int, writer: str = "x", size: int | None = 5) -> Recorded:
-    return Recorded(version, f"some/{version}.manifest-{writer}", size)
+def recorded(version: int, writer: str = "x", size: int | None = 5) -> ManifestRecord:
+    return ManifestRecord(version, f"some/{version}.manifest-{writer}", size)
 
 
 def is_put(request: Request) -> bool:
@@ -182,13 +182,13 @@ REFUSED = [
 CALLS: list[Callable[[DynamoManifests], object]] = [
     lambda manifests: manifests.get("b", 1),
     lambda manifests: manifests.put_if_absent("b", recorded(1)),
-    lambda manifests: manifests.put_if_there("b", recorded(1)),
+    lambda manifests: manifests.put_if_present("b", recorded(1)),
     lambda manifests: list(manifests.newest("b")),
     lambda manifests: manifests.forget("b"),
 ]
 
 
-@pytest.mark.parametrize("call", CALLS, ids=["get", "put_if_absent", "put_if_there", "newest", "forget"])
+@pytest.mark.parametrize("call", CALLS, ids=["get", "put_if_absent", "put_if_present", "newest", "forget"])
 def test_each_refusal_says_what_to_do(
     manifests: DynamoManifests, proxy: FaultProxy, call: Callable[[DynamoManifests], object]
 ) -> None:
@@ -234,7 +234,7 @@ def test_what_may_be_sent_again_is_sent_again(proxy: FaultProxy, base: str) -> N
     assert manifests.put_if_absent(base, recorded(1)) is Put.STORED
     for call in (
         lambda: manifests.get(base, 1),
-        lambda: manifests.put_if_there(base, recorded(1)),
+        lambda: manifests.put_if_present(base, recorded(1)),
         lambda: next(manifests.newest(base)),
     ):
         proxy.plan(Answer(500))
@@ -278,10 +278,10 @@ def test_records_are_read_back_as_they_were_put(dynamodb: DynamoServer, base: st
     assert manifests.get(base, (1 << 64) - 1) == recorded((1 << 64) - 1)
     assert [one.version for one in manifests.newest(base)] == list(reversed(numbers[:-2]))
     assert list(manifests.newest(f"{base}x")) == []
-    assert manifests.put_if_there(base, recorded(7, "other", None))
+    assert manifests.put_if_present(base, recorded(7, "other", None))
     assert manifests.get(base, 7) == recorded(7, "other", None)
     assert "size" not in dynamodb.items(base)[7]
-    assert not manifests.put_if_there(base, recorded(99))
+    assert not manifests.put_if_present(base, recorded(99))
     assert manifests.get(base, 99) is None
 
 

@@ -35,8 +35,8 @@ def options(s3: S3Server, **more: str) -> list[str]:
     [
         (f"s3://{BUCKET}/roots", {}, 0, ""),
         (f"s3+ddb://{BUCKET}/roots", {}, 0, ""),
-        ("s3://lakefold-no-such/roots", {}, 2, "make the bucket, or check its name and the endpoint"),
-        ("s3+ddb://lakefold-no-such/roots", {}, 2, "make the bucket, or check its name and the endpoint"),
+        ("s3://lakefold-no-such/roots", {}, 2, "create the bucket, or check its name and the endpoint"),
+        ("s3+ddb://lakefold-no-such/roots", {}, 2, "create the bucket, or check its name and the endpoint"),
         (f"s3://{BUCKET}/roots", {"aws_secret_access_key": "wrong"}, 2, "check aws_secret_access_key"),
         (
             f"s3://{BUCKET}",
@@ -84,7 +84,7 @@ def test_a_missing_root_is_told_and_holds_up_no_table_of_another(
         until(lambda: bucket in committer.get("/readyz")[1], "the missing bucket to be told", seconds=60)
         code, text = committer.get("/readyz")
         assert (code, text.startswith(f"root s3://{bucket}/t: ")) == (503, True), text
-        assert "make the bucket" in text
+        assert "create the bucket" in text
         s3.make_bucket(bucket)
         committer.wait_until_ready()
         assert committer.stop() == 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.errors import RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.multipart import PartsUpload
-from lakefold_table.storage.s3 import S3Storage, conditional
+from lakefold_table.storage.s3 import S3Storage, conditional_put
 from tests.servers.s3 import BUCKET, S3Server
 from tests.waiting import until
 
@@ -59,7 +59,7 @@ def test_of_many_uploads_in_parts_exactly_one_is_joined(s3: S3Server) -> None:
     def put(writer: int, number: int) -> Put:
         named = {**store._all, "Key": store._key(f"v/{number}")}
         parts = PartsUpload(store._patient, store._once, named)
-        return conditional("v", lambda: parts.run(str(writer).encode(), {}, {"IfNoneMatch": "*"}))
+        return conditional_put("v", lambda: parts.run(str(writer).encode(), {}, {"IfNoneMatch": "*"}))
 
     assert race(8, 40, put) == [Counter({Put.STORED: 1, Put.EXISTS: 7})] * 40
     left = store._patient.list_multipart_uploads(Bucket=BUCKET).get("Uploads", ())

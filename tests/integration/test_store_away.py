@@ -146,7 +146,7 @@ def test_a_table_that_is_away_or_takes_no_writes_is_no_reason_to_refuse_anything
             for leave in (nothing_left, an_empty_folder_left):
                 clear = leave(table)
                 store.send()
-                store.check_waiting(committer, "bring the table back")
+                store.check_waiting(committer, "restore access to the table")
                 assert not table.exists() or list(table.iterdir()) == [], "nothing is begun in its place"
                 clear()
                 table.with_name("away").rename(table)

@@ -12,7 +12,7 @@ import pytest
 
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.entry import Committed, Rejected
-from lakefold_table.lance.combine_transactions import merged
+from lakefold_table.lance.combine_transactions import combined
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import local_path
 from lakefold_table.versions.versions import Versions
@@ -66,7 +66,7 @@ def together(parts: list[Transaction]) -> Transaction:
         for part in parts
         for one in (*part.delete.updated_fragments, *part.update.updated_fragments)
     }
-    return merged(parts, [], replaced)
+    return combined(parts, [], replaced)
 
 
 @pytest.mark.parametrize("names", SHARED.values(), ids=SHARED)

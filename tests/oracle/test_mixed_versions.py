@@ -112,7 +112,7 @@ def test_entries_of_one_kind_are_told_as_that_kind(tmp_path: Path) -> None:
     assert (change.rows, change.only_inserts) == (2, True)
     record = decode_record(state(table).properties)
     assert record is not None
-    assert record.deeds == {}
+    assert record.operation_of == {}
     change = folded(table, [changed(table, delete("a = 1")), changed(table, delete("a = 2"))], 2)
     assert (change.operation, change.operations) == ("delete", {"delete": 2})
     assert ids(change.appended()) == []

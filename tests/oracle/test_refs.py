@@ -173,7 +173,7 @@ def test_opening_a_branch(table: Path) -> None:
 
 def test_what_no_tag_or_branch_leads_to(table: Path) -> None:
     for kind in ("tag", "branch"):
-        with pytest.raises(UnknownRefError, match=f"no {kind} zz"):
+        with pytest.raises(UnknownRefError, match=f"the {kind} zz does not exist"):
             lakefold.open(table, **{kind: "zz"})  # type: ignore[arg-type]
         with pytest.raises(InvalidError, match="can't be the name"):
             lakefold.open(table, **{kind: "../x"})  # type: ignore[arg-type]

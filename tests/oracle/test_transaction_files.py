@@ -91,7 +91,7 @@ def test_where_a_file_is_gone_or_damaged_nobody_can_tell(which: int, damage: str
         conflict = result.conflict
         assert conflict.retryable
         assert (conflict.other_version, conflict.other_operation) == (which + 2, Kind.UNKNOWN.value)
-        assert f"can't follow version {which + 2}: nobody can tell what that version did" in conflict.message
+        assert f"conflicts with version {which + 2}: it has no readable transaction" in conflict.message
 
 
 def test_after_versions_of_our_own(table: Path) -> None:

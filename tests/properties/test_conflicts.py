@@ -127,7 +127,7 @@ def test_a_verdict_tells_what_it_met(ours: Footprint, theirs: Footprint) -> None
     if isinstance(verdict, Conflict):
         assert (verdict.other_version, verdict.other_operation) == (7, theirs.kind.value)
         did = "" if theirs.kind is Kind.UNKNOWN else f"the {theirs.kind} of "
-        assert f"{ours.kind} can't follow {did}version 7" in verdict.message
+        assert f"{ours.kind} conflicts with {did}version 7" in verdict.message
         assert list(verdict.fragment_ids) == sorted(set(verdict.fragment_ids))
         assert set(verdict.fragment_ids) <= ours.touched | theirs.touched
     elif isinstance(verdict, Rebase):

@@ -81,7 +81,7 @@ def check_equal(fragments: Fragments, model: dict[int, Numbered]) -> None:
 def check_shared(before: Fragments, after: Fragments, change: Change) -> None:
     """What is new in the chunks lies beside the change: the touched chunks, and a neighbour on each side."""
     replaced, removed, added = change
-    places = {before._place(number) for number in (*replaced, *removed, *(one.id for one in added))}
+    places = {before._chunk_index(number) for number in (*replaced, *removed, *(one.id for one in added))}
     beside = {place + step for place in places for step in (-1, 0, 1)}
     kept = {id(chunk) for chunk in after.chunks}
     for index, chunk in enumerate(before.chunks):

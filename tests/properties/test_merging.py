@@ -14,8 +14,8 @@ from lakefold_table.lance.combine_transactions import (
     INSERT,
     ROWS,
     UPDATE,
+    combined,
     did,
-    merged,
     sharing,
 )
 from lakefold_table.lance.conflicts import footprint_of, judge
@@ -69,7 +69,7 @@ def together(parts: Sequence[Transaction]) -> Transaction:
     """The transaction of the version that these share."""
     replaced = {number: DataFragment(**fragments([number])[0]) for number in range(4)}  # type: ignore[arg-type]
     proposed = [one.SerializeToString() for part in parts for one in part.append.fragments]
-    return merged(parts, proposed, replaced)
+    return combined(parts, proposed, replaced)
 
 
 @MANY

@@ -222,7 +222,7 @@ def test_the_columns_that_it_uses_are_told() -> None:
     _, packed = both(envelope, 1)
     fragments = packed_of(packed)
     assert fragments is not None
-    told = fragments.told(packed.envelope.lance)
+    told = fragments.sample_of(packed.envelope.lance)
     assert used(told, table.state) == used(envelope.lance, table.state) == {0, 1, 17}
 
 

@@ -215,7 +215,7 @@ def test_a_file_of_that_name_with_other_bytes_is_never_named() -> None:
         meeting.storage.put(path, [first.storage.get(path)[:-1], b"?"])
         committer = opened(meeting.uri)
         for one in (committer, committer, opened(meeting.uri)):
-            with pytest.raises(DamagedError, match="holds other bytes than its name says"):
+            with pytest.raises(DamagedError, match="contains other bytes than its name says"):
                 one.fold(meeting.group)
         assert meeting.deleted() == {}
         meeting.storage.delete(path)

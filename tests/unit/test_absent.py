@@ -16,9 +16,9 @@ from lakefold_table.versions.dropped import (
     INSIDE,
     Dropped,
     DroppedBranch,
+    branches_at,
     decode_dropped,
-    lines_at,
-    note_place,
+    note_location,
     read_dropped,
     was_dropped,
     write_dropped,
@@ -181,12 +181,10 @@ def test_a_table_that_is_dropped_while_it_is_open(outcomes: Outcomes, offset: in
     """It is waited for until somebody says that this one was dropped; then it is to be opened anew."""
     table = opened(outcomes)
     remove()
-    with pytest.raises(RetryError, match="now there is none"):
+    with pytest.raises(RetryError, match="now it has none"):
         fold_at(table, [here(creation(uuid="again"))], 2)
     note(at(offset))
-    with pytest.raises(
-        StopError if offset else RetryError, match="was dropped" if offset else "there is none"
-    ):
+    with pytest.raises(StopError if offset else RetryError, match="was dropped" if offset else "it has none"):
         fold_at(table, [here(creation(uuid="again"))], 2)
     assert isinstance(answer(outcomes, creation(uuid="again")), Committed)
 
@@ -230,7 +228,7 @@ def test_something_else_in_the_table_s_place(outcomes: Outcomes) -> None:
     """As where a file system is unmounted from a folder that isn't empty."""
     taken = remove()
     MemoryStorage(HERE).put("lost+found/x", [b"x"])
-    with pytest.raises(StopError, match="holds files, but no version of a table in _versions/, yet"):
+    with pytest.raises(StopError, match="contains files, but no version of a table in _versions/, yet"):
         opened(outcomes)
     with pytest.raises(NotATableError):
         opened(Outcomes())
@@ -311,11 +309,11 @@ PLACES = {
 
 @pytest.mark.parametrize(("uri", "where"), PLACES.items(), ids=PLACES)
 def test_where_a_note_lies(uri: str, where: tuple[str, str]) -> None:
-    assert note_place(uri) == where
+    assert note_location(uri) == where
 
 
 def test_which_lines_a_name_may_mean() -> None:
-    assert [*lines_at("s3+ddb://b/tree/t/tree/x/y?ddbTableName=m")] == [
+    assert [*branches_at("s3+ddb://b/tree/t/tree/x/y?ddbTableName=m")] == [
         ("s3+ddb://b/tree/t/tree/x/y?ddbTableName=m", ""),
         ("s3+ddb://b?ddbTableName=m", "t/tree/x/y"),
         ("s3+ddb://b/tree/t?ddbTableName=m", "x/y"),
@@ -352,7 +350,7 @@ def test_a_claim_that_is_missing_with_all_else_is_no_fault_of_its_entry(outcomes
     faulty = replace(faulty, fault=Invalid("the claimed file is not there"))
     table = opened(outcomes)
     taken = remove()
-    with pytest.raises(RetryError, match="there were versions here, and now there is none"):
+    with pytest.raises(RetryError, match="the table had versions, and now it has none"):
         table.fold([faulty])
     with pytest.raises(StopError, match="there is no table, yet"):
         opened(outcomes).fold([faulty])

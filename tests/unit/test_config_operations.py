@@ -62,7 +62,7 @@ def test_keys_of_the_log_may_not_be_touched(name: str) -> None:
     before = table.state
     result = table.result(config(RESERVED[name]))
     assert isinstance(result, Invalid)
-    assert "belongs to the log" in result.message
+    assert "is reserved for the log" in result.message
     assert table.state is before
 
 

@@ -77,7 +77,7 @@ def test_the_newest_version_that_took_rows_of_a_fragment_is_named() -> None:
     taken = Conflict(retryable=True, message="rows", fragment_ids=(1,))
     named = history.named(taken, ours, 0)
     assert (named.other_version, named.other_operation, named.fragment_ids) == (2, "delete", (1,))
-    assert named.message == "rows (the delete of version 2 was the last to take some)"
+    assert named.message == "rows (the delete of version 2 changed them last)"
     assert history.named(replace(taken, fragment_ids=(2,)), ours, 0).other_version == 5
     assert history.named(taken, ours, 2) == taken
     told = replace(taken, other_version=4, other_operation="merge")
@@ -144,7 +144,7 @@ def test_a_footprint_that_comes_later_hides_no_older_one_where_there_is_none() -
 def test_what_nobody_can_tell_is_retryable() -> None:
     found = conflict(History(0, {Kind.DELETE: 5}), delete(1), 2)
     assert (found.retryable, found.other_version, found.other_operation) == (True, 5, "delete")
-    assert "nobody can tell" in found.message
+    assert "what they changed is not known" in found.message
     assert History(0, {Kind.DELETE: 5}).verdict(APPEND, 2) == COMPATIBLE
 
 

@@ -5,7 +5,7 @@ import pytest
 from lakefold_protos.lance.table_pb2 import MemWalIndexDetails
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict
-from lakefold_table.lance.combine_transactions import merged
+from lakefold_table.lance.combine_transactions import combined
 from lakefold_table.lance.conflicts import COMPATIBLE, RULES, Rebase, Verdict, footprint_of, judge
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL
 from lakefold_table.lance.operations import Kind
@@ -145,7 +145,7 @@ def test_nothing_follows_what_nobody_can_tell(kind: Kind) -> None:
     assert word(judge(footprint_of(operation("clone")), footprint_of(None), 3)) == RETRY
     (rule,) = RULES[kind][Kind.UNKNOWN]
     assert rule.always
-    assert "nobody can tell" in rule.when
+    assert "no readable transaction" in rule.when
 
 
 def test_the_evidence_names_what_they_meet_in() -> None:
@@ -247,4 +247,4 @@ def test_a_new_index_leaves_only_what_is_still_there() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.UNKNOWN])
 def test_no_rule_stands_against_a_version_of_refusals(kind: Kind) -> None:
-    assert not RULES[kind].get(footprint_of(merged([], [], {})).kind)
+    assert not RULES[kind].get(footprint_of(combined([], [], {})).kind)

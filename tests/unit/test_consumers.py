@@ -110,7 +110,7 @@ def test_committing_lists_nothing_and_costs_little(table: Folded) -> None:
     list(begun)
     recording.calls.clear()
     begun.commit()
-    assert sorted(recording.calls) == ["get", "get_marked", "put", "replace", "size"]
+    assert sorted(recording.calls) == ["get", "get_with_etag", "put", "replace", "size"]
     recording.calls.clear()
     begun.commit()
     assert recording.calls == []

@@ -126,9 +126,13 @@ A = column("a", 0)
 CHAIN = [column("s", number, "struct", parent=number - 1) for number in range(64)]
 REFUSED: dict[str, tuple[Change, str, str]] = {
     "nothing to create": (to_a_version, "there is no table at memory:", "has `create`"),
-    "no such branch": (to_a_branch, "the table at memory://tests/t has no branch b", "begin it with a Clone"),
+    "no such branch": (
+        to_a_branch,
+        "the table at memory://tests/t has no branch b",
+        "create it with a Clone",
+    ),
     "by an append": (lambda e: e.lance.append.SetInParent(), "created by an overwrite", "empty overwrite"),
-    "read version": (lambda e: setattr(e.lance, "read_version", 1), "there is no table yet", "with 0"),
+    "read version": (lambda e: setattr(e.lance, "read_version", 1), "the table does not exist yet", "with 0"),
     "storage version": (
         lambda e: setattr(e.create, "data_storage_version", "2.9"),
         "data storage version '2.9' is not known",
@@ -152,13 +156,13 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
         "several fields have the names ['x']",
         "rename",
     ),
-    "no name": (schema(column("", 0)), "can't have the names ['']", "not empty"),
-    "dotted name": (schema(column("a.b", 0)), "can't have the names ['a.b']", "no dot"),
+    "no name": (schema(column("", 0)), "can't have the names ['']", "not be empty"),
+    "dotted name": (schema(column("a.b", 0)), "can't have the names ['a.b']", "a dot"),
     "Lance's name": (schema(A, column("_rowid", 1)), "can't have the names ['_rowid']", "_rowaddr"),
     "unknown type": (schema(A, column("b", 1, "int65")), "logical types ['int65'] are not known", "Lance"),
     "a name with a NUL": (
         schema(column("s", 0, "struct"), column("a\0", 1, parent=0)),
-        "hold a NUL",
+        "contain a NUL",
         "rename",
     ),
     "no type": (schema(column("a", 0, "")), "logical types [''] are not known", "Lance stores"),
@@ -174,7 +178,7 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     ),
     "base twice": (
         lambda e: [e.lance.overwrite.initial_bases.add(id=1, path=name) for name in "xy"],
-        "a base has the id of another",
+        "two bases have the same id",
         "of its own",
     ),
     "base without path": (

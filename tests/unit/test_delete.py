@@ -110,7 +110,7 @@ def test_more_fragments_than_there_ever_were_are_not_looked_up(table: MemoryRows
     envelope.lance.delete.deleted_fragment_ids.extend(range(7))
     (result,) = table.fold(envelope)
     assert isinstance(result, Invalid)
-    assert result.message == "the transaction names 7 fragments, the table never had more than 3"
+    assert result.message == "the transaction names 7 fragments, but the table never had more than 3"
     (result,) = table.fold(table.delete({0: [1]}, removed=[2]))
     assert isinstance(result, Committed)
 

@@ -48,8 +48,8 @@ def test_each_gives_what_get_gives_ascending(large: MemoryTable) -> None:
 def test_of_many_that_are_looked_at_none_is_kept(large: MemoryTable) -> None:
     working = VersionBuilder(large.state, Fetched())
     assert [one.id for one in working.each(range(COUNT))] == list(range(COUNT))
-    assert not working._known
-    assert working.there(range(COUNT + 9)) == set(range(COUNT))
+    assert not working._read
+    assert working.present(range(COUNT + 9)) == set(range(COUNT))
 
 
 def test_all_but_one_are_deleted(table: MemoryTable) -> None:

@@ -29,7 +29,7 @@ from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.dropped import Dropped, DroppedBranch, read_dropped, was_dropped, write_dropped
-from lakefold_table.versions.removal import remove_line, remove_rest
+from lakefold_table.versions.removal import remove_branch, remove_rest
 from lakefold_table.versions.versions import Versions
 from tests.contracts.manifest_stores import Kept
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, versions_at
@@ -161,7 +161,7 @@ def watched(left: int = 10**9) -> Watched:
 @pytest.mark.usefixtures("store")
 def test_the_newest_version_goes_last_and_files_after_it() -> None:
     storage = watched()
-    remove_line(Versions(storage, FORMAT.folder, FORMAT.detect))
+    remove_branch(Versions(storage, FORMAT.folder, FORMAT.detect))
     assert versions_at(HERE).numbers() == []
     told: list[int] = []
     # A file, a tag, a claim, and the transaction of each version.
@@ -176,7 +176,7 @@ def test_where_it_is_cut_short_it_is_whole_or_gone(store: MemoryStorage, left: i
     write_dropped(HERE, Dropped(0, (DroppedBranch("", "id", NEWEST, ()),), removing=True))
     storage = watched(left)
     try:
-        remove_line(Versions(storage, FORMAT.folder, FORMAT.detect))
+        remove_branch(Versions(storage, FORMAT.folder, FORMAT.detect))
         remove_rest(storage, lambda _: None)
     except RetryError:
         assert left < 12
@@ -200,7 +200,7 @@ def test_versions_that_others_put_meanwhile_go_as_well(store: MemoryStorage) -> 
             super().delete(path)
 
     busy = Busy(HERE)
-    remove_line(Versions(busy, FORMAT.folder, FORMAT.detect))
+    remove_branch(Versions(busy, FORMAT.folder, FORMAT.detect))
     assert store.names("_versions") == []
     assert busy.more == 0
 
@@ -212,7 +212,7 @@ def test_who_never_stops_putting_versions_is_told_of(store: MemoryStorage) -> No
             super().delete(path)
 
     with pytest.raises(RetryError, match="versions are being put while they are removed"):
-        remove_line(Versions(Endless(HERE), FORMAT.folder, FORMAT.detect))
+        remove_branch(Versions(Endless(HERE), FORMAT.folder, FORMAT.detect))
     assert store.names("_versions")
 
 
@@ -222,7 +222,7 @@ def test_versions_that_a_manifest_store_records_are_forgotten_there() -> None:
     for number in (1, 2, 3):
         storage.put_if_absent(f"{VERSIONS}/{2**64 - 1 - number:020}.manifest", [b"x"])
     assert len(kept.manifests.items) == 3
-    remove_line(Versions(storage, VERSIONS, detect))
+    remove_branch(Versions(storage, VERSIONS, detect))
     assert kept.manifests.items == {}
     assert not storage.anything_at_root()
     assert storage.put_if_absent(f"{VERSIONS}/{2**64 - 2:020}.manifest", [b"y"]).value == "stored"
@@ -435,7 +435,7 @@ def test_a_table_made_inside_while_objects_are_removed_stays(
     """Before the first version of the outer one is removed, and before the first other object is."""
     uri = f"{HERE}/data/inner"
     made: list[str] = []
-    point = {"condemned": "publish_move", "removing": "remove_line"}[moment]
+    point = {"condemned": "publish_move", "removing": "remove_branch"}[moment]
     do = getattr(dropping, point)
 
     def late(*args: object) -> object:

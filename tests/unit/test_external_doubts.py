@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
-    from lakefold_table.storage.manifest_stores import Recorded
+    from lakefold_table.storage.manifest_stores import ManifestRecord
 
 STAGED = ".manifest-id-0"
 FINAL = ".manifest"
@@ -110,8 +110,8 @@ def test_a_lost_answer_to_a_lost_race_is_a_lost_race(kept: Kept) -> None:
     "fault",
     [
         Lose("put_if_absent", done=True),
-        Lose("put_if_there", done=True),
-        Lose("put_if_there", done=False),
+        Lose("put_if_present", done=True),
+        Lose("put_if_present", done=False),
     ],
     ids=str,
 )
@@ -212,7 +212,7 @@ def test_a_lost_answer_that_a_reader_has_finished_is_in_doubt_and_settled_by_the
     path = kept.scheme.path(1)
 
     class Helped(MemoryManifests):
-        def put_if_absent(self, base: str, recorded: Recorded) -> Put:
+        def put_if_absent(self, base: str, recorded: ManifestRecord) -> Put:
             super().put_if_absent(base, recorded)
             assert kept.open().get(path) == b"oursrest"
             raise DoubtfulPutError("lost")
@@ -228,7 +228,7 @@ def test_a_lost_answer_that_a_reader_has_finished_is_in_doubt_and_settled_by_the
 
 def test_a_lost_answer_beside_a_finished_version_of_another_size_is_a_lost_race(kept: Kept) -> None:
     class Overtaken(MemoryManifests):
-        def put_if_absent(self, base: str, recorded: Recorded) -> Put:
+        def put_if_absent(self, base: str, recorded: ManifestRecord) -> Put:
             kept.left_at(5, recorded.version, b"theirs")
             return super().put_if_absent(base, recorded)
 
@@ -260,7 +260,9 @@ def test_who_may_not_finish_a_version_is_told_to_try_again(kept: Kept, error: Ex
         with pytest.raises(RetryError) as caught:
             read()
         if isinstance(error, InvalidError):
-            assert "version 2 is committed and not yet in its place: no permission" in str(caught.value)
+            assert "version 2 is committed and doesn't have its final name yet: no permission" in str(
+                caught.value
+            )
             assert caught.value.hint
     assert reader.get(kept.scheme.path(1)) == b"one"
     assert kept.open().get(path) == b"two"

@@ -253,12 +253,12 @@ def test_no_version_lies_outside_of_the_root(kept: Kept, path: str) -> None:
 def test_a_manifest_of_another_size_than_recorded_is_damage(kept: Kept, step: int) -> None:
     path = kept.left_at(step, 1, b"one")
     kept.objects.put(f"{path}-dead", [b"other"])
-    with pytest.raises(DamagedError, match="has 5 bytes, 3 were recorded"):
+    with pytest.raises(DamagedError, match="has 5 bytes, but 3 were recorded"):
         kept.open().names(VERSIONS)
     kept.objects.delete(f"{path}-dead")
     if step == 3:
         kept.objects.put(path, [b"longer"])
-        with pytest.raises(DamagedError, match="has 6 bytes, 3 were recorded"):
+        with pytest.raises(DamagedError, match="has 6 bytes, but 3 were recorded"):
             kept.open().names(VERSIONS)
     else:
         with pytest.raises(DamagedError, match="its manifest is gone") as caught:

@@ -21,7 +21,7 @@ UNKNOWN = {
     128: "covering indices",
     512: "a fragment-reuse index on a table with stable row ids",
     1024: "a fragment-reuse index with tags",
-    2048: "row ids and versions lie in data files",
+    2048: "row ids and versions are stored in data files",
     4096: "a feature that Lance 14 doesn't know either",
     8192: "a feature that Lance 14 doesn't know either",
     16384: "managed blobs",

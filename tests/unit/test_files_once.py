@@ -60,7 +60,7 @@ def live(table: MemoryTable) -> list[str]:
 
 def refused(result: Result, file: str, fragment: int) -> bool:
     return (
-        isinstance(result, Invalid) and f"data file {file} is that of fragment {fragment} " in result.message
+        isinstance(result, Invalid) and f"data file {file} belongs to fragment {fragment} " in result.message
     )
 
 

@@ -186,7 +186,7 @@ def test_an_id_is_given_once() -> None:
     fragments = Fragments.of([numbered(3), numbered(5)])
     with pytest.raises(ValueError, match="two fragments with id 3"):
         fragments.added([numbered(3)])
-    with pytest.raises(ValueError, match="fragment 7 stands after fragment 7"):
+    with pytest.raises(ValueError, match="fragment 7 comes after fragment 7"):
         fragments.added([numbered(7), numbered(7)])
     with pytest.raises(ValueError, match="fragment 3 can't be replaced by fragment 4"):
         fragments.changed({3: numbered(4)})
@@ -229,5 +229,5 @@ def test_ids_that_do_not_ascend_are_refused(numbers: list[int]) -> None:
 
 def test_ids_that_do_not_ascend_are_found_across_chunks() -> None:
     many = [fragment(number).SerializeToString() for number in [*range(4000), 3000]]
-    with pytest.raises(ValueError, match="fragment 3000 stands after fragment 3999"):
+    with pytest.raises(ValueError, match="fragment 3000 comes after fragment 3999"):
         fragments_of(many)

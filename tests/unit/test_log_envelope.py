@@ -246,7 +246,7 @@ def test_evidence_without_end_is_counted_instead_of_listed() -> None:
 
 
 def test_an_outcome_of_an_unknown_kind_is_damaged() -> None:
-    with pytest.raises(DamagedError, match="no result that is known"):
+    with pytest.raises(DamagedError, match="no known result"):
         outcome_value(log_pb2.Outcome(table=TABLE))
 
 

@@ -16,7 +16,7 @@ from lakefold_table.marks.marks import (
     UUIDS,
     Marks,
     decode_marks,
-    place_text,
+    describe_position,
     table_id_of,
 )
 from lakefold_table.position import LogId, Position
@@ -188,6 +188,6 @@ def test_marks_that_cannot_be_read_are_damage(change: dict[str, str]) -> None:
 
 def test_a_place_for_people_tells_a_log_from_another_of_its_name() -> None:
     log = LogId("cluster", "topic-id", 2)
-    assert place_text(Position(log, 7, "topic")) == "topic/2@7 (topic id topic-id)"
-    assert place_text(Position(log, -1, "topic")) == "the start of topic/2 (topic id topic-id)"
-    assert place_text(None) == "no log"
+    assert describe_position(Position(log, 7, "topic")) == "topic/2@7 (topic id topic-id)"
+    assert describe_position(Position(log, -1, "topic")) == "the start of topic/2 (topic id topic-id)"
+    assert describe_position(None) == "no log"

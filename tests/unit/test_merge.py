@@ -203,7 +203,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         "columns ['y'] are non-nullable and are in no file of fragment 0",
     ),
     "no column": (lambda e: of(e).ClearField("schema"), "at least one column"),
-    "a key of the log": (lambda e: of(e).schema_metadata.update({"lakefold.x": b""}), "belongs to the log"),
+    "a key of the log": (
+        lambda e: of(e).schema_metadata.update({"lakefold.x": b""}),
+        "reserved for the log",
+    ),
     "managed blobs": (lambda e: of(e).schema_metadata.update({"lance.blob.managed": b"true"}), "managed"),
 }
 

@@ -10,7 +10,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from lakefold_table.storage import open_storage, option_names
 from lakefold_table.storage.aws_options import read_options
-from lakefold_table.storage.option_names import is_known, nearest, tell_unknown
+from lakefold_table.storage.option_names import is_known, nearest, warn_unknown
 
 # Known to Lance clients or to us, under no name of obstore's own.
 OURS = {"profile", "client_max_retries", "client_retry_timeout", "request_timeout", "storage_token"}
@@ -88,13 +88,13 @@ def test_every_name_that_is_read_here_is_known() -> None:
 def test_it_is_told_once_and_never_with_a_value(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(option_names, "_told", set())
+    monkeypatch.setattr(option_names, "_warned", set())
     options = {"aws_regoin": "s3cr3t", "aws_region": "x", "other": "s3cr3t"}
     with caplog.at_level(logging.WARNING):
         open_storage("memory://told", options)
         assert not caplog.messages
         for _ in range(2):
             open_storage("s3://lake/told", {**options, "aws_endpoint": "https://nowhere"})
-        tell_unknown(options)
-    said = "no store that Lakefold or Lance knows has the storage option"
+        warn_unknown(options)
+    said = "neither Lakefold nor Lance knows the storage option"
     assert caplog.messages == [f"{said} aws_regoin; did you mean aws_region?", f"{said} other"]

@@ -79,11 +79,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "no column": (lambda e: e.lance.overwrite.ClearField("schema"), "at least one column"),
     "reserved key": (
         lambda e: e.lance.overwrite.config_upsert_values.update({"lakefold.x": "1"}),
-        "belongs to the log",
+        "is reserved for the log",
     ),
     "reserved schema key": (
         lambda e: e.lance.overwrite.schema_metadata.update({"lakefold.x": b"1"}),
-        "belongs to the log",
+        "is reserved for the log",
     ),
     "managed blobs": (
         lambda e: e.lance.overwrite.schema_metadata.update({"lance.blob.managed": b"true"}),

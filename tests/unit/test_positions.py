@@ -25,7 +25,7 @@ from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.positions import asked_of
 from lakefold_table.entry import Outcome
 from lakefold_table.errors import InvalidError, NotFoldedYetError, RetryError, VersionExpiredError
-from lakefold_table.marks.marks import Rebinding, RebindReason, place_text
+from lakefold_table.marks.marks import Rebinding, RebindReason, describe_position
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
@@ -101,7 +101,7 @@ def test_every_way_to_name_it(uri: str) -> None:
         str(replace(place, topic="")),
         f"{LOG.cluster_id}/{TOPIC}/0@2",
         f"{TOPIC}/0@1-2",
-        place_text(place),
+        describe_position(place),
         plain_position(place),
         json.dumps(plain_position(place)),
         json.dumps({"cluster_id": LOG.cluster_id, "topic_id": LOG.topic_id, "partition": 0, "offset": "2"}),

@@ -58,7 +58,7 @@ def read(record: Record) -> Record | None:
         replace(FULL, committed={}),
         replace(FULL, refused={}),
         replace(FULL, committed={}, refused={}, first_offset=10, last_offset=9, apps=()),
-        replace(FULL, deeds={10: "append", 12: "delete", 15: "append"}),
+        replace(FULL, operation_of={10: "append", 12: "delete", 15: "append"}),
     ],
 )
 def test_a_record_reads_back_as_it_was_written(record: Record) -> None:
@@ -87,7 +87,7 @@ def test_what_entries_did_is_counted() -> None:
     """By the version where they all did the same; nothing where none came through."""
     assert FULL.operations("append") == {"append": 3}
     assert replace(FULL, committed={}).operations("reserve_fragments") == {}
-    mixed = replace(FULL, deeds={10: "delete", 12: "append", 15: "append"})
+    mixed = replace(FULL, operation_of={10: "delete", 12: "append", 15: "append"})
     assert list(mixed.operations("update").items()) == [("delete", 1), ("append", 2)]
 
 

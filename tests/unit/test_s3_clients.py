@@ -104,7 +104,7 @@ def test_no_credentials_at_all_is_said() -> None:
 
 def test_other_uris_are_refused() -> None:
     for uri in ("file:///x", "memory://a/b", "s3+ddb://lake/t?ddbTableName=T"):
-        with pytest.raises(InvalidError, match="no plain S3 store"):
+        with pytest.raises(InvalidError, match="not a plain S3 store"):
             S3Storage(uri)
 
 

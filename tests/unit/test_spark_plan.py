@@ -28,7 +28,7 @@ def test_100_000_small_fragments_are_no_100_000_tasks() -> None:
     assert 500 < len(groups) < 1000
 
 
-def test_neighbours_fill_a_partition() -> None:
+def test_nesting_fill_a_partition() -> None:
     assert grouped([30, 30, 30, 30], lambda size: size * OPEN_BYTES, Cut(62 * OPEN_BYTES)) == [
         (30, 30),
         (30, 30),

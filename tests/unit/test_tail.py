@@ -344,7 +344,7 @@ def test_a_cursor_of_another_table(storage: MemoryStorage, source: Source) -> No
     here = tail_of(source, 2).cursor
     with pytest.raises(InvalidError, match=r"branch side, here main"):
         tail_of(source, replace(here, branch="side"))
-    with pytest.raises(InvalidError, match=r"None is no version's number.*a cursor"):
+    with pytest.raises(InvalidError, match=r"None is not the number of a version.*a cursor"):
         tail_of(source, None)  # type: ignore[arg-type]
 
 
@@ -376,7 +376,7 @@ def test_starts_that_mean_nothing(storage: MemoryStorage, source: Source) -> Non
     table_of_three(storage)
     with pytest.raises(InvalidError, match="no cursor"):
         tail_of(source, "yesterday")
-    with pytest.raises(InvalidError, match="no version"):
+    with pytest.raises(InvalidError, match="not the number of a version"):
         tail_of(source, -1)
     with pytest.raises(InvalidError, match="version 9 is not there, the newest is 3"):
         tail_of(source, 9)

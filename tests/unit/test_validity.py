@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     "highest read version": (
         lambda e: setattr(e.lance, "read_version", 2**64 - 1),
         "is above the latest version 1",
-        "restored table",
+        "restored to an earlier copy",
     ),
     "no rows": (lambda e: setattr(fragment(e), "physical_rows", 0), "has 0 rows", "1 to 2^32 - 1"),
     "too many rows": (lambda e: setattr(fragment(e), "physical_rows", 2**32), "4294967296 rows", "1 to"),
@@ -83,8 +83,8 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
     ),
     "path up": (path("../x.lance"), "the path '../x.lance' leaves its base", "relative to the data folder"),
     "absolute path": (path("/etc/passwd"), "leaves its base", "relative"),
-    "no path": (path(""), "leaves its base or is no plain name", "relative"),
-    "long path": (path("x" * 256), "leaves its base or is no plain name", "255 bytes"),
+    "no path": (path(""), "leaves its base or is not a plain name", "relative"),
+    "long path": (path("x" * 256), "leaves its base or is not a plain name", "255 bytes"),
     "unknown base": (
         lambda e: setattr(fragment(e).files[0], "base_id", 3),
         "base 3 of f-0.lance is not one of the table's",
@@ -142,7 +142,7 @@ def test_a_file_that_is_missing() -> None:
 def test_a_file_of_another_size() -> None:
     result = created().result(append(), sizes={"data/f-0.lance": 999})
     assert isinstance(result, Invalid)
-    assert result.message == "data file data/f-0.lance has 999 bytes, the transaction says 1000"
+    assert result.message == "data file data/f-0.lance has 999 bytes, but the transaction says 1000"
     assert "write it again under a new name" in result.hint
 
 

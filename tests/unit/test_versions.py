@@ -99,7 +99,7 @@ def test_a_version_that_is_not_there(store: MemoryStorage) -> None:
     with pytest.raises(VersionExpiredError, match="version 5 is gone") as gone:
         versions(store).read(5)
     assert gone.value.oldest == 4
-    with pytest.raises(VersionExpiredError, match="version 7 is not there yet, the newest is 6"):
+    with pytest.raises(VersionExpiredError, match="version 7 does not exist yet, the newest is 6"):
         versions(store).read(7)
     line = versions(store)
     assert line.latest() == 6

@@ -18,9 +18,9 @@ from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import Hold, MemoryStorage
 from lakefold_table.versions.versions import (
+    CHECK_SECONDS,
+    CONFIRMED_SECONDS,
     HINT,
-    LOOK_SECONDS,
-    PROVEN_SECONDS,
     RECENT_SECONDS,
     Published,
     Versions,
@@ -107,7 +107,7 @@ def cleaned_up_but_for_a_tag(line: Line) -> None:
     """It is long ago, and nobody has left a note."""
     line.others(3, 4)
     line.remove(1, 3)
-    line.clock.now += PROVEN_SECONDS + 1
+    line.clock.now += CONFIRMED_SECONDS + 1
 
 
 def cleaned_up_but_for_a_tag_a_moment_ago(line: Line) -> None:
@@ -154,18 +154,18 @@ def test_a_version_is_told_though_others_clean_up_right_behind_it(line: Line) ->
 def test_what_was_put_late_is_not_told_as_published(line: Line, act: Callable[[Line], None]) -> None:
     with stopped_at_the_put(line, 3) as put:
         act(line)
-        line.clock.now += LOOK_SECONDS + 1
+        line.clock.now += CHECK_SECONDS + 1
     with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
         put.result(30)
 
 
-@pytest.mark.parametrize("later", [0, PROVEN_SECONDS + 1])
+@pytest.mark.parametrize("later", [0, CONFIRMED_SECONDS + 1])
 def test_nothing_is_put_behind_another_version_of_the_same_number(line: Line, later: float) -> None:
     """The table was dropped and made again while the process stood still."""
     line.remove(1, 2)
     line.others(1, 2)
     line.clock.now += later
-    with pytest.raises(StopError, match="version 2 is another one than was read here"):
+    with pytest.raises(StopError, match="version 2 is not the one that was read here"):
         line.publish(3)
     assert line.there() == [1, 2]
 
@@ -179,7 +179,7 @@ def test_one_of_the_same_size_is_told_on_a_disk(tmp_path: Path, *, read: bool) -
         line.versions = Versions(store, "_versions", detect)
         assert line.versions.read(line.versions.latest()) == b"oursrest"
     store.put(Scheme.V2.path(2), [b"theirs, "])
-    with pytest.raises(StopError, match="version 2 is another one than was read here"):
+    with pytest.raises(StopError, match="version 2 is not the one that was read here"):
         line.publish(3)
     assert Versions(store, "_versions", detect).numbers() == [1, 2]
 
@@ -208,7 +208,7 @@ def test_a_put_that_is_made_again_proves_nothing_of_the_line(tmp_path: Path) -> 
     store, clock = LocalStorage(tmp_path), Clock()
     line = Line(MemoryStorage(URI), clock, Versions(store, "_versions", detect, clock=clock))
     assert [line.publish(number) for number in (1, 2, 3)] == [Published.OURS] * 3
-    clock.now += PROVEN_SECONDS + 1
+    clock.now += CONFIRMED_SECONDS + 1
     for number in (4, 5):
         store.put(Scheme.V2.path(number), [b"theirs"])
     store.delete(Scheme.V2.path(4))
@@ -219,7 +219,7 @@ def test_a_put_that_is_made_again_proves_nothing_of_the_line(tmp_path: Path) -> 
 def test_where_no_version_is_left_it_is_tried_again(line: Line) -> None:
     line.remove(1, 2)
     for _ in range(2):
-        with pytest.raises(RetryError, match="now there is none"):
+        with pytest.raises(RetryError, match="now it has none"):
             line.publish(3)
     assert line.there() == []
     for number in (1, 2):
@@ -330,12 +330,12 @@ def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
     line.publish(1)
     counting.asked.clear()
     for version in range(2, 10):
-        line.clock.now += PROVEN_SECONDS - 1
+        line.clock.now += CONFIRMED_SECONDS - 1
         assert line.publish(version) is Published.OURS
     each = ["size", "put", "first"] if in_order else ["size", "hint", "put", "size"]
     assert counting.asked == each * 8
     counting.asked.clear()
-    line.clock.now += PROVEN_SECONDS + 1
+    line.clock.now += CONFIRMED_SECONDS + 1
     assert line.publish(10) is Published.OURS
     last = ["first", "size", "put", "first"] if in_order else ["list", "size", "put", "size"]
     assert counting.asked == last
@@ -413,16 +413,16 @@ def test_a_line_that_is_doubted_is_listed_before_the_next_put(counting: Counting
 
 def test_a_put_that_took_long_is_looked_after(line: Line) -> None:
     with stopped_at_the_put(line, 3) as put:
-        line.clock.now += LOOK_SECONDS + 1
+        line.clock.now += CHECK_SECONDS + 1
     assert put.result(30) is Published.OURS
     assert line.publish(4) is Published.OURS
 
 
 def test_a_version_of_ours_proves_the_line_from_the_look_on_not_from_the_answer(line: Line) -> None:
     with stopped_at_the_put(line, 3) as put:
-        line.clock.now += LOOK_SECONDS / 2
+        line.clock.now += CHECK_SECONDS / 2
     assert put.result(30) is Published.OURS
-    line.clock.now += PROVEN_SECONDS - LOOK_SECONDS / 4
+    line.clock.now += CONFIRMED_SECONDS - CHECK_SECONDS / 4
     line.others(4, 5)
     line.remove(1, 2, 4)
     with pytest.raises(StopError):
@@ -430,7 +430,7 @@ def test_a_version_of_ours_proves_the_line_from_the_look_on_not_from_the_answer(
     assert line.there() == [3, 5]
 
 
-@pytest.mark.parametrize("later", [0, LOOK_SECONDS + 1, PROVEN_SECONDS + 1])
+@pytest.mark.parametrize("later", [0, CHECK_SECONDS + 1, CONFIRMED_SECONDS + 1])
 def test_a_version_of_ours_proves_no_more_than_the_look_before_it(line: Line, later: float) -> None:
     """The process stood still after the put: what became of the line since is looked at before the next."""
     assert line.publish(3) is Published.OURS

@@ -298,7 +298,7 @@ class _Folding:
             apps=_batches(new for new in news if isinstance(new.result, Committed)),
             epoch=self._terms.epoch,
             rules=self._terms.rules,
-            deeds=self._operations if len(set(self._operations.values())) > 1 else {},
+            operation_of=self._operations if len(set(self._operations.values())) > 1 else {},
         )
 
     def _properties(self, record: Record, table_id: str, time_us: int) -> dict[str, str]:

@@ -47,7 +47,7 @@ from lakefold_table.errors import (
     RetryError,
 )
 from lakefold_table.formats import built_in
-from lakefold_table.marks.marks import place_text
+from lakefold_table.marks.marks import describe_position
 from lakefold_table.position import LogId
 from lakefold_table.uri import is_under
 
@@ -444,7 +444,7 @@ class Committer:
         )
         if table.table.move is not None:
             move = table.table.move
-            before, after = place_text(move.before), place_text(move.after)
+            before, after = describe_position(move.before), describe_position(move.after)
             LOG.warning("accepted", table=uri, why=move.why, before=before, after=after)
         return table
 

@@ -74,7 +74,7 @@ def _behind(table_format: AnyFormat, versions: Versions, state: State) -> Succes
     ours = link_of(state)
     newest = versions.latest()
     if newest <= state.version:
-        return Succession.UNTOLD
+        return Succession.UNKNOWN
     try:
         return succession(ours, link_of(read_state(table_format, versions, state.version + 1)))
     except VersionExpiredError:

@@ -400,7 +400,7 @@ class TableWriter:
         if not self._versions.storage.cheap_size or _has_invalid(outcomes):
             # Others may have published more, and removed the next version: then this one refuses nothing.
             self._versions.doubt()
-        self._versions.prove_newest(table.version)
+        self._versions.check_newest(table.version)
         return self._versions.exists(table.version + 1)
 
     def _catch_up(self, at: Position) -> None:

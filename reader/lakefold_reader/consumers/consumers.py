@@ -104,7 +104,7 @@ class Consumers:
             return self.find(name), ""
         path = _path(name)
         try:
-            data, etag = self._storage.get_marked(path)
+            data, etag = self._storage.get_with_etag(path)
         except FileNotFoundError:
             return None, ""
         return self._decoded(name, data), etag

@@ -109,14 +109,14 @@ def _of_update(summary: VersionSummary, update: Transaction.Update) -> Effect:
     if not touched:
         return Effect(update.new_fragments, only_inserts=True)
     record = decode_record(summary.properties) if summary.own else None
-    if record is None or not record.deeds:
+    if record is None or not record.operation_of:
         return Effect((), only_inserts=False, mixed=update.new_fragments)
     inserted: list[DataFragment] = []
     mixed: list[DataFragment] = []
     start = 0
     for offset, answer in record.committed.items():
         added = update.new_fragments[start : start + answer.num_fragment_ids]
-        (inserted if record.deeds[offset] in {APPEND, INSERT} else mixed).extend(added)
+        (inserted if record.operation_of[offset] in {APPEND, INSERT} else mixed).extend(added)
         start += answer.num_fragment_ids
     if start != len(update.new_fragments):
         count = len(update.new_fragments)

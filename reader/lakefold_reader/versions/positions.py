@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.errors import InvalidError, NotFoldedYetError
-from lakefold_table.marks.marks import place_text
+from lakefold_table.marks.marks import describe_position
 from lakefold_table.position import LogId, Position
 from lakefold_table.whole import integer
 
@@ -90,7 +90,7 @@ def log_position(asked: Asked, marks: Marks, uri: str) -> Position:
     fitting = _fitting(asked, marks, known)
     if len(fitting) != 1:
         what = "is in no log of this table" if not fitting else "may be in several logs of this table"
-        listed = "; ".join(sorted(place_text(one) for one in known.values())) or "none"
+        listed = "; ".join(sorted(describe_position(one) for one in known.values())) or "none"
         hint = f"known are: {listed}. Name the log by cluster_id, topic_id and partition"
         raise InvalidError(f"{asked} {what}", where=uri, hint=hint)
     newest = fitting[0]
@@ -121,15 +121,15 @@ def _check_folded(asked: Asked, newest: Position, marks: Marks, uri: str) -> Non
     if newest.log.is_file or (bound is not None and bound.log == newest.log):
         here = newest if bound is None or newest.log.is_file else bound
         raise NotFoldedYetError(
-            f"{asked} isn't folded yet: the table is at {place_text(here)}",
+            f"{asked} isn't folded yet: the table is at {describe_position(here)}",
             newest=here,
             where=uri,
             hint="ask again later, or for an earlier one; entries that were refused alone make no version",
         )
     raise InvalidError(
-        f"{asked} was never folded: the table left that log at {place_text(newest)}",
+        f"{asked} was never folded: the table left that log at {describe_position(newest)}",
         where=uri,
-        hint=f"now it is at {place_text(bound)}",
+        hint=f"now it is at {describe_position(bound)}",
     )
 
 

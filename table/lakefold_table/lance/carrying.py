@@ -1,4 +1,4 @@
-"""From which version a version's file was made, as the file says (`lakefold_table.versions.succession`)."""
+"""What a version's file says of the version it was made from (`lakefold_table.versions.succession`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE: Final = re.compile(r"[0-9]+-(?P<uuid>.+)\.txn")
 
 
 def keeps_metadata(transaction: Transaction | None) -> bool:
-    """Whether the table's metadata after this transaction are those of before, so far as can be told."""
+    """Whether this transaction leaves the table's metadata unchanged, as far as known."""
     kind = kind_of(transaction)
     if transaction is None or kind in REWRITE_METADATA:
         return False
@@ -25,14 +25,14 @@ def keeps_metadata(transaction: Transaction | None) -> bool:
 
 
 def restored_by(transaction: Transaction | None) -> int:
-    """The version that this transaction brought back, 0 if it is no Restore."""
+    """Returns the version that this transaction restored, 0 if it is no Restore."""
     return transaction.restore.version if transaction is not None and transaction.HasField("restore") else 0
 
 
 def transaction_uuid(transaction: Transaction | None, file: str) -> str:
-    """The uuid of a version's transaction; `file`: the name of its own file, if the manifest gives one.
+    """Returns the uuid of a version's transaction, or "" if it is not known.
 
-    Returns an empty text if neither tells it.
+    `file`: the name of the transaction's own file, if the manifest has one.
     """
     if transaction is not None and transaction.uuid:
         return str(transaction.uuid)

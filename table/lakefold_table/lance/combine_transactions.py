@@ -1,10 +1,9 @@
-"""The transaction of a version that several entries share: what foreign writers check theirs against.
+"""The transaction of a version that several entries share, which other clients check theirs against.
 
-Its verdicts may not be weaker than those of its parts, or a foreign commit would get through that one of them
-forbids (architecture, Folding and grouping). Appends, Deletes and Updates of rows are told together as an
-Update. To all but one writer that is as strict as each of them: who moves the write-ahead log forward
-(UpdateMemWalState) may follow an Update, and not an Append or a Delete. So on a table that has such a log
-only entries of one kind share a version (decision 0018).
+Its verdicts must not be weaker than those of its parts, or another client could commit what one of them
+forbids. Appends, Deletes and Updates of rows are combined into one Update. For all operations but one that is
+as strict as each of them: UpdateMemWalState, which merges the write-ahead log, may follow an Update, but not
+an Append or a Delete. So on a table with such a log only entries of one kind share a version (decision 0018).
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
 
 APPEND, DELETE, UPDATE, INSERT = "append", "delete", "update", "insert"
-"""What shares a version. An insert is an Update that only inserts, as a merge that meets no row."""
+"""What can share a version. An insert is an Update that only inserts, as from a merge that matches no row."""
 ROWS = "rows"
-"""The name by which all of these share one where the table has no write-ahead log."""
+"""The name under which all of these share a version if the table has no write-ahead log."""
 
 
-def merged(
+def combined(
     transactions: Sequence[Transaction], proposed: Sequence[bytes], replaced: Mapping[int, DataFragment]
 ) -> Transaction:
-    """One transaction for all: the entry's own where it is alone, else one of their kind.
+    """Returns one transaction for all: the entry's own if it is alone, else one of their kind.
 
-    Of none it is a reservation of no fragments: nothing stands against that, while an empty Append would turn
-    back each Merge and each upsert of keys that was built before it.
+    For no transactions it is a reservation of no fragments: it conflicts with nothing, while an empty Append
+    would conflict with each Merge and each upsert of keys that was built before it.
 
     `proposed`: the new fragments as the entries proposed them, encoded. `replaced`: the fragments that were
     changed, as the last entry left them.
@@ -49,9 +48,9 @@ def merged(
     if not transactions:
         transaction.reserve_fragments.SetInParent()
         return transaction
-    kinds = {str(one.WhichOneof("operation")) for one in transactions}
+    kinds = {str(part.WhichOneof("operation")) for part in transactions}
     if kinds == {DELETE}:
-        _merge_deletes(transaction.delete, [one.delete for one in transactions], replaced)
+        _merge_deletes(transaction.delete, [part.delete for part in transactions], replaced)
     elif kinds == {APPEND}:
         transaction.append.MergeFromString(AppendView(fragments=proposed).SerializeToString())
         transaction.append.SetInParent()
@@ -63,7 +62,7 @@ def merged(
 
 
 def sharing(transaction: Transaction, *, has_log: bool = False) -> str:
-    """With which others it may share a version; a proposal with a tag or properties goes alone.
+    """Returns the group that a proposal may share a version with, `ALONE` if it has a tag or properties.
 
     `has_log`: the table has a write-ahead log.
     """
@@ -84,7 +83,10 @@ def sharing(transaction: Transaction, *, has_log: bool = False) -> str:
 
 
 def grouping_rule_after(state: LanceState | None) -> GroupingRule:
-    """With which others an entry may share the version after `state`: with any where it is refused anyway."""
+    """Returns the grouping rule for the version after `state`.
+
+    Its result is None for entries that are refused.
+    """
     has_log = state is not None and state.has_log
 
     plain = APPEND if has_log else ROWS
@@ -100,7 +102,7 @@ def grouping_rule_after(state: LanceState | None) -> GroupingRule:
 
 
 def did(transaction: Transaction) -> str:
-    """What an entry did, among others of its version: Lance's name for it, or `INSERT`."""
+    """Returns what an entry did, among others of its version: Lance's name of the operation, or `INSERT`."""
     name = transaction.WhichOneof("operation") or ""
     update = transaction.update
     only_inserts = name == UPDATE and not (update.updated_fragments or update.removed_fragment_ids)
@@ -108,7 +110,7 @@ def did(transaction: Transaction) -> str:
 
 
 def _goes_alone(update: Transaction.Update) -> bool:
-    """Updates of rows share; one that says more than which rows are replaced by which goes alone."""
+    """Updates of rows share a version. An Update that says more than which rows replace which is alone."""
     return bool(
         update.update_mode != Transaction.REWRITE_ROWS
         or update.fields_modified
@@ -127,17 +129,17 @@ def _has_ids(fragments: Iterable[DataFragment]) -> bool:
 def _merge_deletes(
     into: Transaction.Delete, parts: Sequence[Transaction.Delete], replaced: Mapping[int, DataFragment]
 ) -> None:
-    removed = {number for one in parts for number in one.deleted_fragment_ids}
-    updated = {fragment.id for one in parts for fragment in one.updated_fragments}
+    removed = {number for part in parts for number in part.deleted_fragment_ids}
+    updated = {fragment.id for part in parts for fragment in part.updated_fragments}
     into.deleted_fragment_ids.extend(sorted(removed))
     into.updated_fragments.extend(replaced[number] for number in sorted(updated - removed))
-    into.predicate = " OR ".join(f"({one.predicate})" for one in parts)
+    into.predicate = " OR ".join(f"({part.predicate})" for part in parts)
 
 
 def _merge_rows(
     into: Transaction.Update, parts: Sequence[Transaction], replaced: Mapping[int, DataFragment]
 ) -> None:
-    """One Update for Appends, Deletes and Updates; its new fragments stand in the order of the entries."""
+    """Writes one Update for Appends, Deletes and Updates; its new fragments are in the entries' order."""
     removed, updated, preserving = set[int](), set[int](), set[int]()
     for part in parts:
         if part.HasField("append"):
@@ -145,7 +147,7 @@ def _merge_rows(
             continue
         update, delete = part.update, part.delete
         removed.update(update.removed_fragment_ids, delete.deleted_fragment_ids)
-        updated.update(one.id for one in (*update.updated_fragments, *delete.updated_fragments))
+        updated.update(fragment.id for fragment in (*update.updated_fragments, *delete.updated_fragments))
         preserving.update(update.fields_for_preserving_frag_bitmap)
         into.new_fragments.extend(update.new_fragments)
     into.removed_fragment_ids.extend(sorted(removed))

@@ -1,4 +1,4 @@
-"""The first version of a table: an Overwrite where there is nothing, with the choices that last."""
+"""The first version of a table: an Overwrite that creates it, with the choices that stay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import Flag, set_flag
-from lakefold_table.lance.neighbours import neighbour_fault
+from lakefold_table.lance.nesting import neighbour_fault
 from lakefold_table.lance.operations.update_bases import base_path_fault
 from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS, LEGACY_FILES, some
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY, NAMES
@@ -28,32 +28,34 @@ if TYPE_CHECKING:
     from lakefold_table.lance.schemas.data_files import FileVersion
 
 MAX_DEPTH = 64
-"""How deep Arrow's C interface goes: pylance shows no deeper schema (Lance fact 4.10)."""
+"""The depth limit of Arrow's C interface: pylance can't read a deeper schema (Lance fact 4.10)."""
 DEFAULT_STORAGE_VERSION = "2.2"
 
 
 def creation_fault(envelope: Envelope, observed: Fetched) -> Invalid | None:
-    """What is wrong with a proposal to create a table, apart from its fragments."""
+    """Returns what is wrong with a proposal to create a table, apart from its fragments, or None."""
     transaction, version = envelope.lance, envelope.create.data_storage_version
     overwrite = transaction.overwrite
     if envelope.branch:
         return Invalid(
-            f"there is no branch {envelope.branch!r}, and an overwrite can't begin one",
-            "begin it with a Clone of the version that it branches off",
+            f"the branch {envelope.branch!r} does not exist, and an overwrite can't create it",
+            "create it with a Clone of the version that it branches off",
         )
     if transaction.WhichOneof("operation") != "overwrite":
         return Invalid(
             "a table is created by an overwrite", "send an empty overwrite with the schema, then append"
         )
     if transaction.read_version:
-        return Invalid(f"read version {transaction.read_version}, but there is no table yet", "create with 0")
+        return Invalid(
+            f"read version {transaction.read_version}, but the table does not exist yet", "create it with 0"
+        )
     if version and version not in KNOWN_VERSIONS:
         return Invalid(
             f"data storage version {version!r} is not known", f"use one of {', '.join(KNOWN_VERSIONS)}"
         )
     bases = Counter(base.id for base in overwrite.initial_bases)
     if any(count > 1 for count in bases.values()):
-        return Invalid("a base has the id of another", "give each base an id of its own")
+        return Invalid("two bases have the same id", "give each base an id of its own")
     return (
         neighbour_fault(envelope.table, observed.neighbours)
         or base_path_fault(overwrite.initial_bases, observed.outside)
@@ -63,7 +65,7 @@ def creation_fault(envelope: Envelope, observed: Fetched) -> Invalid | None:
 
 
 def first_head(envelope: Envelope) -> Manifest:
-    """The manifest before its first version: schema and choices, version 0, no fragments."""
+    """Returns the manifest before the first version: schema and choices, version 0, no fragments."""
     overwrite, create = envelope.lance.overwrite, envelope.create
     head = Manifest(
         fields=overwrite.schema,
@@ -83,26 +85,30 @@ def first_head(envelope: Envelope) -> Manifest:
 
 
 def version_to_create(envelope: Envelope) -> FileVersion:
-    """The version of the table's data files: the one that is asked for, else that of its first files."""
+    """Returns the version of the table's data files: the requested version, or that of its first files."""
     named = envelope.create.data_storage_version
     of_files = None if named else version_of_all(envelope.lance.overwrite.fragments)
     return of_files or FILE_VERSIONS[named or DEFAULT_STORAGE_VERSION]
 
 
 def version_of_all(fragments: Iterable[DataFragment]) -> FileVersion | None:
-    """The version that all files of these fragments have; None where there is no file, or they differ.
+    """Returns the version that all files of these fragments have, or None if there is no file or they differ.
 
-    With no older file left beside them that is the version of the table's data files: pylance says so where
-    its writer is asked for a version (Lance fact 6.5), and a proposal says it in no other way.
+    If no older file is left, that is the version of the table's data files: pylance's writer chooses the
+    version in this way (Lance fact 6.5), and a proposal doesn't contain it otherwise.
     """
-    files = {(file.file_major_version, file.file_minor_version) for one in fragments for file in one.files}
+    files = {
+        (file.file_major_version, file.file_minor_version)
+        for fragment in fragments
+        for file in fragment.files
+    }
     if files and files <= LEGACY_FILES:
         return LEGACY
     return files.pop() if len(files) == 1 else None
 
 
 def schema_fault(fields: Sequence[Field]) -> Invalid | None:
-    """Returns why a table can't have this schema: Lance clients couldn't read it (Lance fact 4.10)."""
+    """Returns why Lance clients couldn't read a table with this schema, or None (Lance fact 4.10)."""
     if not fields:
         return Invalid("a table needs at least one column", "give the schema")
     if depth(fields) > MAX_DEPTH:
@@ -125,11 +131,13 @@ def schema_fault(fields: Sequence[Field]) -> Invalid | None:
     if wrong:
         return Invalid(
             f"columns can't have the names {some(wrong)}",
-            f"a name is not empty, has no dot and is none of {', '.join(sorted(RESERVED_NAMES))}",
+            f"a name must not be empty, contain a dot or be one of {', '.join(sorted(RESERVED_NAMES))}",
         )
     cut = [field.name for field in fields if "\0" in field.name]
     if cut:
-        return Invalid(f"the names {some(cut)} hold a NUL", "no Lance client can open such a table: rename")
+        return Invalid(
+            f"the names {some(cut)} contain a NUL", "no Lance client can open such a table: rename"
+        )
     unknown = {field.logical_type for field in fields if not is_known_type(field.logical_type)}
     if unknown:
         return Invalid(f"the logical types {some(unknown)} are not known", "use the types that Lance stores")
@@ -137,7 +145,10 @@ def schema_fault(fields: Sequence[Field]) -> Invalid | None:
 
 
 def primary_key_fault(fields: Sequence[Field]) -> Invalid | None:
-    """Why the columns that are declared as primary key can't be one; no Lance client opens such a table."""
+    """Returns why the columns that are declared as primary key can't be one, or None.
+
+    No Lance client opens such a table.
+    """
     try:
         check_primary_key(fields)
     except InvalidError as error:
@@ -146,13 +157,14 @@ def primary_key_fault(fields: Sequence[Field]) -> Invalid | None:
 
 
 def nullability_fault(forbidden: Sequence[str]) -> Invalid | None:
-    """Why a schema can't be one that is said to preserve nullability: it forbids nulls in these fields.
+    """Returns why a schema that forbids nulls in these fields can't be said to preserve nullability, or None.
 
-    Rows with nulls may come beside it then, and no client can read a table that has some (Lance fact 4.10).
+    Rows with nulls may be committed at the same time, and no client can read a table that has some (Lance
+    fact 4.10).
     """
     if not forbidden:
         return None
     return Invalid(
-        f"the schema is said to preserve nullability, and forbids nulls in {some(forbidden)}",
+        f"the schema is declared to preserve nullability, but forbids nulls in {some(forbidden)}",
         "leave preserves_nullability out",
     )

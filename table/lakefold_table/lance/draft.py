@@ -1,6 +1,6 @@
 """The next version of a Lance table while entries are added to it: check, rebase, apply, encode.
 
-Entries are folded one after another onto the working table; those that may share a version end in one
+Entries are folded one after another onto the table. Those that may share a version become a single
 transaction, built on the version before.
 """
 
@@ -14,7 +14,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, CopyFile, Fetched, Publication, Stamps
 from lakefold_table.lance.carrying import restored_by
-from lakefold_table.lance.combine_transactions import APPEND, did, grouping_rule_after, merged
+from lakefold_table.lance.combine_transactions import APPEND, combined, did, grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.footprint import RowsTouched, name_of_file
 from lakefold_table.lance.conflicts.matrix import DETAILED
@@ -25,7 +25,7 @@ from lakefold_table.lance.invariants import check
 from lakefold_table.lance.manifests.codec import assemble_file, encode_transaction
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme, transaction_name, transaction_path
-from lakefold_table.lance.new_files import may_be_known_by_files, new_places, read_of
+from lakefold_table.lance.new_files import may_be_known_by_files, new_file_keys, read_of
 from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
 from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
@@ -58,7 +58,7 @@ LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
 class LanceDraft:
     """Builds the version after `state` (None: the table's first one).
 
-    `transaction_file`: the version's transaction is written to a file of its own as well, which the manifest
+    `transaction_file`: the version's transaction is also written to a file of its own, which the manifest
     names. Lance clients before 14 find it only there.
     """
 
@@ -74,7 +74,7 @@ class LanceDraft:
         self._state = state
         self._scheme = Scheme.V2 if state is None else state.scheme
         self._table = VersionBuilder(state, observed)
-        self._table.look_up([place for one in entries for place in new_places(one)])
+        self._table.look_up([key for entry in entries for key in new_file_keys(entry)])
         self._meanings = None if state is None else Meanings(state, observed)
         self._transactions: list[Transaction] = []
         self._history = History(0, {}, 0) if state is None else state.history
@@ -89,16 +89,16 @@ class LanceDraft:
 
     @property
     def _base(self) -> int:
-        """The version that this one is built on, 0 where there is no table.
+        """The version that this one is built on, 0 if the table doesn't exist.
 
         A clone is built on the source's version, whose number it keeps.
         """
         return self._table.version if self._begins_clone else self._table.version - 1
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
-        """Checks the entry and adds it; a refused one changes nothing.
+        """Checks the entry and adds it. A refused entry changes nothing.
 
-        None where it shares no version with those that were added before.
+        Returns None if it can't share a version with those that were added before.
         """
         proposal = proposal_of(entry)
         if proposal.plain is not None:
@@ -133,11 +133,11 @@ class LanceDraft:
         return Accepted(rebased, added, change.rows_deleted or 0, first, count, did(change.transaction))
 
     def _add_plain(self, entry: Entry, plain: Plain) -> Accepted | None:
-        """Adds an Append that is usual in every way, as `add` does; None where something must be judged."""
+        """Adds a usual Append, as `add` does. Returns None if it needs the full check."""
         read = plain.read_version
         if not (self._follows(read) and self._table.takes(plain) and self._may_join(entry)):
             return None
-        if self._history.rewritten_since(read) and self._rewritten(entry, read, [plain.place]) is not None:
+        if self._history.rewritten_since(read) and self._rewritten(entry, read, [plain.key]) is not None:
             return None
         number = self._table.take_plain(plain)
         self._transactions.append(proposal_of(entry).transaction)
@@ -147,45 +147,47 @@ class LanceDraft:
         return Accepted(read < self._base, plain.rows, 0, number, 1, APPEND)
 
     def _rewritten_fault(self, entry: Entry, change: Change) -> Invalid | None:
-        """Why an entry without app id can't have its files: it was folded, and its files were rewritten."""
+        """Refuses an entry without app id whose files a Rewrite has replaced: it was folded before."""
         read = read_of(entry) or self._base
         if not self._history.rewritten_since(read):
             return None
         if change.packed is None:
-            names: Iterable[str] = (name_of_file(file) for one in change.added for file in one.files)
+            names: Iterable[str] = (
+                name_of_file(file) for fragment in change.added for file in fragment.files
+            )
         else:
             names = change.packed.names()
-        found = self._rewritten(entry, read, names)
-        if found is None:
+        replaced = self._rewritten(entry, read, names)
+        if replaced is None:
             return None
         return Invalid(
-            f"data file {found[0]} was in the table until the Rewrite of version {found[1]} replaced it, "
-            "so its rows would be there twice",
+            f"data file {replaced[0]} was in the table until the Rewrite of version {replaced[1]} "
+            "replaced it, so its rows would be in the table twice",
             "if this was sent before, it was folded then: do nothing; else write its rows into new files",
         )
 
     def _rewritten(self, entry: Entry, read: int, names: Iterable[str]) -> tuple[str, int] | None:
-        """The first of an entry's files that a Rewrite replaced since it was built, and that version."""
+        """Returns the first of an entry's files that a later Rewrite replaced, and its version, or None."""
         if not self._table.keeps_files_apart or not may_be_known_by_files(entry):
             return None
         return self._history.rewritten(names, read)
 
     def _follows(self, read: int) -> bool:
-        """Whether nothing stands against an Append that was built on this version.
+        """Whether nothing conflicts with an Append that was built on this version.
 
-        What is asked of past versions there doesn't change while entries are added that share this one.
+        The answer doesn't change while entries are added that share this version.
         """
-        known = self._followed.get(read)
-        if known is None:
+        follows = self._followed.get(read)
+        if follows is None:
             state = self._state
-            known = self._followed[read] = (
+            follows = self._followed[read] = (
                 state is not None
                 and 0 < read <= state.version
                 and self._history.verdict(PLAIN[Kind.APPEND], read) is COMPATIBLE
                 and _too_old(read, state) is None
                 and read >= state.history.schema_since
             )
-        return known
+        return follows
 
     def _may_join(self, entry: Entry) -> bool:
         """Whether the entry shares the version with those that were added before."""
@@ -196,22 +198,22 @@ class LanceDraft:
 
     @property
     def version(self) -> int:
-        """The number of the version in the making, as far as it is known: a clone keeps the source's."""
+        """The number of the next version, as far as known: a clone keeps the source's."""
         return self._table.version
 
     @property
     def restored(self) -> int:
-        """The version that the entry added last brings back, 0 if it is no Restore."""
+        """The version that the entry added last restores, 0 if it is no Restore."""
         return restored_by(self._transactions[-1]) if self._transactions else 0
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The table's metadata as the entries leave it, before any mark is stamped."""
+        """The table's metadata as the entries leave it, before any mark is written."""
         return self._table.head.table_metadata
 
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:
-        """For each kind of operation the newest version that was one, this next version included."""
+        """For each kind of operation the newest version of that kind, including this next version."""
         history = self._next_history()
         return history.since, {kind.value: version for kind, version in history.latest.items()}
 
@@ -221,9 +223,9 @@ class LanceDraft:
         return self._table.numbering.first_ids
 
     def finish(self, stamps: Stamps) -> tuple[LanceState, Publication]:
-        """The next version, complete with its files.
+        """Returns the next version, complete with its files.
 
-        Raises `StopError` or `DamagedError` where it would break an invariant (see `invariants`).
+        Raises `StopError` or `DamagedError` if it would break an invariant (see `invariants`).
         """
         table = self._table
         head = self._next_head(stamps)
@@ -256,10 +258,10 @@ class LanceDraft:
         return state, Publication(head.version, path, buffers, tuple(table.before.values()), copy)
 
     def _remember(self, footprint: Footprint) -> None:
-        """What this entry did, for those after it in the same version.
+        """Remembers what this entry did, for the entries after it in the same version.
 
-        The Deletes are remembered as one, and so are the Updates of rows: whoever comes next is held against
-        two operations, however many there are.
+        The Deletes are remembered as one, and so are the Updates of rows: the next entry is compared with two
+        operations, however many there are.
         """
         if self._state is None or footprint.kind not in {Kind.APPEND, Kind.DELETE, Kind.UPDATE}:
             self._history = self._history.extended(self._table.version, footprint)
@@ -273,11 +275,11 @@ class LanceDraft:
         else:
             before.add(footprint)
         self._history = self._state.history
-        for one in self._done.values():
-            self._history = self._history.extended(self._table.version, one.footprint)
+        for touched in self._done.values():
+            self._history = self._history.extended(self._table.version, touched.footprint)
 
     def _next_history(self) -> History:
-        """What is known of past versions after this one, as its entries stand so far."""
+        """Returns what is known of past versions after this one, with the entries added so far."""
         if self._following is None:
             version = self._table.version
             if self._begins_clone:
@@ -288,12 +290,12 @@ class LanceDraft:
         return self._following
 
     def _creation(self, envelope: Envelope) -> Change | Rejected | Invalid:
-        """The first version of a table that isn't there."""
+        """Returns the first version of a table that doesn't exist."""
         if not envelope.HasField("create") and not _may_create(envelope):
             if envelope.branch:
                 return Invalid(
                     f"the table at {envelope.table} has no branch {envelope.branch}",
-                    "begin it with a Clone that names it, or send this to a branch that is there",
+                    "create it with a Clone that names it, or send this to an existing branch",
                 )
             return Invalid(
                 f"there is no table at {envelope.table}",
@@ -311,7 +313,7 @@ class LanceDraft:
         return change
 
     def _clone(self, envelope: Envelope) -> Change | Invalid:
-        """The first version of a table that begins as another one's version."""
+        """Returns the first version of a table that begins as another table's version."""
         cloned = clone.begin(envelope, self._table.observed)
         if isinstance(cloned, Invalid):
             return cloned
@@ -323,7 +325,7 @@ class LanceDraft:
     def _next(
         self, entry: Entry, proposed: LanceProposal, kind: Kind, state: LanceState
     ) -> Change | Rejected | Invalid:
-        """What a proposal built on an older version comes to on this one."""
+        """Returns what a proposal built on an older version changes in this one."""
         envelope, packed = proposed.envelope, proposed.packed
         if envelope.HasField("create"):
             return Rejected(_exists_already(state))
@@ -339,16 +341,16 @@ class LanceDraft:
         if isinstance(rows, Invalid):
             return rows
         ours = self._ours = proposed_footprint(envelope, rows, state.schema)
-        known = known_version(transaction) or state.version
-        verdict = self._history.verdict(ours, known)
+        read = known_version(transaction) or state.version
+        verdict = self._history.verdict(ours, read)
         if isinstance(verdict, Conflict):
             return Rejected(verdict)
-        late = _too_old(known, state)
+        late = _too_old(read, state)
         if late is not None:
             return Rejected(late)
-        told = transaction if packed is None else packed.told(transaction)
+        sample = transaction if packed is None else packed.sample_of(transaction)
         is_packed = packed is not None
-        dropped = self._meanings.dropped(told, known, packed=is_packed) if self._meanings else NONE
+        dropped = self._meanings.dropped(sample, read, packed=is_packed) if self._meanings else NONE
         rebase = verdict if isinstance(verdict, Rebase) else NOTHING
         sizes = self._table.observed.listed.get(entry.position)
         if isinstance(dropped, Rejected):
@@ -357,7 +359,7 @@ class LanceDraft:
             proposal = Proposal(envelope, rows, rebase, packed, sizes, dropped)
             change = RULES[kind].change(self._table, proposal)
         if isinstance(change, Rejected) and rebase.merges:
-            return Rejected(self._history.named(change.conflict, ours, known))
+            return Rejected(self._history.named(change.conflict, ours, read))
         return change
 
     def _next_head(self, stamps: Stamps) -> Manifest:
@@ -397,7 +399,7 @@ class LanceDraft:
             set_flag(head, Flag.MIXED_FILE_VERSIONS)
 
     def _transaction(self, stamps: Stamps) -> Transaction:
-        """The version's own transaction."""
+        """Returns the version's own transaction."""
         transaction = self._together()
         transaction.uuid = transaction.uuid or stamps.uuid
         transaction.read_version = self._base
@@ -405,27 +407,27 @@ class LanceDraft:
         return transaction
 
     def _together(self) -> Transaction:
-        """One transaction for all entries so far."""
+        """Returns one transaction for all entries added so far."""
         if self._merged is None:
             parts, proposed, packed = self._transactions, self._table.proposed, self._table.packed
             if packed is not None and len(parts) > 1:
                 parts = [packed.whole(parts[0]), *parts[1:]]
                 proposed = [*chain.from_iterable(packed.records()), *proposed]
-            self._merged = merged(parts, proposed, self._table.replaced)
+            self._merged = combined(parts, proposed, self._table.replaced)
         return self._merged
 
 
 def _may_create(envelope: Envelope) -> bool:
-    """Whether a table begins with a proposal that doesn't say so: an Overwrite of whatever version is there.
+    """Whether a proposal without `create` may create a table: an Overwrite of whatever version exists.
 
-    pylance's own transactions say no more if they create a table (Lance fact 5.7).
+    pylance's own transactions contain no more if they create a table (Lance fact 5.7).
     """
     transaction = envelope.lance
     return transaction.HasField("overwrite") and not transaction.read_version and not envelope.branch
 
 
 def _remembered(transaction: Transaction) -> Transaction:
-    """A version's transaction as its state keeps it: an Append without its fragments, which may be many."""
+    """Returns a version's transaction as its state keeps it: an Append without its fragments."""
     if not transaction.HasField("append"):
         return transaction
     transaction.append.ClearField("fragments")
@@ -443,11 +445,11 @@ def _exists_already(state: LanceState) -> Conflict:
 
 
 def _too_old(read: int, state: LanceState) -> Conflict | None:
-    """A read version so old that what came after it is not kept or can't be told."""
+    """Returns a conflict if what came after this read version is no longer known, or None."""
     if state.version - read > OLDEST_READ_VERSION:
         reason = f"more than {OLDEST_READ_VERSION} versions behind"
     elif read < state.history.since:
-        reason = f"versions up to {state.history.since} are gone, what they did can't be told"
+        reason = f"versions up to {state.history.since} are gone, so what they changed is not known"
     else:
         return None
     return Conflict(

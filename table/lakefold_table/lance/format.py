@@ -72,7 +72,7 @@ LEAVING_INDICES = frozenset(
         Kind.UPDATE_CONFIG,
     }
 )
-"""The operations that take the index section as it is, or drop it whole."""
+"""The operations that keep the index section as it is, or drop all of it."""
 
 
 class LanceFormat:
@@ -85,7 +85,7 @@ class LanceFormat:
         self.transaction_files = transaction_files
 
     def proposal(self, envelope: Envelope) -> LanceProposal | None:
-        """Returns the Lance transaction that an envelope holds, None if it holds none."""
+        """Returns the Lance transaction in an envelope, or None."""
         return LanceProposal.of(envelope) if envelope.HasField("lance") else None
 
     def unknown_kind(self, envelope: Envelope) -> str:
@@ -117,7 +117,7 @@ class LanceFormat:
         return VersionHead(transaction.uuid, transaction.transaction_properties)
 
     def detect(self, names: Iterable[str]) -> Scheme | None:
-        """The naming that the file names in `folder` follow, None where no version is among them."""
+        """Returns the naming scheme of the file names in `folder`, or None if no version is among them."""
         return detect(names)
 
     def decode(
@@ -128,12 +128,12 @@ class LanceFormat:
         files: Files = NO_FILES,
         like: LanceState | None = None,
     ) -> LanceState:
-        """The state that the manifest file at `path` holds.
+        """Returns the state in the manifest file at `path`.
 
-        Raises `DamagedError` where the bytes are not what the format says or name another version than the
-        path, `InvalidError` if the table uses features that a reader must know and this release doesn't.
-        `files`: the one that `LanceState.missing_files` names. `like`: another version; what is the same in
-        both is shared, which makes decoding faster.
+        Raises `DamagedError` if the bytes are not what the format says or name another version than the path,
+        `InvalidError` if the table uses features that a reader must know and this release doesn't. `files`:
+        the one that `LanceState.missing_files` names. `like`: another version; what is the same in both is
+        shared, which makes decoding faster.
         """
         where = below(uri, path)
         file = decode_file(data, where, whole=False, like=None if like is None else like.fragments)
@@ -166,15 +166,15 @@ class LanceFormat:
         )
 
     def check_writable(self, state: LanceState, where: str = "") -> None:
-        """Raises `InvalidError` where the table uses features that a writer must know and we don't.
+        """Raises `InvalidError` if the table uses features that a writer must know and this release doesn't.
 
-        Also where an old release of Lance left something in it that only Lance can bring up to date.
+        Also if an old release of Lance left something in it that only Lance can complete.
         """
         check_writable(state.head, where)
         check_up_to_date(state, where)
 
     def requirements(self, state: LanceState | None, entries: Sequence[Entry]) -> Requirements:
-        """What the operations of these entries ask for, and what is needed to judge old read versions."""
+        """Returns what the operations of these entries need, and what is needed for old read versions."""
         each = [(entry, proposal_of(entry)) for entry in entries]
         plain = [proposal.plain for _, proposal in each if proposal.plain is not None]
         usual = _needs_of_plain(state, plain)
@@ -184,14 +184,16 @@ class LanceFormat:
             return usual
         if state is not None:
             state = replace(state, fragments=state.fragments.opened())
-        listed = {entry.position: one.packed.paths() for entry, one in each if one.packed is not None}
+        listed = {
+            entry.position: proposal.packed.paths() for entry, proposal in each if proposal.packed is not None
+        }
         others = [proposal.envelope for _, proposal in each if proposal.plain is None]
-        asked = Requirements.all_of(
+        needed = Requirements.all_of(
             RULES[kind].needs(state, envelope)
             for envelope in others
             if (kind := kind_of(envelope.lance)) in RULES
         )
-        needs = [usual, replace(asked, listed=listed)]
+        needs = [usual, replace(needed, listed=listed)]
         if state is not None:
             needs += [_needs_to_judge(state, others), _needs_of_indices(state, others)]
         return Requirements.all_of(needs)
@@ -235,7 +237,7 @@ class LanceFormat:
         return differences(stored, folded, where)
 
     def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
-        """Begins the version after `state`."""
+        """Returns the draft of the version after `state`."""
         return LanceDraft(state, observed, entries, transaction_file=self.transaction_files)
 
 
@@ -260,7 +262,10 @@ def _transaction_in(files: Files, head: Manifest) -> Transaction | None:
 
 
 def _scheme(path: str, version: int, where: str) -> Scheme:
-    """The scheme by which the file's name stands for this version. Raises `DamagedError` where it doesn't."""
+    """Returns the scheme in which the file's name is that of this version.
+
+    Raises `DamagedError` if there is none.
+    """
     name = path.rpartition("/")[2]
     scheme = Scheme.of(name, version)
     if scheme is None:
@@ -269,17 +274,20 @@ def _scheme(path: str, version: int, where: str) -> Scheme:
 
 
 def _needs_of_indices(state: LanceState, envelopes: Sequence[Envelope]) -> Requirements:
-    """What the table's indices can't be read without, where an operation must read them."""
+    """Returns what the table's indices can't be read without, if an operation must read them."""
     kinds = {kind_of(envelope.lance) for envelope in envelopes}
     return needs_of_section(state.head, state.index_section) if kinds - LEAVING_INDICES else Requirements()
 
 
 def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Requirements:
-    """The sizes of the files of usual Appends, and what `_needs_to_judge` says of others."""
-    sizes, unsaid = frozenset(one.path for one in plain), frozenset(one.path for one in plain if not one.size)
+    """Returns the files of usual Appends, and what `_needs_to_judge` returns for others."""
+    sizes, unsaid = (
+        frozenset(append.path for append in plain),
+        frozenset(append.path for append in plain if not append.size),
+    )
     if state is None:
         return Requirements(sizes, unsaid=unsaid)
-    reads = {one.read_version for one in plain}
+    reads = {append.read_version for append in plain}
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     old, ours = [read for read in reads if oldest <= read < state.version], PLAIN[Kind.APPEND]
     since = [
@@ -291,7 +299,7 @@ def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Require
 
 
 def _needs_of_repeats(state: LanceState, entries: Sequence[Entry]) -> Requirements:
-    """Which files Rewrites replaced since entries without app ids were built, by which repeats are known."""
+    """Returns which Rewrites must be known to recognise repeats without app ids by their files."""
     oldest = max(1, state.version - OLDEST_READ_VERSION)
     reads = {read_of(entry) for entry in entries if may_be_known_by_files(entry)}
     since = [read for read in reads if read >= oldest and state.history.needs_rewrites(read)]
@@ -299,18 +307,18 @@ def _needs_of_repeats(state: LanceState, entries: Sequence[Entry]) -> Requiremen
 
 
 def _needs_to_judge(state: LanceState, envelopes: Sequence[Envelope]) -> Requirements:
-    """What older versions did, and their schemas, where proposals are so old that it is asked for."""
+    """Returns what older versions did, and their schemas, if proposals are so old that these are needed."""
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     schemas: set[int] = set()
     since: list[int] = []
-    told: set[tuple[Kind, int]] = set()
+    checked: set[tuple[Kind, int]] = set()
     for envelope in envelopes:
         read = known_version(envelope.lance)
         if not oldest <= read < state.version:
             continue
         kind = kind_of(envelope.lance)
-        if (kind, read) not in told:
-            told.add((kind, read))
+        if (kind, read) not in checked:
+            checked.add((kind, read))
             if read < history.since or history.needs_details(kind, read) is not None:
                 since.append(read)
         if read < history.schema_since and read not in schemas:

@@ -1,10 +1,10 @@
-"""What old releases of Lance left out of their tables or wrote wrongly, and what follows for who writes next.
+"""What old releases of Lance left out of their tables or wrote wrongly, and what a writer has to do about it.
 
-pylance brings such a table up to date with its next commit, whatever that is, and names itself as the writer
-of that version. So whoever commits without doing the same hides what is wrong from every client that comes
-later. What follows from the manifest alone is done here too (the version of the data files). What has to be
-read from data files or indices is left to pylance: the table can be read, and is refused for writing with the
-command that does it. Source: Lance fact 2.7.
+pylance completes such a table with its next commit, whatever that is, and records itself as the writer of
+that version. So a client that commits without doing the same hides the fault from every client that comes
+later. What follows from the manifest alone is completed here too (the version of the data files). What has to
+be read from data files or indices is left to pylance: the table can be read, but is refused for writing, with
+a hint that names the command to run. Source: Lance fact 2.7.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 LANCE = "lance"
 NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-"""How the name of a release begins; what follows is a pre-release of it."""
+"""The beginning of a release's name. What follows it names a pre-release."""
 TRUSTED_BITMAPS = (0, 8, 15)
-"""Lance computes anew which fragments an index covers if an older release wrote the version."""
+"""If an older release than this wrote the version, Lance computes again which fragments an index covers."""
 NAMELESS = (0,)
-"""Old releases (0.8.0 is one) didn't name themselves in a version. Some of them left out how many rows a
-fragment has, some wrote it wrongly, so Lance counts all of them anew."""
+"""Old releases (0.8.0 for example) didn't record their name in a version. Some of them left out how many rows
+a fragment has, some wrote it wrongly, so Lance counts all rows again."""
 LEGACY_FORMAT = "0.1"
-"""How manifests name the version of data files before 2."""
+"""The name in manifests of the version of data files before 2."""
 
 
 def check_up_to_date(state: LanceState, where: str = "") -> None:
-    """Raises `InvalidError` if only Lance can bring the table up to date.
+    """Raises `InvalidError` if only Lance can complete the table.
 
-    So it is if fragments may not say how many rows they have, or if an index may claim fragments that it
+    That is so if fragments may not say how many rows they have, or if an index may name fragments that it
     doesn't cover.
     """
     release = _release(state.head)
@@ -48,13 +48,13 @@ def check_up_to_date(state: LanceState, where: str = "") -> None:
 
 
 def note_data_format(head: Manifest, *, legacy: bool) -> None:
-    """Names the version of the data files if they are all from before 2 and the manifest doesn't say so."""
+    """Sets the version of the data files if they are all from before 2 and the manifest lacks it."""
     if legacy and not head.data_format.version:
         head.data_format.file_format, head.data_format.version = LANCE, LEGACY_FORMAT
 
 
 def _release(head: Manifest) -> tuple[int, ...] | None:
-    """The release of Lance that wrote the version, or `NAMELESS`. Returns None if another library did."""
+    """Returns the release of Lance that wrote the version, or `NAMELESS`, or None if another library did."""
     if not head.HasField("writer_version"):
         return NAMELESS
     if head.writer_version.library != LANCE:
@@ -64,10 +64,10 @@ def _release(head: Manifest) -> tuple[int, ...] | None:
 
 
 def _outdated(what: str, state: LanceState, where: str) -> InvalidError:
-    by = state.head.writer_version.version or "that doesn't name itself"
+    by = state.head.writer_version.version or "of unknown number"
     return InvalidError(
         f"version {state.version} was written by a release of Lance ({by}) that left it incomplete: {what}",
         where=where,
         hint="let pylance 14 complete it, which changes no row: "
-        f'lance.dataset("{where or "URI"}").delete("false"); then the table is folded',
+        f'lance.dataset("{where or "URI"}").delete("false"); then the table can be folded',
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.plain import Plain
 
 NAME: Final = "lance"
-"""What the format and its field of the envelope are called."""
+"""The name of the format and of its field of the envelope."""
 CLONE: Final = "clone"
 
 
@@ -78,7 +78,7 @@ class LanceProposal:
         return self.operation == CLONE
 
     def content(self) -> str:
-        """Returns what stays the same whenever the same rows are sent, empty without an operation.
+        """Returns what stays the same whenever the same rows are sent again, "" without an operation.
 
         For an Append: its rows, and the ids of the fields in its data files. For an Overwrite: its rows; its
         field ids are its own and may change from run to run. Any other operation depends on the table that it
@@ -107,10 +107,10 @@ class LanceProposal:
             return sum(self.packed.rows), {number for file in files for number in file.fields}
         lance = self.envelope.lance
         if lance.HasField("overwrite"):
-            return sum(one.physical_rows for one in lance.overwrite.fragments), set()
+            return sum(fragment.physical_rows for fragment in lance.overwrite.fragments), set()
         fragments = lance.append.fragments
-        numbers = {number for one in fragments for file in one.files for number in file.fields}
-        return sum(one.physical_rows for one in fragments), numbers
+        numbers = {number for fragment in fragments for file in fragment.files for number in file.fields}
+        return sum(fragment.physical_rows for fragment in fragments), numbers
 
 
 def proposal_of(entry: Entry) -> LanceProposal:
@@ -142,13 +142,13 @@ def parse_large(data: bytes, content: Content, allow: Callable[[int], None]) -> 
             return None
         rests = memory_to_fold(content_of(rest, Envelope)) + memory_to_fold(content_of(others, Transaction))
         allow(min(memory_of_packed(content) + rests, memory_to_fold(content)))
-        found = packed_transaction(data, within)
+        packed = packed_transaction(data, within)
         check_expansion(rest, Envelope)
         envelope = Envelope.FromString(rest)
     except DecodeError as error:
         check_allocated(error)
         return None
-    if found is None or envelope.WhichOneof("proposal") is not None:
+    if packed is None or envelope.WhichOneof("proposal") is not None:
         return None
-    envelope.lance.CopyFrom(found[0])
-    return LargeProposal(envelope, LanceProposal(envelope, found[1]), PACKED_COPIES * len(data))
+    envelope.lance.CopyFrom(packed[0])
+    return LargeProposal(envelope, LanceProposal(envelope, packed[1]), PACKED_COPIES * len(data))

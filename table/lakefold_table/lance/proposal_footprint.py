@@ -1,4 +1,4 @@
-"""What the conflict rules are asked about: footprints of proposals, and of versions that were published."""
+"""Footprints for the conflict rules: of proposals, and of versions that were published."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def affected_rows(envelope: Envelope) -> Mapping[int, Bitmap] | Invalid | None:
-    """The row offsets that a proposal deletes or moves, by fragment id; None where nobody says."""
+    """Returns the row offsets that a proposal deletes or moves, by fragment id; None if it names none."""
     if not envelope.affected_rows:
         return None
     rows: dict[int, Bitmap] = {}
@@ -45,42 +45,47 @@ def affected_rows(envelope: Envelope) -> Mapping[int, Bitmap] | Invalid | None:
 def proposed_footprint(
     envelope: Envelope, rows: Mapping[int, Bitmap] | None, fields: Sequence[Field]
 ) -> Footprint:
-    """What a proposal touches. `fields`: the schema, by which an index on a list is one on its items."""
+    """Returns what a proposal touches.
+
+    `fields`: the schema, which maps an index on a list to the list's items.
+    """
     reuse = envelope.HasField("fragment_reuse_index")
     footprint = footprint_of(envelope.lance, affected_rows=rows, carries_reuse=reuse)
     if footprint.indexing is None:
         return footprint
-    added = tuple(replace(one, fields=related(fields, one.fields)) for one in footprint.indexing.added)
+    added = tuple(replace(index, fields=related(fields, index.fields)) for index in footprint.indexing.added)
     return replace(footprint, indexing=replace(footprint.indexing, added=added))
 
 
 def published_footprint(transaction: Transaction | None, index_section: bytes) -> Footprint:
-    """What a version did, by its transaction and its indices. Raises as `carries_reuse` does."""
+    """Returns what a version touched, by its transaction and its indices. Raises as `carries_reuse` does."""
     return footprint_of(transaction, carries_reuse=carries_reuse(transaction, index_section))
 
 
 def known_version(transaction: Transaction) -> int:
-    """The version whose rows a proposal knows: the one that it read, or an older one that an index is of.
+    """Returns the version whose rows a proposal knows: that which it read, or an older one of its index.
 
-    An index may be committed long after it was built, on the newest version. What happened to its rows in
-    between it doesn't know; pylance looks only at what came after the version read, and then finds wrong rows
-    (Lance fact 10.8). One that is made of the table's own entries of its name keeps their version: those were
-    held against what came since.
+    An index may be committed on the newest version, long after it was built. It doesn't cover what happened
+    to its rows in between; pylance checks only what came after the version read, and then finds wrong rows
+    (Lance fact 10.8). An index that is made of the table's own entries of its name keeps their version,
+    because those were checked against what came since.
     """
     if not transaction.HasField("create_index"):
         return transaction.read_version
     create = transaction.create_index
-    made_of = {one.name for one in create.removed_indices}
-    built = [one.dataset_version for one in create.new_indices if one.fields and one.name not in made_of]
+    made_of = {index.name for index in create.removed_indices}
+    built = [
+        index.dataset_version for index in create.new_indices if index.fields and index.name not in made_of
+    ]
     return min([transaction.read_version, *(number for number in built if number)])
 
 
 def carries_reuse(transaction: Transaction | None, index_section: bytes) -> bool:
-    """Whether a version's Rewrite brought a fragment-reuse index, as far as the version's own indices tell.
+    """Whether a version's Rewrite contained a fragment-reuse index, as far as the version's own indices show.
 
-    Lance's message doesn't say so (Lance fact 3.4). The index covers the fragments that rows went
-    to; so a Rewrite whose new fragments it doesn't cover added nothing to it, even if the table has one.
-    `DamagedError` where the section can't be read.
+    Lance's message doesn't say so (Lance fact 3.4). The index covers the fragments into which rows were
+    moved. So a Rewrite whose new fragments it doesn't cover added nothing to it, even if the table has one.
+    Raises `DamagedError` if the section can't be read.
     """
     if (
         transaction is None
@@ -88,16 +93,16 @@ def carries_reuse(transaction: Transaction | None, index_section: bytes) -> bool
         or REUSE_INDEX.encode() not in index_section
     ):
         return False
-    new = {one.id for group in transaction.rewrite.groups for one in group.new_fragments}
+    new = {item.id for group in transaction.rewrite.groups for item in group.new_fragments}
     try:
         indices = IndexSection.FromString(index_section).indices
     except DecodeError as error:
         check_allocated(error)
         raise DamagedError(f"the index section can't be decoded: {error}") from error
     return bool(new) and any(
-        _covers(decode_bitmap(one.fragment_bitmap), new)
-        for one in indices
-        if one.name == REUSE_INDEX and one.fragment_bitmap
+        _covers(decode_bitmap(item.fragment_bitmap), new)
+        for item in indices
+        if item.name == REUSE_INDEX and item.fragment_bitmap
     )
 
 

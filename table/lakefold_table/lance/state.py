@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 MICROS = 1_000_000
 FARTHEST_US = 2**62
-"""Beyond so many microseconds before or after 1970 a time is none: the next version's would not fit."""
+"""A time further than this from 1970 counts as no time: the next version's would not fit."""
 MEMORY_OF_OBJECTS = 64 * 1024
 MAX_U32 = 2**32 - 1
 DEEPEST = 1000
-"""How deep a schema may be nested to be read at all; what is created through the log stays far below."""
+"""How deep a schema may be nested to be read at all. Schemas that are created through the log are far less
+deep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,9 @@ class LanceState:
     """One version of the table.
 
     `head` is the manifest without fragments (not to be changed); `index_section` its index section.
-    `transaction` is what made this version (an Append without its fragments), None where that isn't known.
-    `scheme` is how the table names its versions. `file_version` is that of its data files, None where nothing
-    tells it yet. `files` tells which fragment has a data file.
+    `transaction` is the one that made this version (an Append without its fragments), None if it isn't known.
+    `scheme` is how the table names its versions. `file_version` is that of its data files, None if nothing
+    shows it yet. `files` finds the fragment that has a data file.
     """
 
     head: Manifest
@@ -72,8 +73,8 @@ class LanceState:
     @property
     def time_us(self) -> int:
         """The version's time in microseconds since 1970; 0 if it has none (Lance fact 2.6)."""
-        told: int = self.head.timestamp.seconds * MICROS + self.head.timestamp.nanos // 1000
-        return told if abs(told) < FARTHEST_US else 0
+        micros: int = self.head.timestamp.seconds * MICROS + self.head.timestamp.nanos // 1000
+        return micros if abs(micros) < FARTHEST_US else 0
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -82,49 +83,49 @@ class LanceState:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The properties of the version's own transaction; empty where it has none."""
+        """The properties of the version's own transaction; empty if it has none."""
         return {} if self.transaction is None else self.transaction.transaction_properties
 
     @property
     def uuid(self) -> str:
-        """That of the transaction that made the version; empty where nothing tells it."""
+        """The uuid of the transaction that made the version; "" if it is not known."""
         return transaction_uuid(self.transaction, self.head.transaction_file)
 
     @property
     def keeps_metadata(self) -> bool:
-        """Whether the table's metadata are those of the version before, so far as can be told."""
+        """Whether the table's metadata are those of the version before, as far as known."""
         return keeps_metadata(self.transaction)
 
     @property
     def restored(self) -> int:
-        """The version that this one brought back with its metadata, 0 if it is no Restore."""
+        """The version that this one restored with its metadata, 0 if it is no Restore."""
         return restored_by(self.transaction)
 
     @property
     def missing_files(self) -> tuple[str, ...]:
-        """The file that has the transaction if the manifest's own doesn't; empty if no file has it."""
+        """The file that contains the transaction if the manifest's own doesn't; empty if neither does."""
         if self.transaction is not None or not self.head.transaction_file:
             return ()
         return (transaction_path(self.head.transaction_file),)
 
     @property
     def history_start(self) -> int:
-        """The version since which it is known what each version did."""
+        """The version after which it is known what each version changed."""
         return self.version if self.history.detailed_since is None else self.history.detailed_since
 
     @property
     def is_clone(self) -> bool:
-        """Whether this version begins a clone or a branch, whose marks are those of another table."""
+        """Whether this version is the first one of a clone or a branch, and has another table's marks."""
         return kind_of(self.transaction) is Kind.CLONE
 
     @property
     def branch(self) -> str:
-        """The branch that this is a version of; empty on a table's main line."""
+        """The branch of this version; empty for a table's main branch."""
         return self.head.branch
 
     @property
     def memory_bytes(self) -> int:
-        """About how many bytes it takes in memory: what its manifest has, and objects around that."""
+        """About how many bytes of memory the state takes: its manifest, and the objects around that."""
         encoded = self.fragments.size + len(self.index_section) + self.head.ByteSize()
         return 2 * encoded + MEMORY_OF_OBJECTS + BYTES_OF_FILE * self.fragments.count
 
@@ -135,30 +136,32 @@ class LanceState:
 
     @property
     def rows(self) -> int:
-        """The rows that can be seen."""
+        """The number of rows that are not deleted."""
         return self.fragments.physical_rows - self.fragments.deleted_rows
 
     def file_sizes(self) -> Mapping[str, int]:
-        """The sizes of the table's own data files by path, as far as they are said; decodes all fragments."""
-        files = (file for one in self.fragments for file in one.files if not file.HasField("base_id"))
+        """Returns the sizes of the table's own data files by path, as far as known. Decodes all fragments."""
+        files = (
+            file for fragment in self.fragments for file in fragment.files if not file.HasField("base_id")
+        )
         return {data_path(file.path): file.file_size_bytes for file in files if file.file_size_bytes}
 
     @property
     def has_log(self) -> bool:
-        """Whether the table may have a write-ahead log: its indices name that of one."""
+        """Whether the table may have a write-ahead log: its indices contain the name of that log's index."""
         return MEM_WAL.encode() in self.index_section
 
     @property
     def base_ids(self) -> frozenset[int]:
-        """The ids of the other roots that files may lie under."""
+        """The ids of the other roots that files may be stored under."""
         return frozenset(base.id for base in self.head.base_paths)
 
 
 def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
-    """The state that a manifest file holds. Raises `InvalidError` for unknown features of the reader.
+    """Returns the state that a manifest file contains.
 
-    The history of operations is taken from the marks where they were made for this very version; else it
-    begins here.
+    Raises `InvalidError` for unknown features of the reader. The history of operations is taken from the
+    marks if they were made for this very version; otherwise it begins here.
     """
     check_readable(file.head, where)
     if depth(file.head.fields) > DEEPEST:
@@ -166,7 +169,7 @@ def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
             f"the schema is nested deeper than {DEEPEST} levels, which no Lance client can open", where=where
         )
     if file.fragments.last_id > MAX_U32:
-        # The manifest's own field for the highest id ever used has room for no more.
+        # The manifest's own field for the highest id ever used can't hold more.
         raise DamagedError(f"a fragment has the id {file.fragments.last_id}, above {MAX_U32}", where=where)
     file_version = _file_version(file)
     return LanceState(
@@ -183,9 +186,10 @@ def state_of(file: ManifestFile, scheme: Scheme, where: str = "") -> LanceState:
 
 
 def history_in(head: Manifest, where: str = "") -> History:
-    """What the marks tell of the versions before; marks that can't be read tell nothing.
+    """Returns what the marks record of the versions before; nothing if they can't be read.
 
-    Any client may have written those. Who needs the marks themselves reads them, and says what is wrong.
+    Any client may have written them. Callers that need the marks themselves read them, and report what is
+    wrong.
     """
     try:
         marks = decode_marks(head.table_metadata, where)
@@ -193,12 +197,12 @@ def history_in(head: Manifest, where: str = "") -> History:
         marks = None
     if marks is None or marks.version != head.version:
         return History(head.version, {})
-    known = {Kind(kind): version for kind, version in marks.operations.items() if kind in set(Kind)}
-    return History(marks.operations_since, known)
+    latest = {Kind(kind): version for kind, version in marks.operations.items() if kind in set(Kind)}
+    return History(marks.operations_since, latest)
 
 
 def _file_version(file: ManifestFile) -> FileVersion | None:
-    """The version of the table's data files: as the manifest says, else as its first file says."""
+    """Returns the version of the table's data files: that of the manifest, or that of its first file."""
     named = FILE_VERSIONS.get(file.head.data_format.version)
     if named or file.head.data_format.version or not file.fragments.chunks:
         return named

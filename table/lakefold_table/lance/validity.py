@@ -1,6 +1,6 @@
 """What is wrong with a proposal in itself, whatever else was committed: its Invalid outcomes.
 
-What is let through here ends in manifests that foreign clients must open, so whatever would make a table
+What is accepted here ends in manifests that other clients must open, so whatever would make a table
 unreadable to them is refused.
 """
 
@@ -37,7 +37,7 @@ the table any more: it refuses flag 64 unless an environment variable allows it 
 
 
 def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
-    """What no table could fold in this release."""
+    """Returns what no table could fold in this release, or None."""
     transaction = envelope.lance
     if kind is Kind.UNKNOWN:
         return Invalid("the transaction has no operation", "set one of the operations of Lance's Transaction")
@@ -45,7 +45,7 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
         return DATA_OVERLAYS_REFUSED
     if kind not in FOLDED:
         folded = ", ".join(sorted(FOLDED))
-        return Invalid(f"{kind} is not folded in this release", f"it folds {folded}")
+        return Invalid(f"this release does not fold {kind}", f"it folds {folded}")
     if envelope.HasField("fragment_reuse_index") and kind is not Kind.REWRITE:
         return Invalid("a fragment-reuse index belongs to a Rewrite only", "leave it out")
     if len(transaction.uuid) > MAX_UUID_LENGTH:
@@ -61,17 +61,17 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
 
 
 def reserved_key_fault(keys: Collection[str]) -> Invalid | None:
-    """Refuses keys that belong to the log."""
+    """Refuses keys that are reserved for the log."""
     reserved = [key for key in keys if key.startswith(PREFIX)]
     if not reserved:
         return None
     return Invalid(
-        f"keys {some(reserved)} may not be set: {PREFIX}* belongs to the log", "use another prefix"
+        f"keys {some(reserved)} may not be set: {PREFIX}* is reserved for the log", "use another prefix"
     )
 
 
 def managed_blobs_fault(value: str | None) -> Invalid | None:
-    """Managed blobs are switched on by a key: pylance sets feature flag 16384 with it (Lance fact 6.11)."""
+    """Refuses the key that switches managed blobs on: pylance sets a feature flag then (Lance fact 6.11)."""
     if value is None or value == "false":
         return None
     if value == "true":
@@ -80,21 +80,20 @@ def managed_blobs_fault(value: str | None) -> Invalid | None:
 
 
 def read_version_fault(transaction: Transaction, kind: Kind, version: int) -> Invalid | None:
-    """Refuses what isn't built on a version, or claims one that isn't there yet.
+    """Refuses a proposal that isn't built on a version, or names a read version that doesn't exist yet.
 
-    An Overwrite and a Restore need none: without one they mean the version that they meet (Lance
-    fact 5.7).
+    An Overwrite and a Restore need none: without one they apply to the newest version (Lance fact 5.7).
     """
     if 0 < transaction.read_version <= version or (not transaction.read_version and kind in BUILT_ON_NONE):
         return None
     if not transaction.read_version:
         return Invalid(
-            "the transaction has no read version, so its field ids can't be told",
+            "the transaction has no read version, so the meaning of its field ids is not known",
             "set it to the version whose schema the files were written with",
         )
     return Invalid(
         f"read version {transaction.read_version} is above the latest version {version}",
-        "read the table's version again; a restored table may have gone back",
+        "read the table's version again; it may have been restored to an earlier copy",
     )
 
 
@@ -106,16 +105,16 @@ def named_fragments_fault(transaction: Transaction, ever_used: int) -> Invalid |
     if named <= 2 * ever_used:
         return None
     return Invalid(
-        f"the transaction names {named} fragments, the table never had more than {ever_used}",
+        f"the transaction names {named} fragments, but the table never had more than {ever_used}",
         "name each fragment that it changes or removes once",
     )
 
 
 def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collection[int]) -> Invalid | None:
-    """What is wrong with a fragment that a transaction adds."""
+    """Returns what is wrong with a fragment that a transaction adds, or None."""
     if not 0 < fragment.physical_rows <= MAX_ROWS:
         return Invalid(
-            f"a fragment has {fragment.physical_rows} rows", "a fragment has from 1 to 2^32 - 1 rows"
+            f"a fragment has {fragment.physical_rows} rows", "a fragment must have from 1 to 2^32 - 1 rows"
         )
     if fragment.HasField("deletion_file") or fragment.overlays:
         return Invalid(
@@ -126,7 +125,9 @@ def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collecti
         or fragment.WhichOneof("created_at_version_sequence")
         or fragment.WhichOneof("last_updated_at_version_sequence")
     ):
-        return Invalid("a new fragment may bring no row ids or versions", "they are given when it is folded")
+        return Invalid(
+            "a new fragment may contain no row ids or versions", "they are given when it is folded"
+        )
     fault = columns.fault(fragment)
     if fault:
         return fault
@@ -134,15 +135,15 @@ def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collecti
 
 
 def path_fault(file: DataFile, bases: Collection[int]) -> Invalid | None:
-    """What is wrong with the place of a new data file."""
+    """Returns what is wrong with the path of a new data file, or None."""
     if not is_inside(file.path):
         return Invalid(
-            f"the path {file.path!r} leaves its base or is no plain name",
+            f"the path {file.path!r} leaves its base or is not a plain name",
             "name the file relative to the data folder, in at most 255 bytes",
         )
     if not is_data_name(file.path):
         return Invalid(
-            f"no Lance client finds a data file called {file.path!r}",
+            f"no Lance client finds a data file named {file.path!r}",
             "use letters and digits without accents, `-`, `_` and `.`, and no folders",
         )
     if file.HasField("base_id") and file.base_id not in bases:
@@ -151,12 +152,12 @@ def path_fault(file: DataFile, bases: Collection[int]) -> Invalid | None:
 
 
 def file_fault(fragment: DataFragment, sizes: Mapping[str, int | None]) -> Invalid | None:
-    """What is wrong with the files that the shell looked at."""
+    """Returns what is wrong with a fragment's files whose sizes were fetched, or None."""
     return next((fault for file in fragment.files if (fault := size_fault(file, sizes))), None)
 
 
 def size_fault(file: DataFile, sizes: Mapping[str, int | None]) -> Invalid | None:
-    """What is wrong with a data file that the shell looked at; None where it didn't."""
+    """Returns what is wrong with a data file, or None, also if its size wasn't fetched."""
     path = data_path(file.path)
     if file.HasField("base_id") or path not in sizes:
         return None
@@ -165,16 +166,17 @@ def size_fault(file: DataFile, sizes: Mapping[str, int | None]) -> Invalid | Non
         return Invalid(f"data file {path} is missing", "write the files before the transaction is sent")
     if file.file_size_bytes not in (0, size):
         return Invalid(
-            f"data file {path} has {size} bytes, the transaction says {file.file_size_bytes}",
-            "the file was changed or not written to its end: write it again under a new name",
+            f"data file {path} has {size} bytes, but the transaction says {file.file_size_bytes}",
+            "the file was changed or not written completely: write it again under a new name",
         )
     return None
 
 
 def _has_unknown_fields(transaction: Transaction) -> bool:
-    """Whether parsing left something over.
+    """Whether the message contains fields that this release doesn't know.
 
-    That may be a known field of another wire type; Lance clients can't read what holds one (Lance fact 3.7).
+    Such a field may also be a known one of another wire type; Lance clients can't read a message with one
+    (Lance fact 3.7).
     """
     known = Transaction()
     known.CopyFrom(transaction)

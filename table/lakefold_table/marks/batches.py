@@ -1,4 +1,4 @@
-"""Which batches of an app were folded: what the marks remember of each, bounded whatever comes."""
+"""Which batches of an app were folded: what the marks remember of each app, in bounded size."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ MAX_RECENT_BATCHES = 16
 MAX_ROLLED_BACK = 32
 
 Interval = tuple[int, int]
-"""Batch ids from the first to the last, both included."""
+"""Batch ids from the first to the last, both inclusive."""
 
 
 @dataclass(frozen=True)
 class AppMark:
-    """The batch ids of one app that were folded, as intervals, ascending, both ends included.
+    """The batch ids of an app that were folded, as ascending intervals, both ends inclusive.
 
-    `forgotten_below`: ids below it can't be told any more, their interval was dropped. `recent` keeps the
-    versions of the newest batches, `contents` the digests of their contents, in the same order (empty if none
-    is known). `rolled_back`: first id, last id and the Restore's version, for batches that a Restore left out
-    of the table; ascending, the highest `MAX_ROLLED_BACK` of them. `time_us` is the log time of the last one.
+    `forgotten_below`: for ids below it is no longer known whether they were folded, as their interval was
+    dropped. `recent`: the newest batches and their versions; `contents`: the digests of their contents, in
+    the same order (empty if none is known). `rolled_back`: first id, last id and the Restore's version, for
+    batches that a Restore left out of the table; ascending, the highest `MAX_ROLLED_BACK` of them. `time_us`:
+    the log time of the last batch.
     """
 
     intervals: tuple[tuple[int, int], ...] = ()
@@ -42,43 +43,43 @@ class AppMark:
     rolled_back: tuple[tuple[int, int, int], ...] = ()
 
     def has(self, batch_id: int) -> bool:
-        """Whether this batch was folded, as far as the intervals and the newest batches tell."""
+        """Whether this batch was folded, as far as the intervals and the newest batches show."""
         if any(first <= batch_id <= last for first, last in self.intervals):
             return True
         return batch_id < self.forgotten_below and batch_id in dict(self.recent)
 
     def version_of(self, batch_id: int) -> int:
-        """The version that holds this batch, 0 where it is no longer known."""
+        """Returns the version that contains this batch, 0 if it is no longer known."""
         return dict(self.recent).get(batch_id, 0)
 
     def rolled_back_by(self, batch_id: int) -> int:
-        """The version of the Restore that left this batch out of the table, 0 if none is known."""
+        """Returns the version of the Restore that left this batch out of the table, 0 if none is known."""
         return _rolled_back_by(self.rolled_back, batch_id)
 
     def content_of(self, batch_id: int) -> str:
-        """The digest of this batch's content, `UNKNOWN` if it is not remembered."""
+        """Returns the digest of this batch's content, `UNKNOWN` if it is not remembered."""
         return GrowingMark(self).content_of(batch_id)
 
     @property
     def folded(self) -> tuple[Interval, ...]:
-        """The ids that `has` is true of, as ascending intervals that don't touch."""
+        """The ids for which `has` is true, as ascending intervals that don't touch."""
         forgotten = [(batch, batch) for batch, _ in self.recent if batch < self.forgotten_below]
         return tuple(_joined((*self.intervals, *forgotten)))
 
     @property
     def last_version(self) -> int:
-        """The version that holds the batch folded last, 0 if none was."""
+        """The version that contains the batch that was folded last, 0 if none was."""
         return self.recent[-1][1] if self.recent else 0
 
     def added(self, batch_id: int, version: int, time_us: int) -> AppMark:
-        """With one more batch folded into `version`."""
+        """Returns the mark with another batch, folded into `version`."""
         growing = GrowingMark(self)
         growing.add(batch_id, version, time_us)
         return growing.mark()
 
     @cached_property
     def encoded(self) -> str:
-        """The value of the app's metadata key. Made once: most apps are silent in most versions."""
+        """The value of the app's metadata key. Cached, as most apps write nothing in most versions."""
         value: dict[str, object] = {
             "batches": self.intervals,
             "forgotten_below": self.forgotten_below,
@@ -93,7 +94,7 @@ class AppMark:
 
     @classmethod
     def decode(cls, text: str) -> AppMark:
-        """The mark whose `encoded` this is. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
+        """Returns the mark that `encoded` was made from. Raises `ValueError`, `KeyError` or `TypeError`."""
         value = json.loads(text)
         intervals = tuple((whole(first), whole(last)) for first, last in value["batches"])
         ends = [end for interval in intervals for end in interval]
@@ -114,7 +115,10 @@ class AppMark:
 
 
 class GrowingMark:
-    """An app's mark while a group is folded: a batch that follows the one before costs next to nothing."""
+    """An app's mark while a group is folded.
+
+    Adding a batch that follows the last one costs next to nothing.
+    """
 
     __slots__ = ("_contents", "_intervals", "_recent", "_rolled_back", "_time_us", "forgotten_below")
 
@@ -144,13 +148,16 @@ class GrowingMark:
         return _rolled_back_by(self._rolled_back, batch_id)
 
     def content_of(self, batch_id: int) -> str:
-        """The digest of this batch's content, `UNKNOWN` if it is not remembered."""
+        """As `AppMark.content_of`."""
         pairs = zip(self._recent, self._contents, strict=True)
         known = digests(content for (batch, _), content in pairs if batch == batch_id)
         return known[-1] if known else UNKNOWN
 
     def add(self, batch_id: int, version: int, time_us: int, entry: Entry | None = None) -> None:
-        """One more batch was folded into `version`; the digest of `entry` is made if it is asked for."""
+        """Adds a batch that was folded into `version`.
+
+        The digest of `entry` is made only when it is needed.
+        """
         intervals = self._intervals
         if intervals and batch_id == intervals[-1][1] + 1:
             intervals[-1] = (intervals[-1][0], batch_id)
@@ -163,7 +170,7 @@ class GrowingMark:
         self._time_us = max(self._time_us, time_us)
 
     def mark(self) -> AppMark:
-        """The mark as it is now."""
+        """Returns the mark as it is now."""
         return AppMark(
             tuple(self._intervals),
             self.forgotten_below,
@@ -175,7 +182,7 @@ class GrowingMark:
 
 
 def less(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """The ids of `intervals` that are in none of `others`. Both ascend and don't overlap."""
+    """Returns the ids of `intervals` that are in none of `others`. Both must ascend and not overlap."""
     rest = list(intervals)
     for first, last in others:
         rest = [
@@ -192,7 +199,7 @@ def _rolled_back_by(rolled_back: Iterable[tuple[int, int, int]], batch_id: int) 
 
 
 def _with(intervals: Iterable[tuple[int, int]], number: int) -> list[tuple[int, int]]:
-    """The intervals with one more number; neighbours are joined."""
+    """Returns the intervals with another number; adjacent intervals are joined."""
     return _joined((*intervals, (number, number)))
 
 

@@ -1,6 +1,6 @@
-"""JSON as versions carry it: without a space too many, and read without a guess.
+"""JSON as versions contain it: written without spaces, and read strictly.
 
-What is read comes from a table's metadata, where any client may have written something else.
+What is read is from a table's metadata, where any client may have written something else.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 def compact(value: object) -> str:
-    """The value as JSON, the same text each time."""
+    """Returns the value as JSON, always the same text for the same value."""
     return _ENCODER.encode(value)
 
 
 def whole(value: object) -> int:
-    """A number as it was written; nothing is rounded. Raises `TypeError` for anything else."""
+    """Returns a whole number as it was written. Raises `TypeError` for anything else."""
     if type(value) is not int:
-        raise TypeError(f"{value!r} is no whole number")
+        raise TypeError(f"{value!r} is not a whole number")
     return value
 
 
 def text_of(value: object) -> str:
-    """A text as it was written. Raises `TypeError` for anything else."""
+    """Returns a text as it was written. Raises `TypeError` for anything else."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     return value

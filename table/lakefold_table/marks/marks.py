@@ -1,11 +1,11 @@
-"""What a version remembers of the log, so that the table itself says what has been folded into it.
+"""What a version remembers of the log, so that the table itself shows what has been folded into it.
 
-Marks lie in the table's metadata under keys that begin with `lakefold.`, readable by any client, and travel
-with every version, whoever makes it (Lance fact 2.5). They are bounded: at most 10,000 apps and 32 intervals
-of batch ids an app, 256 uuids, 64 file logs, 16 moves from one log to another. An app is forgotten if it has
-been silent for 90 days and 1,000 others were heard of since. Of each key that a Restore left out of the table
-they remember which Restore did so, at most 32 intervals of batch ids an app; of the newest 16 batches of an
-app, and of the uuids, a digest of the content.
+Marks are stored in the table's metadata under keys that begin with `lakefold.`. Any client can read them, and
+every version carries them on, whichever client makes it (Lance fact 2.5). They are bounded: at most 10,000
+apps with 32 intervals of batch ids each, 256 uuids, 64 file logs, 16 moves from one log to another. An app is
+forgotten if it has sent nothing for 90 days while 1,000 others have. For keys that a Restore left out of the
+table the marks remember which Restore that was, for at most 32 intervals of batch ids an app. For the newest
+16 batches of an app, and for the uuids, they remember a digest of the content.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ MOVES = "lakefold.logs"
 APP = "lakefold.app."
 
 RULES = 4
-"""The version of the rules by which this release folds. A committer steps down before newer rules.
+"""The version of the rules by which this release folds. A committer steps down if it finds newer rules.
 
 1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay. 3: Appends,
 Deletes and Updates of rows share versions (decision 0018). 4: a Duplicate says whether a Restore left its
-rows out and whether its content is another (decision 0049).
+rows out and whether its content is different (decision 0049).
 """
 OLDEST_RULES = 3
 """The oldest rules under which versions can be folded again."""
@@ -59,7 +59,7 @@ SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
 class RebindReason(StrEnum):
     """Why a table follows its log from another position on than the one after the last that was folded.
 
-    The first two come about while folding, where `--accept-new-log` says so; the others by verbs.
+    The first two happen while folding, if `--accept-new-log` allows it; the others are done by verbs.
     """
 
     NEW_LOG = "new log accepted"
@@ -72,18 +72,18 @@ class RebindReason(StrEnum):
 
     @property
     def by_verb(self) -> bool:
-        """Whether a verb of an operator's made the version that says so, and no entry."""
+        """Whether an operator's verb made the version that records the move, rather than an entry."""
         return self not in {RebindReason.NEW_LOG, RebindReason.LOST}
 
 
 @dataclass(frozen=True, slots=True)
 class Rebinding:
-    """A table's move from one position to another, of the same log or not, that no entry made.
+    """A table's move from one position to another, of the same log or of another, that no entry made.
 
     `before`: the last position that was folded (None: none was). `after`: the position that counts as the
-    last one from then on, offset -1 for a log from its start; None: the table follows no log. `time_us`: the
-    log time of the first entry folded then, or the time of the verb. `fingerprint`: that of the entry at
-    `after`, if the log was asked for it.
+    last folded one from then on, offset -1 for a log from its start; None: the table follows no log.
+    `time_us`: the log time of the first entry that was folded then, or the time of the verb. `fingerprint`:
+    that of the entry at `after`, if it was read from the log.
     """
 
     why: RebindReason
@@ -93,29 +93,29 @@ class Rebinding:
     fingerprint: Fingerprint | None = None
 
     def __str__(self) -> str:
-        return f"from {place_text(self.before)} to {place_text(self.after)}"
+        return f"from {describe_position(self.before)} to {describe_position(self.after)}"
 
     def encode(self) -> str:
-        """As text, for a version's properties."""
+        """Returns the move as text, for a version's properties."""
         return compact(_move_json(self))
 
     @classmethod
     def decode(cls, text: str) -> Rebinding:
-        """The move whose `encode` this is. Raises `ValueError`, `KeyError` or `TypeError` otherwise."""
+        """Returns the move that `encode` was called on. Raises `ValueError`, `KeyError` or `TypeError`."""
         return _move_of(json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """All that one version remembers. `version` is the version that these marks were made for.
+    """All that a version remembers. `version`: the version that these marks were made for.
 
-    `position`: the last position folded from the Kafka log the table is bound to (None: not bound). `moves`:
-    how it came to that log, oldest first. `fingerprint` tells the entry at that position from any other
-    (None: an older release folded it, or a move brought the table there that names none).
-    `operations`: for each kind of operation the newest version that was one, complete after
-    `operations_since`. `uuid_contents`: the digests of what the proposals of `uuids` brought, in the same
+    `position`: the last position that was folded from the Kafka log that the table is bound to (None: not
+    bound). `moves`: how the table was bound to that log, oldest first. `fingerprint`: distinguishes the entry
+    at that position from any other (None: an older release folded it, or the table was moved there without
+    one). `operations`: for each kind of operation the newest version of that kind, complete after
+    `operations_since`. `uuid_contents`: the digests of the contents of the proposals of `uuids`, in the same
     order (empty if none is known). `uuids_rolled_back`: those of `uuids` whose rows a Restore left out, each
-    with that one's version.
+    with the version of that Restore.
     """
 
     table_id: str = ""
@@ -136,51 +136,53 @@ class Marks:
     uuids_rolled_back: Mapping[str, int] = field(default_factory=dict)
 
     def rolled_back_by(self, app_id: str, batch_id: int | None, uuid: str) -> int:
-        """The version of the Restore that left the rows of a key out of the table, 0 if none is known."""
+        """Returns the version of the Restore that left the rows of a key out of the table, 0 if unknown."""
         if not app_id or batch_id is None:
             return self.uuids_rolled_back.get(uuid, 0)
         return self.apps[app_id].rolled_back_by(batch_id) if app_id in self.apps else 0
 
     def offset_of(self, log: LogId) -> int:
-        """The last offset folded from this log, -1 where none was."""
+        """Returns the last offset that was folded from this log, -1 if none was."""
         if log.is_file:
             return dict(self.file_logs).get(log.topic_id, -1)
         past = (move.before for move in reversed(self.moves))
-        found = (one.offset for one in (self.position, *past) if one is not None and one.log == log)
-        return next(found, -1)
+        positions = (self.position, *past)
+        offsets = (place.offset for place in positions if place is not None and place.log == log)
+        return next(offsets, -1)
 
     @property
     def detached(self) -> bool:
-        """Whether the table was bound to a log, and is to follow none any more."""
+        """Whether the table was bound to a log, and no longer follows any."""
         return self.position is None and bool(self.moves)
 
     @property
     def dropped(self) -> bool:
-        """Whether `lakefold drop` has begun to delete the table, so that nothing may be bound or folded."""
+        """Whether `lakefold drop` has begun to delete the table: it must not be bound or written to."""
         return self.detached and self.moves[-1].why is RebindReason.DROPPED
 
     def moved(self, move: Rebinding) -> Marks:
-        """After a move."""
+        """Returns the marks after a move."""
         moves = (*self.moves, move)[-MAX_MOVES:]
         return replace(self, position=move.after, moves=moves, fingerprint=move.fingerprint)
 
     def at(self, position: Position, fingerprint: Fingerprint | None = None) -> Marks:
-        """With this position as the last one folded from its log; `fingerprint` is that of its entry.
+        """Returns the marks with this position as the last one that was folded from its log.
 
-        A file log is named by what it holds, so that it needs none.
+        `fingerprint`: that of the entry at this position. A file log needs none, as it is named by its
+        content.
         """
         if not position.log.is_file:
             return replace(self, position=position, fingerprint=fingerprint)
         name = position.log.topic_id
-        others = tuple(known for known in self.file_logs if known[0] != name)
+        others = tuple(other for other in self.file_logs if other[0] != name)
         return replace(self, file_logs=(*others, (name, position.offset))[-MAX_FILE_LOGS:])
 
     def dated(self, time_us: int) -> Marks:
-        """With this as the time of the last move."""
+        """Returns the marks with this as the time of the last move."""
         return replace(self, moves=(*self.moves[:-1], replace(self.moves[-1], time_us=time_us)))
 
     def encode(self) -> dict[str, str]:
-        """The marks as entries of the table's metadata."""
+        """Returns the marks as keys and values of the table's metadata."""
         position = self.position
         mark = {
             "version": self.version,
@@ -211,7 +213,10 @@ class Marks:
 
 
 def decode_marks(metadata: Mapping[str, str], where: str = "") -> Marks | None:
-    """The marks in a table's metadata, None if there are none. Raises `DamagedError` for broken ones."""
+    """Returns the marks in a table's metadata, or None if it has none.
+
+    Raises `DamagedError` if they are broken.
+    """
     if MARK not in metadata:
         return None
     try:
@@ -225,19 +230,19 @@ def decode_marks(metadata: Mapping[str, str], where: str = "") -> Marks | None:
 
 
 def digest_of_marks(metadata: Mapping[str, str]) -> str:
-    """A digest of the marks in a table's metadata as they are written; empty if there are none."""
+    """Returns a digest of the marks in a table's metadata as they are written, "" if it has none."""
     marks = sorted((key, value) for key, value in metadata.items() if key.startswith(PREFIX))
     return hashlib.sha256(compact(marks).encode()).hexdigest() if marks else ""
 
 
 def table_id_of(position: Position) -> str:
-    """The identity of the table whose first folded entry stands at this position: a hash in a UUID's form."""
+    """Returns the id of the table whose first folded entry is at this position: a hash in a UUID's form."""
     digest = hashlib.sha256(f"table {position.log}@{position.offset}".encode()).hexdigest()
     return uuid_form(digest)
 
 
-def place_text(position: Position | None) -> str:
-    """A position for people, who have to tell a log from another of its name."""
+def describe_position(position: Position | None) -> str:
+    """Returns a position for people, with the topic id that distinguishes logs of the same name."""
     if position is None:
         return "no log"
     at = str(position) if position.offset >= 0 else f"the start of {str(position).removesuffix('@-1')}"
@@ -295,13 +300,13 @@ def _pairs(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _move_json(move: Rebinding) -> dict[str, Any]:
-    told = {
+    form = {
         "why": move.why,
         "before": position_json(move.before),
         "after": position_json(move.after),
         "time_us": move.time_us,
     }
-    return told if move.fingerprint is None else {**told, "entry": _fingerprint_json(move.fingerprint)}
+    return form if move.fingerprint is None else {**form, "entry": _fingerprint_json(move.fingerprint)}
 
 
 def _move_of(value: Mapping[str, Any]) -> Rebinding:
@@ -311,7 +316,7 @@ def _move_of(value: Mapping[str, Any]) -> Rebinding:
 
 
 def position_json(position: Position | None) -> dict[str, Any] | None:
-    """A position as what JSON holds."""
+    """Returns a position as a JSON value."""
     if position is None:
         return None
     return {
@@ -324,7 +329,7 @@ def position_json(position: Position | None) -> dict[str, Any] | None:
 
 
 def position_from(value: Mapping[str, Any] | None) -> Position | None:
-    """The position whose `position_json` this is. Raises `KeyError` or `TypeError` otherwise."""
+    """Returns the position that `position_json` was called with. Raises `KeyError` or `TypeError`."""
     if value is None:
         return None
     log = LogId(text_of(value["cluster_id"]), text_of(value["topic_id"]), whole(value["partition"]))

@@ -1,8 +1,8 @@
-"""Outcomes as messages and as values, and the JSON that people and other languages read.
+"""Converts outcomes between messages and values, and to the JSON that people and other languages read.
 
-The fold works with plain values and the topics carry protobuf; only here do the two meet. The JSON is
-protobuf's own mapping with the field names of `log.proto`, so that any protobuf library reads it back. No IO:
-a version remembers its outcomes in this form, so the fold uses it too.
+The fold works with plain values and the topics contain protobuf; they are converted only here. The JSON is
+protobuf's own mapping with the field names of `log.proto`, so that any protobuf library can read it. No IO:
+versions store their outcomes in this form, so the fold uses it too.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from lakefold_table.position import LogId, Position
 
 M = TypeVar("M", bound=Message)
 
-# Evidence beyond this many ids, keys or rows is counted, not listed: an outcome must fit a message.
+# Evidence beyond this number of ids, keys or rows is counted, not listed: an outcome must fit in a message.
 MAX_EVIDENCE: Final = 1000
 MAX_KEY: Final = 200
 MAX_TEXT: Final = 10_000
 
 
 def outcome_message(outcome: Outcome) -> log_pb2.Outcome:
-    """The outcome as the message of the outcomes topic. Evidence or texts that are very long are cut."""
-    place = outcome.position
+    """Returns the outcome as the message of the outcomes topic. Very long evidence or texts are cut."""
+    log = outcome.position.log
     position = log_pb2.Position(
-        cluster_id=place.log.cluster_id,
-        topic_id=place.log.topic_id,
-        topic=place.topic,
-        partition=place.log.partition,
-        offset=place.offset,
+        cluster_id=log.cluster_id,
+        topic_id=log.topic_id,
+        topic=outcome.position.topic,
+        partition=log.partition,
+        offset=outcome.position.offset,
     )
     message = log_pb2.Outcome(
         table=outcome.table,
@@ -61,12 +61,12 @@ def outcome_message(outcome: Outcome) -> log_pb2.Outcome:
 
 
 def outcome_value(message: log_pb2.Outcome) -> Outcome:
-    """The outcome that a message of the outcomes topic holds.
+    """Returns the outcome that a message of the outcomes topic contains.
 
-    Raises `DamagedError` where it holds no result, or one that only a newer release knows.
+    Raises `DamagedError` if it contains no result, or one that only a newer release knows.
     """
-    place = message.position
-    position = Position(LogId(place.cluster_id, place.topic_id, place.partition), place.offset, place.topic)
+    at = message.position
+    position = Position(LogId(at.cluster_id, at.topic_id, at.partition), at.offset, at.topic)
     return Outcome(
         position=position,
         table=message.table,
@@ -80,14 +80,12 @@ def outcome_value(message: log_pb2.Outcome) -> Outcome:
 
 
 def is_answer_to(outcome: Outcome, envelope: log_pb2.Envelope, uuid: str) -> bool:
-    """Whether the outcome names the uuid and the key of this proposal.
+    """Whether the outcome has the uuid and the key of this proposal. `uuid`: the proposal's own.
 
-    `uuid`: the proposal's own.
-
-    A topic that was deleted and made again, or lost its end, has other entries at the same positions. A
-    committer that could not read an entry, or what it claims, knows no uuid: its outcome is Invalid, or
-    Duplicate by key. Then, or if `envelope` only claims the proposal, the keys alone are compared; an entry
-    that could not be read at all has no key either.
+    A topic that was deleted and created again, or lost its end, has other entries at the same positions. If a
+    committer could not read an entry, or the envelope that it claims, it knows no uuid: its outcome is
+    Invalid, or Duplicate by key. In that case, or if `envelope` only claims the proposal, only the keys are
+    compared; an entry that could not be read at all has no key either.
     """
     batch_id = envelope.batch_id if envelope.HasField("batch_id") else None
     same_key = outcome.batch_id == batch_id and _is_name(outcome.app_id, envelope.app_id)
@@ -102,9 +100,9 @@ def _is_name(reported: str, name: str) -> bool:
 
 
 def json_form(message: Message) -> dict[str, Any]:
-    """The message in protobuf's own JSON mapping, with the field names of the `.proto` file.
+    """Returns the message in protobuf's own JSON mapping, with the field names of the `.proto` file.
 
-    64 bit integers are strings there; fields without presence are always written.
+    64 bit integers are strings in it; fields without presence are always written.
     """
     form: dict[str, Any] = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
@@ -113,11 +111,14 @@ def json_form(message: Message) -> dict[str, Any]:
 
 
 def from_json(form: dict[str, Any], message: M) -> M:
-    """Fill the empty `message` from its JSON form and return it. Raises `InvalidError` where it is none."""
+    """Fills the empty `message` from its JSON form and returns it.
+
+    Raises `InvalidError` if it is malformed.
+    """
     try:
         return ParseDict(form, message)
     except ParseError as error:
-        raise InvalidError(f"this is no {message.DESCRIPTOR.name} in JSON: {error}") from error
+        raise InvalidError(f"this is not a {message.DESCRIPTOR.name} in JSON: {error}") from error
 
 
 def _committed_message(committed: Committed) -> log_pb2.Outcome.Committed:
@@ -172,7 +173,7 @@ def _result_value(message: log_pb2.Outcome, position: Position) -> Result:
         case "invalid":
             return Invalid(message.invalid.message, message.invalid.hint)
     hint = "a newer committer may have written it: upgrade"
-    raise DamagedError("the outcome holds no result that is known", where=str(position), hint=hint)
+    raise DamagedError("the outcome contains no known result", where=str(position), hint=hint)
 
 
 def _conflict_value(rejected: log_pb2.Outcome.Rejected) -> Conflict:

@@ -1,7 +1,7 @@
-"""What one version remembers of the entries folded into it, so that the same answers can be given again.
+"""What a version remembers of the entries folded into it, so that the same answers can be given again.
 
 A committer that dies between publishing and reporting leaves entries without an answer. The version's own
-transaction carries the record of them (in base64, a property), and whoever comes next answers from it.
+transaction contains the record of them (in base64, as a property), from which the next committer answers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FIRST_ROW_ID = "lakefold.first-row-id"
 POSITIONS = "lakefold.positions"
 RECORD = "lakefold.record"
 MOVE = "lakefold.move"
-"""How the table came from one position to another, where the version is the first one that knows it."""
+"""How the table was moved from one position to another, if the version is the first one after the move."""
 CLOCK = "lakefold.clock-us"
-"""The committer's own clock, if an entry's log time was so far ahead of it that this took its place."""
+"""The committer's own clock, if it was used because an entry's log time was too far ahead of it."""
 OUTCOMES = "lakefold.outcomes"
-"""PARTITION@OFFSET: outcomes of later versions stand at or behind this offset of the outcomes topic."""
+"""PARTITION@OFFSET: outcomes of later versions are at or after this offset of the outcomes topic."""
 OWNER = "lakefold.owner"
 PARENT = "lakefold.parent"
 """The uuid of the transaction of the version before this one (`lakefold_table.versions.succession`)."""
@@ -45,7 +45,7 @@ PARENT = "lakefold.parent"
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The batches of one app in a version: the lowest and highest id, and how many."""
+    """The batches of an app in a version: the lowest and highest id, and how many."""
 
     app_id: str
     first: int
@@ -57,12 +57,12 @@ class Batches:
 class Record:
     """The entries of `log` from `first_offset` to `last_offset` that belong to this table, and their answers.
 
-    `committed` and `refused` hold the answers by offset; `base_version` is the version they were folded on.
-    Times are log times in microseconds. `epoch` and `rules` are those of the committer. `deeds`: what each
-    committed entry did, by offset, where they did several things (see `lakefold_table.format.Accepted`);
-    otherwise it is what the version did, and `deeds` is empty. `last_digest`: that of the entry at
-    `last_offset` (`lakefold_table.entry.Fingerprint`), empty where no entry was folded, from a file log, and
-    from an older release.
+    `committed` and `refused`: the answers by offset; `base_version`: the version that they were folded on.
+    Times are log times in microseconds. `epoch` and `rules` are those of the committer. `operation_of`: the
+    operation of each committed entry, by offset, if they differ (see `lakefold_table.format.Accepted`);
+    otherwise all have the version's operation, and it is empty. `last_digest`: that of the entry at
+    `last_offset` (`lakefold_table.entry.Fingerprint`), empty if no entry was folded, for a file log, and from
+    an older release.
     """
 
     log: LogId
@@ -77,24 +77,24 @@ class Record:
     apps: tuple[Batches, ...]
     epoch: int
     rules: int
-    deeds: Mapping[int, str] = field(default_factory=dict)
+    operation_of: Mapping[int, str] = field(default_factory=dict)
     last_digest: str = ""
 
     def answer(self, offset: int) -> Result | None:
-        """What became of the entry at this offset, None where this version says nothing of it."""
+        """Returns the answer to the entry at this offset, or None if this version contains none."""
         if offset in self.committed:
             return self.committed[offset]
         return self.refused[offset].result if offset in self.refused else None
 
     def operations(self, operation: str) -> dict[str, int]:
-        """What the committed entries did, and how many did that; `operation`: what the version did."""
-        if self.deeds:
-            return dict(Counter(self.deeds.values()))
+        """Returns how many committed entries had each operation. `operation`: that of the version."""
+        if self.operation_of:
+            return dict(Counter(self.operation_of.values()))
         return {operation: len(self.committed)} if self.committed else {}
 
 
 def encode_record(record: Record) -> str:
-    """The property's value: the same record gives the same text."""
+    """Returns the property's value. The same record always gives the same text."""
     offsets = list(record.committed)
     committed = list(record.committed.values())
     message = FoldRecord(
@@ -105,30 +105,37 @@ def encode_record(record: Record) -> str:
         first_offset=record.first_offset,
         last_offset=record.last_offset,
         committed_offsets=_differences(record.first_offset, offsets),
-        num_fragment_ids=[one.num_fragment_ids for one in committed],
-        rows_added=[one.rows_added for one in committed],
-        rows_deleted=[one.rows_deleted for one in committed],
-        rebased=[one.rebased for one in committed],
-        first_fragment_id=next((one.first_fragment_id for one in committed if one.num_fragment_ids), 0),
+        num_fragment_ids=[answer.num_fragment_ids for answer in committed],
+        rows_added=[answer.rows_added for answer in committed],
+        rows_deleted=[answer.rows_deleted for answer in committed],
+        rebased=[answer.rebased for answer in committed],
+        first_fragment_id=next(
+            (answer.first_fragment_id for answer in committed if answer.num_fragment_ids), 0
+        ),
         refused=[outcome_message(outcome) for outcome in record.refused.values()],
         base_version=record.base_version,
         first_time_us=record.first_time_us,
         last_time_us=record.last_time_us,
         apps=[
-            AppBatches(app_id=one.app_id, first_batch=one.first, last_batch=one.last, batches=one.count)
-            for one in record.apps
+            AppBatches(
+                app_id=batches.app_id,
+                first_batch=batches.first,
+                last_batch=batches.last,
+                batches=batches.count,
+            )
+            for batches in record.apps
         ],
         epoch=record.epoch,
         rules=record.rules,
-        deeds=list(dict.fromkeys(record.deeds.values())),
-        deed_of=_places([record.deeds[offset] for offset in offsets] if record.deeds else []),
+        deeds=list(dict.fromkeys(record.operation_of.values())),
+        deed_of=_indices([record.operation_of[offset] for offset in offsets] if record.operation_of else []),
         last_digest=bytes.fromhex(record.last_digest),
     )
     return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
 
 
 def decode_record(properties: Mapping[str, str], where: str = "") -> Record | None:
-    """The record among a transaction's properties, None where there is none. Raises `DamagedError`."""
+    """Returns the record among a transaction's properties, or None if it has none. Raises `DamagedError`."""
     if RECORD not in properties:
         return None
     try:
@@ -142,7 +149,7 @@ def decode_record(properties: Mapping[str, str], where: str = "") -> Record | No
 
 
 def is_own(properties: Mapping[str, str], version: int) -> bool:
-    """Whether these are the properties that a committer gave to this very version."""
+    """Whether a committer of Lakefold wrote these properties for this very version."""
     return properties.get(VERSION) == str(version) and RECORD in properties
 
 
@@ -159,10 +166,10 @@ def _record_of(message: FoldRecord, version: int) -> Record:
         message.base_version,
         message.first_time_us,
         message.last_time_us,
-        tuple(Batches(one.app_id, one.first_batch, one.last_batch, one.batches) for one in message.apps),
+        tuple(Batches(app.app_id, app.first_batch, app.last_batch, app.batches) for app in message.apps),
         message.epoch,
         message.rules,
-        _deeds(message, committed),
+        _operations(message, committed),
         message.last_digest.hex(),
     )
 
@@ -174,26 +181,26 @@ def _committed(message: FoldRecord, version: int) -> dict[int, Committed]:
     parts = zip(
         offsets, message.rebased, message.rows_added, message.rows_deleted, firsts, counts, strict=False
     )
-    found = {
+    answers = {
         offset: Committed(version, rebased, added, deleted, first if count else 0, count)
         for offset, rebased, added, deleted, first, count in parts
     }
-    if len(found) != len(offsets):
+    if len(answers) != len(offsets):
         raise ValueError("the parallel lists differ in length")
-    return found
+    return answers
 
 
-def _places(names: Sequence[str]) -> list[int]:
-    """For each name its place among all, each counted once."""
-    place = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return [place[name] for name in names]
+def _indices(names: Sequence[str]) -> list[int]:
+    """Returns for each name its index among the distinct names."""
+    index = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [index[name] for name in names]
 
 
-def _deeds(message: FoldRecord, offsets: Iterable[int]) -> dict[int, str]:
+def _operations(message: FoldRecord, offsets: Iterable[int]) -> dict[int, str]:
     if not message.deed_of:
         return {}
     names = list(message.deeds)
-    return {offset: names[place] for offset, place in zip(offsets, message.deed_of, strict=True)}
+    return {offset: names[index] for offset, index in zip(offsets, message.deed_of, strict=True)}
 
 
 def _differences(first: int, offsets: Sequence[int]) -> list[int]:
@@ -201,5 +208,5 @@ def _differences(first: int, offsets: Sequence[int]) -> list[int]:
 
 
 def position_at(record: Record, offset: int) -> Position:
-    """The position of an offset of this record."""
+    """Returns the position of an offset of this record."""
     return Position(record.log, offset, record.topic)

@@ -1,9 +1,9 @@
-"""Which keys a Restore left out of the table: their rows went with it, but the keys stay folded.
+"""Which keys a Restore left out of the table: their rows are gone, but the keys stay folded.
 
-A Restore brings back the metadata of the older version, too, and with it the marks of then, which say exactly
-what had been folded. A key that was folded since and isn't among them lost its rows. So nothing needs to be
-remembered of versions, and it makes no difference how many Restores came one after the other, or whether one
-brought back what another had taken away.
+A Restore takes over the metadata of the older version too, and with it that version's marks, which list
+exactly what had been folded by then. A key that was folded since and isn't among them has lost its rows. So
+the versions of keys need not be remembered, and any number of Restores can follow each other, also one that
+takes back another.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str]) -> Marks:
-    """The marks that count, after version `by` restored version `to`, whose metadata it carries.
+    """Returns the marks to keep after version `by` restored version `to`, whose metadata it has.
 
-    If that metadata holds no marks of this line, the versions of the keys decide, as far as they are known.
+    If that metadata contains no marks of this branch, the versions of the keys decide, as far as they are
+    known.
     """
-    then = _marks_of_line(metadata, marks)
+    then = _marks_of_branch(metadata, marks)
     apps = {
         name: _app_rolled_back(mark, by, None if then is None else then.apps.get(name, AppMark()), to)
         for name, mark in marks.apps.items()
@@ -36,12 +37,12 @@ def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str]) -> 
 
 
 def after_foreign(marks: Marks, state: State) -> Marks:
-    """The marks that count after a version of another client's, whose metadata may be older."""
+    """Returns the marks to keep after a version of another client, whose metadata may be older."""
     return rolled_back(marks, state.version, state.restored, state.metadata) if state.restored else marks
 
 
 def without_repeats(marks: Marks) -> Marks:
-    """The marks as rules before 4 keep them: nothing of rollbacks, no digests of contents."""
+    """Returns the marks as rules before 4 keep them, without rollbacks and digests of contents."""
     apps = {
         name: replace(mark, contents=(), rolled_back=()) if mark.contents or mark.rolled_back else mark
         for name, mark in marks.apps.items()
@@ -49,7 +50,7 @@ def without_repeats(marks: Marks) -> Marks:
     return replace(marks, apps=apps, uuid_contents=(), uuids_rolled_back={})
 
 
-def _marks_of_line(metadata: Mapping[str, str], now: Marks) -> Marks | None:
+def _marks_of_branch(metadata: Mapping[str, str], now: Marks) -> Marks | None:
     try:
         then = decode_marks(metadata)
     except DamagedError:
@@ -59,17 +60,17 @@ def _marks_of_line(metadata: Mapping[str, str], now: Marks) -> Marks | None:
 
 
 def _app_rolled_back(mark: AppMark, by: int, then: AppMark | None, to: int) -> AppMark:
-    kept = _folded_up_to(mark, to) if then is None else then.folded
-    gone = [(first, last, by) for first, last in less(mark.folded, kept)]
+    remaining = _folded_up_to(mark, to) if then is None else then.folded
+    gone = [(first, last, by) for first, last in less(mark.folded, remaining)]
     before = () if then is None else then.rolled_back
     return replace(mark, rolled_back=tuple(sorted((*gone, *before))[-MAX_ROLLED_BACK:]))
 
 
 def _folded_up_to(mark: AppMark, version: int) -> Iterable[Interval]:
-    """The ids that were folded in this version or before, as far as their versions are known.
+    """Returns the ids that were folded in this version or before, as far as their versions are known.
 
-    A batch whose version isn't remembered was folded before all that are: so it was folded by then if any of
-    these was.
+    A batch whose version isn't remembered was folded before all batches whose version is: so it counts as
+    folded by this version if any of these does.
     """
     if not mark.recent or mark.recent[0][1] > version:
         return ()
@@ -79,6 +80,6 @@ def _folded_up_to(mark: AppMark, version: int) -> Iterable[Interval]:
 def _uuids(marks: Marks, by: int, then: Marks | None, to: int) -> dict[str, int]:
     if then is None:
         return {uuid: by for uuid, version in marks.uuids if version > to}
-    known, before = set(then.uuids), then.uuids_rolled_back
-    gone = {one[0]: before.get(one[0], 0) if one in known else by for one in marks.uuids}
-    return {uuid: version for uuid, version in gone.items() if version}
+    old, before = set(then.uuids), then.uuids_rolled_back
+    restored_by = {pair[0]: before.get(pair[0], 0) if pair in old else by for pair in marks.uuids}
+    return {uuid: version for uuid, version in restored_by.items() if version}

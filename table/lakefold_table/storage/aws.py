@@ -1,11 +1,11 @@
-"""The door to boto3: its sessions and clients, made from the same options as pylance's, and what errors mean.
+"""The only module that uses boto3: makes its clients, from the same options as pylance, and reads its errors.
 
-A client costs some 50 ms and holds a pool of connections, so each is made once per process and options, and
-shared by all tables and threads. A process that was forked makes its own: sockets can't be shared.
+Making a client takes some 50 ms, and it holds a pool of connections. So each is made once per process and
+options, and shared by all tables and threads. A forked process makes its own: sockets can't be shared.
 
-There are two clients for each service. `patient` repeats a request that failed, as boto3 does by itself.
-`once` never does: the request that makes a version must not be repeated by a layer that hides how often it
-was sent, since the answer to the second one would be "exists", about our own object.
+There are two clients for each service. `patient` repeats a request that failed, as boto3 does by default.
+`once` never does: the request that publishes a version must not be repeated by a layer that hides how often
+it was sent, since the answer to the second request would be "exists", caused by our own object.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 CONNECTIONS: Final = 64
-"""How many connections a client keeps: more than the threads that a process lets ask at one time."""
+"""How many connections a client keeps: more than the threads that a process lets send requests at one
+time."""
 
 SKEW: Final = timedelta(minutes=5)
-"""From here on a refusal is put down to the clocks. AWS itself refuses from 15 minutes on."""
+"""From this difference on a refusal is blamed on the clocks. AWS itself refuses from 15 minutes on."""
 
-_MEND: Final = {
+_TO_FIX: Final = {
     "AccessDenied": "give these credentials the permissions that docs/operations.md lists for a table",
     "AllAccessDisabled": "the bucket's owner has closed it",
-    "ExpiredToken": "the session token has run out: bring a new one",
+    "ExpiredToken": "the session token has expired: supply a new one",
     "InvalidAccessKeyId": "the store knows no such key: check aws_access_key_id, or the profile",
     "InvalidToken": "the session token isn't valid: check aws_session_token",
     "SignatureDoesNotMatch": "check aws_secret_access_key, and that no proxy alters the request",
-    "NoSuchBucket": "make the bucket, or check its name and the endpoint",
-    "AuthorizationHeaderMalformed": "the bucket lies in another region: set aws_region",
-    "PermanentRedirect": "the bucket lies in another region: set aws_region",
+    "NoSuchBucket": "create the bucket, or check its name and the endpoint",
+    "AuthorizationHeaderMalformed": "the bucket is in another region: set aws_region",
+    "PermanentRedirect": "the bucket is in another region: set aws_region",
     "NotImplemented": "this server lacks something that a table needs: see docs/operations.md",
     "MethodNotAllowed": "this server lacks something that a table needs: see docs/operations.md",
 }
@@ -86,33 +87,33 @@ NEVER_SENT: Final = (
     aws.CredentialRetrievalError,
     aws.MetadataRetrievalError,
 )
-"""Failures before a request has left: what it asked for was not done."""
+"""Errors from before a request was sent: the store has not done what it asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """The clients of one S3 service: `once` sends a request one time, `patient` repeats what failed."""
+    """The clients of an S3 service: `once` sends a request once, `patient` repeats requests that failed."""
 
     once: S3Client
     patient: S3Client
 
 
 Style = Literal["auto", "virtual", "path"]
-"""Where the bucket stands in an address: `auto` is boto3's own choice."""
+"""Where the bucket's name is in an address: `auto` is boto3's own choice."""
 
 _lock = threading.Lock()
 _made: dict[tuple[object, ...], Any] = {}
 
 
 def aws_options(storage_options: Mapping[str, str] | None) -> AwsOptions:
-    """`read_options` with this process's environment."""
+    """Returns `read_options` with this process's environment."""
     return read_options(storage_options or {}, os.environ)
 
 
 def s3_clients(options: AwsOptions, bucket: str) -> Clients:
-    """The clients for these options, shared in this process. `bucket`: whose name the endpoint may carry.
+    """Returns the clients for these options, shared in this process. The endpoint may begin with `bucket`.
 
-    Raises `InvalidError` where boto3 refuses the settings (a profile that isn't there, an odd endpoint).
+    Raises `InvalidError` if boto3 refuses the settings (a missing profile, a malformed endpoint).
     """
     path_style = bool(options.endpoint) and not options.virtual_hosted
     endpoint = _without_bucket(options.endpoint, bucket) if options.virtual_hosted else options.endpoint
@@ -128,7 +129,10 @@ def s3_clients(options: AwsOptions, bucket: str) -> Clients:
 
 
 def dynamodb_client(options: AwsOptions, endpoint: str, *, attempts: int | None = None) -> DynamoDBClient:
-    """A DynamoDB client for these options, shared in this process; `endpoint` empty: where boto3 finds it."""
+    """Returns the DynamoDB client for these options, shared in this process.
+
+    If `endpoint` is empty, boto3 finds it.
+    """
     key = (os.getpid(), "dynamodb", options, endpoint, attempts)
     with _lock:
         if key not in _made:
@@ -149,9 +153,9 @@ def _client(service: str, options: AwsOptions, endpoint: str, attempts: int, sty
         proxies=proxies,
         **({"signature_version": UNSIGNED} if options.skip_signature else {}),
     )
-    # S3 needs a region only to sign, and tells its own; a server of one's own takes any.
+    # S3 needs a region only to sign, and reports its own; a self-hosted server accepts any.
     region = "us-east-1" if endpoint or service == "s3" else None
-    with told(endpoint or service):
+    with translated_errors(endpoint or service):
         session = boto3.Session(
             aws_access_key_id=options.access_key_id or None,
             aws_secret_access_key=options.secret_access_key or None,
@@ -169,14 +173,14 @@ def _client(service: str, options: AwsOptions, endpoint: str, attempts: int, sty
 
 
 def _without_bucket(endpoint: str, bucket: str) -> str:
-    """The endpoint as boto3 wants it: pylance is given one that begins with the bucket's name."""
+    """Returns the endpoint as boto3 needs it: pylance's begins with the bucket's name."""
     scheme, slashes, host = endpoint.partition("://")
     return f"{scheme}{slashes}{host.removeprefix(bucket + '.')}"
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
-    """Translates what boto3 raises into the error that says what to do, naming `where`."""
+def translated_errors(where: str) -> Iterator[None]:
+    """Raises boto3's errors as the error class that says what to do, with `where` as its location."""
     try:
         yield
     except (aws.BotoCoreError, aws.ClientError, ValueError) as error:
@@ -184,7 +188,7 @@ def told(where: str) -> Iterator[None]:
 
 
 def failure(error: Exception, where: str) -> LakefoldError:
-    """The typed error that tells what `error`, met at `where`, asks of the caller."""
+    """Returns the error class that says what the caller must do about `error`, which happened at `where`."""
     if isinstance(error, aws.ClientError):
         return _of_answer(error, where)
     message = str(error)
@@ -200,33 +204,36 @@ def failure(error: Exception, where: str) -> LakefoldError:
 
 
 def _of_answer(error: aws.ClientError, where: str) -> LakefoldError:
-    """What the store's own answer asks for. An answer to HEAD has no body: its code is the status."""
-    said = error.response.get("Error", {})
-    code = str(said.get("Code", ""))
+    """Returns the error for an answer of the store. An answer to HEAD has no body: its code is the status."""
+    answer = error.response.get("Error", {})
+    code = str(answer.get("Code", ""))
     status = status_of(error)
-    message = f"{said.get('Message') or 'the store refuses'} ({code or status})"
+    message = f"{answer.get('Message') or 'the store refuses'} ({code or status})"
     skew = _skew(error)
     if code == "RequestTimeTooSkewed" or (status == 403 and skew > SKEW):  # noqa: PLR2004 - forbidden
         hint = f"set this machine's clock: it is {round(skew.total_seconds())} s from the store's"
         return InvalidError(f"clock skew: {message}", where=where, hint=hint)
     if code in _PASSING or status >= 500 or status in _PASSING_STATUS:  # noqa: PLR2004 - a server's fault
         if status == 501:  # noqa: PLR2004 - not implemented
-            return InvalidError(message, where=where, hint=_MEND["NotImplemented"])
-        return RetryError(message, where=where, hint="the store is busy or unwell: try again")
+            return InvalidError(message, where=where, hint=_TO_FIX["NotImplemented"])
+        return RetryError(message, where=where, hint="the store is busy or has a fault: try again")
     if code in _CHOOSE:
         return PlaceError(message, where=where, hint=_CHOOSE[code])
     names = {"301": "PermanentRedirect", "403": "AccessDenied"}
-    hint = _MEND.get(names.get(code, code), "check the storage options, and what the server supports")
+    hint = _TO_FIX.get(names.get(code, code), "check the storage options, and what the server supports")
     return InvalidError(message, where=where, hint=hint)
 
 
 def status_of(error: aws.ClientError) -> int:
-    """The HTTP status of an answer; 0 where there is none."""
+    """Returns the HTTP status of an answer, 0 if it has none."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def _skew(error: aws.ClientError) -> timedelta:
-    """How far the store's clock is from ours, by the date of its answer."""
+    """Returns how far the store's clock is from ours, by the date of its answer.
+
+    0 if the answer has no date.
+    """
     date = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
         answered = parsedate_to_datetime(date) if date else None

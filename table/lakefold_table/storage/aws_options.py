@@ -1,10 +1,10 @@
 """Reads AWS settings from `storage_options`, by the names that pylance takes: one configuration serves both.
 
 The names are those of the `object_store` library (`AmazonS3ConfigKey` and `ClientConfigKey` in its
-documentation), which pylance hands its options to: upper or lower case, most with or without `aws_` before
-them. Options that mean nothing here are left to pylance. What isn't given is left to boto3, which knows the
-usual variables, the profiles and the roles; only the variables that it doesn't know, and pylance does, are
-read here (`AWS_ENDPOINT` and its like).
+documentation), to which pylance passes its options: upper or lower case, most with or without `aws_` before
+them. Options that mean nothing here are left to pylance. What isn't given is left to boto3, which reads the
+usual variables, profiles and roles. Only variables that pylance reads and boto3 doesn't (`AWS_ENDPOINT` and
+the like) are read here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NAMES: Final = {
     "sse_customer_key_base64": "sse_customer_key_base64",
     "request_payer": "request_payer",
 }
-"""An option's name in lower case and without `aws_`, and what it is called here."""
+"""An option's name in lower case and without `aws_`, and its name in this module."""
 
 _FROM_ENVIRONMENT: Final = frozenset(
     {
@@ -77,7 +77,7 @@ _SECONDS: Final = {
 
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 30.0
-"""How long a connection, and a pause within an answer, may last. They are pylance's own defaults."""
+"""How long connecting, and a pause within an answer, may take. They are pylance's own defaults."""
 
 ATTEMPTS: Final = 5
 """How often a request that may be repeated is sent, the first time included."""
@@ -85,7 +85,7 @@ ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class AwsOptions:
-    """What was set, as plain values; None and empty text mean: as boto3 finds it. Times in seconds."""
+    """The settings as plain values. None and empty text leave a setting to boto3. Times in seconds."""
 
     access_key_id: str = ""
     secret_access_key: str = ""
@@ -106,73 +106,74 @@ class AwsOptions:
     request_payer: bool = False
 
     def __repr__(self) -> str:
-        """Without credentials: it may come into a log."""
+        """Without credentials, since it may be logged."""
         return f"AwsOptions(endpoint={self.endpoint!r}, region={self.region!r}, profile={self.profile!r})"
 
 
 def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> AwsOptions:
-    """The AWS settings in `storage_options`, and what `environment` (`os.environ`) adds to them.
+    """Returns the AWS settings in `storage_options`, completed from `environment` (`os.environ`).
 
-    Raises `InvalidError` where a value can't be read, where a key comes without its secret, where an endpoint
-    without TLS isn't allowed by `allow_http` (as pylance refuses it), and for encryption by a customer's key.
+    Raises `InvalidError` if a value can't be read, if a key is given without its secret, if an endpoint has
+    no TLS and `allow_http` doesn't allow that (pylance refuses it too), or if encryption by a customer's key
+    is asked for.
     """
     given = _named(options)
-    found = {**_of_environment(environment), **given}
-    if found.get("sse_customer_key_base64"):
+    settings = {**_of_environment(environment), **given}
+    if settings.get("sse_customer_key_base64"):
         hint = "use server_side_encryption with a key of the store's own (aws:kms)"
         raise InvalidError(
             "encryption by a customer's key is not supported", where="storage_options", hint=hint
         )
-    if bool(found.get("access_key_id")) != bool(found.get("secret_access_key")):
-        hint = "give both aws_access_key_id and aws_secret_access_key, or none of them"
-        raise InvalidError("a key without its secret signs nothing", where="storage_options", hint=hint)
-    endpoint = found.get("endpoint_url_s3") or found.get("endpoint", "")
+    if bool(settings.get("access_key_id")) != bool(settings.get("secret_access_key")):
+        hint = "give both aws_access_key_id and aws_secret_access_key, or neither"
+        raise InvalidError("a key without its secret can't sign", where="storage_options", hint=hint)
+    endpoint = settings.get("endpoint_url_s3") or settings.get("endpoint", "")
     if "@" in endpoint:
-        # boto3 and pylance print it in every error, and neither signs with what stands there.
+        # boto3 and pylance print it in every error, and neither uses the user and password to sign.
         hint = "leave user and password out of it, and give aws_access_key_id and aws_secret_access_key"
         raise InvalidError("the endpoint names a user", where="storage_options", hint=hint)
     if endpoint.startswith("http://") and given.keys() & {"endpoint", "endpoint_url_s3"}:
-        _check_http_allowed(endpoint, found)
-    virtual = found.get("virtual_hosted_style_request")
+        _check_http_allowed(endpoint, settings)
+    virtual = settings.get("virtual_hosted_style_request")
     return AwsOptions(
-        access_key_id=found.get("access_key_id", ""),
-        secret_access_key=found.get("secret_access_key", ""),
-        session_token=found.get("session_token", ""),
-        region=found.get("region") or found.get("default_region", ""),
-        profile=found.get("profile", ""),
+        access_key_id=settings.get("access_key_id", ""),
+        secret_access_key=settings.get("secret_access_key", ""),
+        session_token=settings.get("session_token", ""),
+        region=settings.get("region") or settings.get("default_region", ""),
+        profile=settings.get("profile", ""),
         endpoint=endpoint,
         virtual_hosted=None if virtual is None else _flag("virtual_hosted_style_request", virtual),
-        skip_signature=_flag("skip_signature", found.get("skip_signature", "false")),
+        skip_signature=_flag("skip_signature", settings.get("skip_signature", "false")),
         verify_certificates=not _flag(
-            "allow_invalid_certificates", found.get("allow_invalid_certificates", "false")
+            "allow_invalid_certificates", settings.get("allow_invalid_certificates", "false")
         ),
-        connect_timeout=_seconds("connect_timeout", found, CONNECT_SECONDS),
-        read_timeout=_seconds("read_timeout", found, _seconds("timeout", found, READ_SECONDS)),
-        attempts=_attempts(found.get("client_max_retries", str(ATTEMPTS - 1))),
-        proxy_url=found.get("proxy_url", ""),
-        encryption=found.get("server_side_encryption", ""),
-        encryption_key=found.get("sse_kms_key_id", ""),
-        bucket_key=_flag("sse_bucket_key_enabled", found.get("sse_bucket_key_enabled", "false")),
-        request_payer=_flag("request_payer", found.get("request_payer", "false")),
+        connect_timeout=_seconds("connect_timeout", settings, CONNECT_SECONDS),
+        read_timeout=_seconds("read_timeout", settings, _seconds("timeout", settings, READ_SECONDS)),
+        attempts=_attempts(settings.get("client_max_retries", str(ATTEMPTS - 1))),
+        proxy_url=settings.get("proxy_url", ""),
+        encryption=settings.get("server_side_encryption", ""),
+        encryption_key=settings.get("sse_kms_key_id", ""),
+        bucket_key=_flag("sse_bucket_key_enabled", settings.get("sse_bucket_key_enabled", "false")),
+        request_payer=_flag("request_payer", settings.get("request_payer", "false")),
     )
 
 
 def _named(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that are known here, under one name each."""
+    """Returns the options that this module reads, each under one name."""
     short = {name.lower().removeprefix("aws_"): str(value) for name, value in options.items()}
     return {_NAMES[name]: value for name, value in short.items() if name in _NAMES}
 
 
 def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
     variables = {name: value for name, value in environment.items() if name.startswith("AWS_") and value}
-    # The address under its other names is boto3's own to find.
+    # boto3 reads the other variables for the endpoint itself.
     named = {name: value for name, value in variables.items() if not name.startswith("AWS_ENDPOINT_URL")}
     return {name: value for name, value in _named(named).items() if name in _FROM_ENVIRONMENT}
 
 
-def _check_http_allowed(endpoint: str, found: Mapping[str, str]) -> None:
-    if not _flag("allow_http", found.get("allow_http", "false")):
-        hint = "set allow_http=true to send what you store in the clear, as pylance asks for it too"
+def _check_http_allowed(endpoint: str, settings: Mapping[str, str]) -> None:
+    if not _flag("allow_http", settings.get("allow_http", "false")):
+        hint = "set allow_http=true to send data without encryption, which pylance requires too"
         raise InvalidError("the endpoint has no TLS", where=endpoint, hint=hint)
 
 
@@ -183,16 +184,18 @@ def _flag(name: str, value: str) -> bool:
     return text in _TRUE
 
 
-def _seconds(name: str, found: Mapping[str, str], default: float) -> float:
-    """A duration as pylance takes it: `30s`, `500ms`, `1m`."""
-    if name not in found:
+def _seconds(name: str, settings: Mapping[str, str], default: float) -> float:
+    """Reads a duration as pylance takes it: `30s`, `500ms`, `1m`."""
+    if name not in settings:
         return default
-    told = _DURATION.fullmatch(found[name].strip().lower())
-    if told is None or told[2] not in _SECONDS or float(told[1]) == 0:
+    match = _DURATION.fullmatch(settings[name].strip().lower())
+    if match is None or match[2] not in _SECONDS or float(match[1]) == 0:
         raise InvalidError(
-            f"{name}={found[name]!r} is no time", where="storage_options", hint="write it as 30s or 500ms"
+            f"{name}={settings[name]!r} is no duration",
+            where="storage_options",
+            hint="write it as 30s or 500ms",
         )
-    return float(told[1]) * _SECONDS[told[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def _attempts(retries: str) -> int:

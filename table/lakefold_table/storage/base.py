@@ -1,7 +1,7 @@
 """What a table needs of a store, and nothing more: a few calls over whole objects.
 
-So few that each store can be proven. The one call that correctness hangs on is `put_if_absent`. Every
-implementation passes the same behaviour suite (`tests/contracts/`); paths are relative to the store's root,
+There are so few that each store can be verified. Correctness depends on one of them, `put_if_absent`. Every
+implementation passes the same behaviour suite (`tests/contracts/`). Paths are relative to the store's root,
 with `/` between segments.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -18,14 +19,17 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Put(Enum):
-    """How a conditional put ended, where that is known."""
+    """How a conditional put ended, if its answer arrived."""
 
     STORED = "stored"
     EXISTS = "exists"
 
 
 class DoubtfulPutError(Exception):
-    """The answer of a conditional put was lost: the object may be there or not. Read back to settle it."""
+    """The answer of a conditional put was lost: the object may have been stored or not.
+
+    Read back to find out.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,10 @@ class Listed:
 
 
 class Storage(Protocol):
-    """A store of objects below one root.
+    """A store of objects below a root.
 
-    Every call raises `RetryError` where the store can't be reached or answers with a passing fault, and
-    `InvalidError` where it refuses for good (no permission, a path that leaves the root).
+    Every call raises `RetryError` if the store can't be reached or reports a fault that may pass, and
+    `InvalidError` if it refuses for good (no permission, a path that leaves the root).
     """
 
     @property
@@ -50,169 +54,171 @@ class Storage(Protocol):
 
     @property
     def cheap_size(self) -> bool:
-        """Whether `size` costs microseconds (a local disk), so that checking each file is free."""
+        """Whether `size` takes microseconds (a local disk), so that checking each file is cheap."""
         ...
 
     def get(self, path: str) -> bytes:
-        """The whole object. Raises `FileNotFoundError` where there is none."""
+        """Returns the whole object. Raises `FileNotFoundError` if it doesn't exist."""
         ...
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """At most `length` bytes from `start`; shorter where the object ends. Raises `FileNotFoundError`."""
+        """Returns `length` bytes from `start`, fewer at the object's end. Raises `FileNotFoundError`."""
         ...
 
     def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
-        """The last `length` bytes (the whole object where it is shorter) and the object's size in bytes."""
+        """Returns the last `length` bytes (the whole object if it is shorter) and the object's size."""
         ...
 
     def size(self, path: str) -> int | None:
-        """The object's size in bytes, None where there is none."""
+        """Returns the object's size in bytes, or None if it doesn't exist."""
         ...
 
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
-        """`size` for each path, as fast as this store can (in parallel where a call waits for a network)."""
+        """Returns `size` for each path, as fast as this store can (in parallel over a network)."""
         ...
 
     def stored_at(self, path: str) -> int | None:
-        """When the object was stored, in microseconds since 1970 by the store's clock.
+        """Returns when the object was stored, in microseconds since 1970 by the store's clock.
 
-        None where there is no such object, or where the store doesn't say. For people who ask how long
-        something took; nothing is decided by it.
+        Returns None if the object doesn't exist or the store doesn't say. It is shown to people who want to
+        know how long something took; nothing is decided by it.
         """
         ...
 
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
-        """Store the joined buffers under a name nobody has taken yet, durably, in one step that all can see.
+        """Store the joined buffers under a name that is not taken yet, durably, atomically.
 
-        A version is committed by such a put (Lance fact 12.1).
-        When it returns `STORED`, the object survives a crash of the machine. `EXISTS`: nothing was written,
-        and what stands there survives a crash too, so that a loser may act on what it reads.
-        Raises `DoubtfulPutError` where the answer was lost.
+        A version is committed by such a put (Lance fact 12.1). If it returns `STORED`, the object survives a
+        crash of the machine. If it returns `EXISTS`, nothing was written, and the object that has the name
+        survives a crash too, so that the caller may act on what it reads there. Raises `DoubtfulPutError` if
+        the answer was lost.
         """
         ...
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
-        """Store the joined buffers under this name, durably, replacing what is there in one step."""
+        """Store the joined buffers under this name, durably, replacing any such object atomically."""
         ...
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """The objects directly inside the folder `prefix` (no recursion), in the order of their names.
+        """Yields the objects directly inside the folder `prefix` (no recursion), in the order of their names.
 
-        The empty prefix is the root. A folder that doesn't exist holds no objects. Sizes are asked for as the
-        iterator goes on, so taking the first few of many thousands is cheap where each size costs a call.
+        The empty prefix is the root. A folder that doesn't exist holds no objects. Sizes are fetched while
+        the iterator is read, so taking the first few of many thousands is cheap even if each size costs a
+        call.
         """
         ...
 
     def names(self, prefix: str) -> Sequence[str]:
-        """The names of the objects that `list` would give, in any order, and nothing asked about each.
+        """Returns the names of the objects that `list` would yield, in any order, without their sizes.
 
         For folders of a hundred thousand objects.
         """
         ...
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
-        """Whether anything lies below the root: tells an empty place from a folder of something else.
+        """Whether any object exists below the root. Distinguishes an empty folder from one that is in use.
 
         `besides`: names directly at the root that don't count, with all below them.
         """
         ...
 
     def delete(self, path: str) -> None:
-        """Remove the object; no error where there is none."""
+        """Remove the object. Does nothing if it doesn't exist."""
         ...
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Return when these objects survive a crash of the machine, whoever wrote them.
+        """Return when these objects survive a crash of the machine, whichever process wrote them.
 
         Other writers (Lance clients on a local disk, a committer that died between publishing and syncing)
-        may leave objects that all can see and a power cut still takes away. Call it before telling anybody
-        outside the table that what they hold is done. Raises `FileNotFoundError` where an object is missing.
+        may leave objects that can be read and that a power cut still removes. Call it before reporting
+        outside the table that what they hold is committed. Raises `FileNotFoundError` if an object is
+        missing.
         """
         ...
 
 
 @runtime_checkable
 class SyncsOthers(Protocol):
-    """A store in which writers may leave objects that all can see and that a power cut still takes away."""
+    """A store in which other writers may leave objects that a power cut would still remove."""
 
     def sync_others(self, paths: Collection[str]) -> None:
-        """Return when those of the objects that are there survive a crash of the machine.
+        """Return when those of the objects that exist survive a crash of the machine.
 
         As `make_durable`, for the thousands of files that proposals name: each is synced once, and so are the
-        folders that hold them. One that isn't there is passed over; so is what is no object.
+        folders that hold them. Paths that don't exist or are no objects are skipped.
         """
         ...
 
 
 @runtime_checkable
 class PutsTogether(Protocol):
-    """A store that puts several objects faster than one after the other."""
+    """A store that puts several objects faster together than in sequence."""
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
-        """As `put_if_absent` for each (its path, its buffers), in any order; tells how each of them ended.
+        """As `put_if_absent` for each (its path, its buffers), in any order. Returns how each put ended.
 
-        `EXISTS` also where an answer was lost: the caller looks what is there, or isn't. When it returns, all
-        of them survive a crash of the machine, those that were there before too. Where it raises, any of
-        them may be there.
+        A put whose answer was lost counts as `EXISTS`: the caller has to read what has the name, if anything.
+        When this returns, all objects survive a crash of the machine, those that existed before too. If it
+        raises, any of them may have been stored.
         """
         ...
 
 
 @runtime_checkable
 class BeginsPuts(Protocol):
-    """A store that puts an object while its caller does something else, or at next to no cost."""
+    """A store that can put an object while its caller does something else, or at next to no cost."""
 
     def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
-        """Begin to store the joined buffers under this name, replacing what is there in one step.
+        """Begin to store the joined buffers under this name, replacing any such object atomically.
 
-        The function that is returned waits until everybody can see the whole object, and raises what `put`
-        would. On a local disk a crash of the machine may take the object away or leave it empty: this is for
-        objects that hold nothing which isn't stored durably elsewhere.
+        The function that is returned waits until the whole object can be read, and raises what `put` would
+        raise. On a local disk a crash of the machine may remove the object or leave it empty: use it only for
+        objects whose content is stored durably elsewhere.
         """
         ...
 
 
 @runtime_checkable
 class PutsOnceSure(Protocol):
-    """A store that writes an object durably before anybody can see it, so that both may wait at one time."""
+    """A store that writes an object durably before it can be read, so that both waits can overlap."""
 
     def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
         """As `put_if_absent`, but `sure` is called when the object is written and has no name yet.
 
-        What it raises is raised, and nothing is there then. It may be called more than once.
+        What `sure` raises is raised, and the object then doesn't exist. It may be called more than once.
         """
         ...
 
 
 @runtime_checkable
 class ReplacesKnown(Protocol):
-    """A store that replaces an object only while it is still the one that was read."""
+    """A store that can replace an object on condition that it is still the one that was read."""
 
-    def get_marked(self, path: str) -> tuple[bytes, str]:
-        """As `get`, with a mark that no other content under this name has."""
+    def get_with_etag(self, path: str) -> tuple[bytes, str]:
+        """As `get`, with an etag that no other content under this name has."""
         ...
 
-    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
-        """As `put` where the object still has this mark, in one step; False where it is another, or gone.
+    def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
+        """As `put` if the object still has this etag, atomically.
 
-        Raises `DoubtfulPutError` where the answer was lost. A server that knows no such condition may take no
-        notice of it, or refuse it (`InvalidError`).
+        Returns False if it has another or is gone. Raises `DoubtfulPutError` if the answer was lost. A server
+        that doesn't know such a condition may ignore it or refuse the request (`InvalidError`).
         """
         ...
 
 
 @runtime_checkable
 class ListsFolders(Protocol):
-    """A store that tells folders within a folder."""
+    """A store that can list the folders within a folder."""
 
     def folders(self, prefix: str) -> Sequence[str]:
-        """The names of the folders directly inside the folder `prefix`, in any order; not that of a link."""
+        """Returns the names of the folders directly inside `prefix`, in any order, without links."""
         ...
 
 
 @runtime_checkable
 class ListsSomeFolders(Protocol):
-    """A store over a network that tells folders within a folder a thousand at a time."""
+    """A store over a network that can list the folders within a folder a thousand at a time."""
 
     def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
         """As `ListsFolders.folders`. Returns None if more than `most` names lie directly inside.
@@ -224,7 +230,7 @@ class ListsSomeFolders(Protocol):
 
 @runtime_checkable
 class NamesObstacles(Protocol):
-    """A store in which something that is no object can have an object's name."""
+    """A store in which something other than an object can have an object's name."""
 
     @property
     def uri(self) -> str:
@@ -232,56 +238,67 @@ class NamesObstacles(Protocol):
         ...
 
     def obstacle(self, path: str) -> str:
-        """What has this name and is no object ("a folder"); empty if nothing has, or an object."""
+        """Returns what has this name if it is no object ("a folder").
+
+        Returns "" if nothing has it, or an object.
+        """
         ...
 
 
 @runtime_checkable
 class ListsInOrder(Protocol):
-    """A store that gives the first names of a folder without going through all of them."""
+    """A store that can list the first names of a folder without going through all of them."""
 
     @property
     def lists_in_order(self) -> bool:
-        """Whether it does. Lance clients know of the same stores, and leave no note of the newest there."""
+        """Whether it does.
+
+        Lance clients know the same stores, and write no hint of the newest version there.
+        """
         ...
 
     def first_names(self, prefix: str, count: int) -> Sequence[str]:
-        """The first of the names that `list` would give, at most `count`, in their order."""
+        """Returns the first of the names that `list` would yield, at most `count`, in their order."""
         ...
 
 
 @runtime_checkable
 class ChecksConditions(Protocol):
-    """A store whose server may not hold what `put_if_absent` promises, and is tried before it is trusted."""
+    """A store whose server may not keep what `put_if_absent` promises, so that it is tried first."""
 
     def check_conditions(self) -> None:
-        """Raises `InvalidError` where the server puts an object whose name is taken.
+        """Raises `InvalidError` if the server stores an object under a name that is taken.
 
-        Asked before the first version is put; a server that was found to hold is not asked again in this
-        process. `RetryError` where it can't be told now.
+        Called before the first version is put. A server that passed is not tried again in this process.
+        Raises `RetryError` if it could not be tried now.
         """
         ...
 
 
 @runtime_checkable
 class ListsAll(Protocol):
-    """A store of objects without folders, which can name all below its root: for who removes a table."""
+    """A store of objects without folders that can list all of them below its root, to remove a table."""
 
     def everything(self) -> Iterator[str]:
-        """The paths of all objects below the root, however deep, in any order."""
+        """Yields the paths of all objects below the root, however deep, in any order."""
         ...
 
 
 @runtime_checkable
 class RecordsElsewhere(Protocol):
-    """A store whose versions another store records, also those whose files were removed.
+    """A store whose versions are recorded in another store, those whose files were removed too.
 
-    So `put_if_absent` never gives the name of a version twice.
+    So `put_if_absent` never stores the same version twice.
     """
 
     def forget_versions(self) -> None:
-        """Remove what is recorded of the versions of the table at the root, its branches excepted.
+        """Remove the records of the versions of the table at the root, but not those of its branches.
 
-        The newest last. What lies in its place counts as a version without it.
+        The newest is removed last. A file of a version counts as that version without a record.
         """
         ...
+
+
+def etag_of(data: bytes) -> str:
+    """Returns an etag of this content, for stores that have none of their own (S3 has one)."""
+    return blake2b(data, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Several requests at one time, for stores whose every call waits for a network."""
+"""Sends several requests at once, for stores whose every call waits for a network."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Item = TypeVar("Item")
 
 
 def together(ask: Callable[[Item], Result], items: Sequence[Item], at_one_time: int) -> list[Result]:
-    """`ask` for each item, so many at one time, in order; the first error is raised after all ended."""
-    if len(items) < 2:  # noqa: PLR2004 - one alone needs no threads
+    """Returns `ask` of each item, in order; at most `at_one_time` run together. Raises the first error."""
+    if len(items) < 2:  # noqa: PLR2004 - a single item needs no threads
         return [ask(item) for item in items]
     with ThreadPoolExecutor(min(len(items), at_one_time)) as pool:
         return list(pool.map(ask, items))
@@ -24,7 +24,7 @@ def together(ask: Callable[[Item], Result], items: Sequence[Item], at_one_time: 
 def begun(act: Callable[[], Result]) -> Callable[[], Result]:
     """Calls `act` in a thread of its own. Returns a function that waits for its result.
 
-    The thread doesn't keep the process from ending.
+    The thread doesn't keep the process from exiting.
     """
     future: Future[Result] = Future()
 

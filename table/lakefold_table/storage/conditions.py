@@ -1,9 +1,9 @@
-"""Tries whether a server holds the condition that a put has, before anything hangs on it.
+"""Checks whether a server honours the condition of a put, before anything depends on it.
 
-Servers that speak S3's protocol differ in this, and one that doesn't know `If-None-Match` takes no notice of
-it: it answers as if the name had been free, and two committers would both be told that theirs is the next
-version. So an object of no meaning is put twice; the second put must find the first. What this can't tell is
-whether two puts at the same moment are told apart: see docs/operations.md for what is known of which server.
+Servers that speak S3's protocol differ in this. One that doesn't know `If-None-Match` ignores it: it answers
+as if the name had been free, and two committers would both believe that their put made the next version. So a
+meaningless object is put twice, and the second put must be refused. This can't show how the server handles
+two puts at the same moment: docs/operations.md lists what is known of which server.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 FOLDER: Final = "_lakefold/probe"
-"""Below the table's root, where no Lance client looks for anything."""
+"""Below the table's root, where no Lance client reads."""
 
 _HINT: Final = (
-    "two committers could both be told that they made the same version: use a server that holds "
+    "two committers could both believe that they made the same version: use a server that honours "
     "If-None-Match (docs/operations.md names some), or an external manifest store (s3+ddb://)"
 )
 
-_held: set[object] = set()
+_passed: set[object] = set()
 
 
 def check_once(server: object, check: Callable[[], None]) -> None:
-    """`check`, unless it went well before in this process for an equal `server`."""
-    if server not in _held:
+    """Calls `check`, unless it succeeded before in this process for an equal `server`."""
+    if server not in _passed:
         check()
-        _held.add(server)
+        _passed.add(server)
 
 
 def check_puts(storage: Storage, puts: Callable[[str], tuple[Put, ...]]) -> None:
-    """Raises unless `puts`, some conditional puts of one path one after the other, end as they must.
+    """Raises unless `puts`, some conditional puts of the same path in sequence, end as they must.
 
-    `InvalidError` where a later one was stored as well, `RetryError` where an answer was lost.
+    Raises `InvalidError` if a later put was stored as well, `RetryError` if an answer was lost.
     """
     path = f"{FOLDER}/{uuid.uuid4()}"
     try:
@@ -49,12 +49,12 @@ def check_puts(storage: Storage, puts: Callable[[str], tuple[Put, ...]]) -> None
     except DoubtfulPutError as error:
         raise RetryError(str(error), where=storage.uri, hint="the store is tried again") from error
     finally:
-        # A store that doesn't let us remove it keeps an empty object: no reason not to use it.
+        # A store that doesn't allow the removal keeps an empty object, which does no harm.
         with suppress(LakefoldError):
             storage.delete(path)
     if first is not Put.STORED:
-        message = "the server says that a name is taken which nobody has used"
+        message = "the server says that an unused name is taken"
         raise InvalidError(message, where=f"{storage.uri}/{path}", hint=_HINT)
     if set(later) != {Put.EXISTS}:
-        message = "the server ignores the condition If-None-Match: it has put an object over another"
+        message = "the server ignores the condition If-None-Match: it replaced an existing object"
         raise InvalidError(message, where=f"{storage.uri}/{path}", hint=_HINT)

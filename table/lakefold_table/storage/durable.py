@@ -1,13 +1,12 @@
-"""Writes files that are whole or not there, whatever dies: this process, or the machine.
+"""Writes files so that each is either complete or absent after any crash, of this process or of the machine.
 
-A name must never stand over bytes that a power cut could take away, and a reader must never meet half a file.
-So the order of system calls is the whole point of this module: the file is written without a name (or under a
-temporary one), fsynced, and only then linked under its final name; then the folder is fsynced, because the
-name lives there. `link` fails where the name is taken, which makes it the one winner's commit point; `rename`
-replaces in one step.
+A name must never refer to bytes that a power cut could remove, and a reader must never find half a file. So
+the order of system calls matters: the file is written without a name (or under a temporary one), fsynced, and
+only then linked under its final name; then the folder is fsynced, because it stores the name. `link` fails if
+the name is taken, so among several writers exactly one commits; `rename` replaces a file atomically.
 
-Where the platform can make a file without a name (Linux, most local file systems), a crash leaves nothing at
-all. Elsewhere it may leave a temporary file, which no listing shows.
+If the platform can make a file without a name (Linux, most local file systems), a crash leaves nothing
+behind. Otherwise it may leave a temporary file, which no listing shows.
 """
 
 from __future__ import annotations
@@ -27,31 +26,34 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Buffer
     from lakefold_table.storage.syncs import Calls, SyncCalls
 
-# Without waiting for a pipe's other end.
+# Doesn't wait for the other end of a pipe.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _NAMED: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _UNNAMED: Final = os.O_WRONLY | getattr(os, "O_TMPFILE", 0)
 _MODE: Final = 0o666  # less the process's umask, as any other file
 _FORGET: Final = getattr(os, "POSIX_FADV_DONTNEED", None)
-# How a file system says that it can't make a file without a name.
+# The errors by which a file system says that it can't make a file without a name.
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS})
 _BUFFERS_PER_CALL: Final = os.sysconf("SC_IOV_MAX")
 _COPIED_AT_ONCE: Final = 4 << 20
 
 
 def platform_has_unnamed() -> bool:
-    """Whether this platform can make files without a name; the file system may still refuse."""
+    """Whether this platform can make files without a name. The file system may still refuse."""
     return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
 
 
 class UnsyncedError(OSError):
-    """A file is there, but a sync of it or of the folder that holds its name failed: `renew` it."""
+    """A file was written, but a sync of it or of the folder that holds its name failed.
+
+    Call `renew` for it.
+    """
 
 
 class DurableFiles:
     """Creates and replaces files in folders that the caller has opened: `at` is a folder's descriptor.
 
-    Every method raises plain `OSError`, which `failures` translates.
+    Every method raises plain `OSError`, which `os_errors` translates.
     """
 
     def __init__(self, calls: Calls, *, unnamed: bool) -> None:
@@ -67,11 +69,12 @@ class DurableFiles:
         *,
         synced: bool = True,
     ) -> bool:
-        """Store the joined buffers as `name`, durably. False if the name is taken: nothing was written.
+        """Store the joined buffers as `name`, durably.
 
-        `sure` is called before the file gets its name; what it raises leaves nothing there. `synced`: the
-        name is durable as well; else that is left to `sync_folder`. Raises `UnsyncedError` if the file
-        has its name, but the folder could not be synced: `renew` the file.
+        Returns False if the name is taken: nothing was written. `sure` is called before the file gets its
+        name; if it raises, no file is left. `synced`: the name is made durable as well; otherwise
+        `sync_folder` has to do it. Raises `UnsyncedError` if the file has its name, but the folder could not
+        be synced: `renew` the file.
         """
         if self.unnamed:
             try:
@@ -85,16 +88,16 @@ class DurableFiles:
         return self._create_named(at, name, buffers, sure, synced=synced)
 
     def replace(self, at: int, name: str, buffers: Sequence[Buffer]) -> None:
-        """Store the joined buffers as `name`, durably, in place of what had that name."""
+        """Store the joined buffers as `name`, durably, replacing any file of that name."""
         with self._temporary(at, lambda file: self._write(file, buffers)) as (_, temporary):
             self._calls.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
             sync(self._calls, at)
 
     def show(self, at: int, name: str, buffers: Sequence[Buffer]) -> None:
-        """As `replace`, but a crash of the machine may take the file away or leave it empty.
+        """As `replace`, but a crash of the machine may remove the file or leave it empty.
 
-        A process that is killed leaves nothing else behind where files can be made without a name, unless the
-        name was taken.
+        If files can be made without a name and the name is free, a process that is killed leaves nothing
+        behind.
         """
         if self.unnamed:
             try:
@@ -110,18 +113,18 @@ class DurableFiles:
             self._calls.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
 
     def renew(self, at: int, name: str) -> bool:
-        """Write a file anew, its content and its name, and make both durable: a sync of it has failed.
+        """Rewrite a file of which a sync has failed, and make its content and its name durable.
 
-        What the system could not write it has dropped, and a second sync of the same file says nothing. The
-        bytes come from the file as it is read now, which is what every reader of the table reads. False if
-        another file has the name by now: nothing was changed.
+        The system has dropped what it could not write, and a second sync of the same file reports no error.
+        The bytes are those of the file as it can be read now, which is what every reader of the table reads.
+        Returns False if another file has the name by now: nothing was changed.
         """
         with self._opened(name, _READ, dir_fd=at) as old:
-            found = os.fstat(old)
+            before = os.fstat(old)
             with self._temporary(at, lambda file: self._copy(old, file)) as (file, temporary):
-                os.fchmod(file, found.st_mode & 0o7777)
+                os.fchmod(file, before.st_mode & 0o7777)
                 now = os.stat(name, dir_fd=at, follow_symlinks=False)
-                if (now.st_dev, now.st_ino) != (found.st_dev, found.st_ino):
+                if (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino):
                     self._calls.unlink(temporary, dir_fd=at)
                     return False
                 self._calls.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
@@ -131,7 +134,7 @@ class DurableFiles:
     def sync_file(self, at: int, name: str, calls: SyncCalls | None = None) -> None:
         """Make the content of an existing file durable. Raises `UnsyncedError` if its sync fails.
 
-        `calls`: the system calls that do it, if not the usual ones.
+        `calls`: the system calls to use instead of the usual ones.
         """
         calls = calls or self._calls
         file = calls.open(name, _READ, dir_fd=at)
@@ -147,7 +150,7 @@ class DurableFiles:
         sync(self._calls, at)
 
     def uncache(self, at: int, name: str) -> None:
-        """Let the system's cache forget a file's content, if it listens to advice; nothing hangs on it."""
+        """Let the system's cache drop a file's content, if it follows such advice. Nothing depends on it."""
         if _FORGET is not None:
             with suppress(OSError), self._opened(name, _READ, dir_fd=at) as file:
                 self._calls.posix_fadvise(file, 0, 0, _FORGET)
@@ -175,12 +178,15 @@ class DurableFiles:
     def _commit(
         self, file: int, source: str, source_at: int | None, at: int, name: str, *, synced: bool
     ) -> bool:
-        """Give the file its final name, and sync the folder that holds it. False where the name is taken."""
+        """Give the file its final name, and sync the folder that holds it.
+
+        Returns False if the name is taken.
+        """
         links = os.fstat(file).st_nlink
         try:
             self._calls.link(source, name, src_dir_fd=source_at, dst_dir_fd=at)
         except FileExistsError:
-            # A file server that gets a request twice says "exists" of our own link (open(2) tells of it).
+            # A file server that receives a request twice says "exists" about our own link (see open(2)).
             if os.fstat(file).st_nlink == links:
                 return False
         if not synced:
@@ -195,7 +201,7 @@ class DurableFiles:
     def _temporary(
         self, at: int, write: Callable[[int], None], *, synced: bool = True
     ) -> Iterator[tuple[int, str]]:
-        """A written file under a name that no listing shows; gone again if anything goes wrong."""
+        """A written file under a name that no listing shows. It is removed if anything fails."""
         temporary = f"{TEMPORARY}-{os.getpid()}-{secrets.token_hex(8)}"
         with self._opened(temporary, _NAMED, dir_fd=at) as file:
             try:
@@ -217,13 +223,13 @@ class DurableFiles:
             self._calls.close(fd)
 
     def _write(self, fd: int, buffers: Sequence[Buffer]) -> None:
-        """Write all the buffers without joining them, a system call for as many as the platform takes."""
+        """Write all the buffers without joining them, as many in one system call as the platform takes."""
         views = [view.cast("B") for view in (memoryview(buffer) for buffer in buffers) if view.nbytes]
         done = 0
         while done < len(views):
             written = self._calls.writev(fd, views[done : done + _BUFFERS_PER_CALL])
             if written == 0:
-                raise OSError(errno.EIO, "the file system took no bytes")
+                raise OSError(errno.EIO, "the file system accepted no bytes")
             while done < len(views) and written >= views[done].nbytes:
                 written -= views[done].nbytes
                 done += 1
@@ -231,7 +237,7 @@ class DurableFiles:
                 views[done] = views[done][written:]
 
     def _copy(self, source: int, target: int) -> None:
-        """Write all that a file holds into another, and share nothing on the disk with it."""
+        """Copy a file's content into another file. The two share nothing on the disk."""
         start = 0
         while data := os.pread(source, _COPIED_AT_ONCE, start):
             self._write(target, [data])

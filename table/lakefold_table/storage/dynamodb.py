@@ -1,8 +1,8 @@
 """The external manifest store of `s3+ddb://`: items of a DynamoDB table, as Lance clients keep them.
 
-One item is one version. Keys, attributes, conditions and reads are those of pylance 14.0.2 (Lance
-fact 12.3), so that it and we go on with each other's versions. The table is made by whoever
-runs it, never here: its keys, its cost and who may write it are decisions of theirs.
+One item is one version. Keys, attributes, conditions and reads are those of pylance 14.0.2 (Lance fact 12.3),
+so that each client can read and finish the other's versions. The DynamoDB table is created by its operator,
+never here: its keys, its cost and who may write to it are the operator's decisions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakefold_table.storage.aws import NEVER_SENT, aws_options, dynamodb_client,
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.concurrently import together
 from lakefold_table.storage.external import ExternalManifests
-from lakefold_table.storage.manifest_stores import Recorded
+from lakefold_table.storage.manifest_stores import ManifestRecord
 from lakefold_table.storage.s3 import AT_ONE_TIME, S3Storage
 from lakefold_table.uri import canonical, place
 
@@ -35,13 +35,13 @@ SCHEME: Final = "s3+ddb"
 KEYS: Final = {"base_uri": "HASH", "version": "RANGE"}
 _TYPES: Final = {"base_uri": "S", "version": "N"}
 COMMITTER: Final = "lancedb"
-"""What Lance clients write for who committed; nobody reads it, and one item looks like the other."""
+"""The committer that Lance clients write. No client reads it, and all items have the same."""
 
 PAGE: Final = 8
-"""How many of the newest items are read in one request: some 2 KB, which cost as little as one."""
+"""How many of the newest items are read in one request: some 2 KB, which cost as little as a single item."""
 
 _ABSENT: Final = "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
-_THERE: Final = "attribute_exists(base_uri) AND attribute_exists(version)"
+_PRESENT: Final = "attribute_exists(base_uri) AND attribute_exists(version)"
 _OF_BASE: Final = "base_uri = :base_uri"
 _BELOW: Final = "base_uri = :base_uri AND version < :detached"
 _ENDPOINT: Final = "dynamodb_endpoint"
@@ -50,44 +50,45 @@ _CREDENTIALS: Final = "check the key, its secret and the session token, and the 
 _CLOCK: Final = "set this machine's clock: it differs from DynamoDB's by minutes"
 _SKEWED: Final = ("Signature expired", "Signature not yet current")
 _RIGHTS: Final = (
-    "allow dynamodb:DescribeTable, GetItem, PutItem and Query on this table, to drop one DeleteItem"
+    "allow dynamodb:DescribeTable, GetItem, PutItem and Query on this table; "
+    "dropping a table of Lakefold needs DeleteItem"
 )
-_MEND: Final = {
+_TO_FIX: Final = {
     "AccessDeniedException": _RIGHTS,
     "UnrecognizedClientException": _CREDENTIALS,
     "InvalidSignatureException": _CREDENTIALS,
     "IncompleteSignatureException": _CREDENTIALS,
     "MissingAuthenticationTokenException": _CREDENTIALS,
     "MissingAuthenticationToken": _CREDENTIALS,
-    "ExpiredTokenException": "the session token has run out: bring a new one",
+    "ExpiredTokenException": "the session token has expired: supply a new one",
     "ValidationException": "its keys must be base_uri (a string, HASH) and version (a number, RANGE)",
 }
 _THROTTLED: Final = frozenset(
     {"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"}
 )
-"""Answers by which nothing was done, and the same request may succeed later."""
+"""Answers by which nothing was done, and after which the same request may succeed later."""
 
 
-def on_dynamodb(uri: str, storage_options: Mapping[str, str] | None = None) -> ExternalManifests:
-    """The store of `s3+ddb://BUCKET/PATH?ddbTableName=TABLE`; nothing is asked for yet.
+def open_dynamodb(uri: str, storage_options: Mapping[str, str] | None = None) -> ExternalManifests:
+    """Returns the store of `s3+ddb://BUCKET/PATH?ddbTableName=TABLE`. Sends no request yet.
 
     `storage_options`: those of S3, and `dynamodb_endpoint` (or the variable `DYNAMODB_ENDPOINT`), as pylance
-    takes them. Raises `InvalidError` where they can't be used, or where the URI names no table.
+    takes them. Raises `InvalidError` if they can't be used, or if the URI names no DynamoDB table.
     """
     name = canonical(uri)
-    found = place(name)
-    if found.scheme != SCHEME or not found.external:
+    location = place(name)
+    if location.scheme != SCHEME or not location.external:
         hint = f"write {SCHEME}://BUCKET/PATH?ddbTableName=TABLE"
         raise InvalidError("the URI names no DynamoDB table for the manifests", where=uri, hint=hint)
     objects = name.partition("?")[0].replace(f"{SCHEME}://", "s3://", 1)
-    manifests = DynamoManifests(found.external, storage_options)
+    manifests = DynamoManifests(location.external, storage_options)
     return ExternalManifests(name, S3Storage(objects, storage_options), manifests)
 
 
 class DynamoManifests:
-    """The items of one DynamoDB table as a `ManifestStore`. Safe for many threads.
+    """The items of a DynamoDB table as a `ManifestStore`. Safe for many threads.
 
-    That the table is there and has the right keys is asked once, before the first item is written.
+    Whether the table exists and has the right keys is checked once, before the first item is written.
     """
 
     def __init__(self, table: str, storage_options: Mapping[str, str] | None = None) -> None:
@@ -99,10 +100,10 @@ class DynamoManifests:
         self._lock = threading.Lock()
         self._is_checked = False
 
-    def put_if_absent(self, base: str, recorded: Recorded) -> Put:
+    def put_if_absent(self, base: str, recorded: ManifestRecord) -> Put:
         """See `ManifestStore.put_if_absent`. One request, sent once.
 
-        What DynamoDB refuses it has not done, and what was never sent neither. All else is doubt.
+        If DynamoDB refuses, or the request was never sent, nothing was recorded. Everything else is a doubt.
         """
         self._check_table()
         try:
@@ -114,35 +115,35 @@ class DynamoManifests:
         except NEVER_SENT as error:
             raise failure(error, self._where(base)) from error
         except (aws.BotoCoreError, aws.ClientError) as error:
-            found = self._failure(error, base)
-            if isinstance(found, RetryError) and _code(error) not in _THROTTLED:
-                raise DoubtfulPutError(str(found)) from error
-            raise found from error
+            refusal = self._failure(error, base)
+            if isinstance(refusal, RetryError) and _code(error) not in _THROTTLED:
+                raise DoubtfulPutError(str(refusal)) from error
+            raise refusal from error
         return Put.STORED
 
-    def put_if_there(self, base: str, recorded: Recorded) -> bool:
-        """See `ManifestStore.put_if_there`. May be sent again: it always writes the same."""
-        with self._told(base):
+    def put_if_present(self, base: str, recorded: ManifestRecord) -> bool:
+        """See `ManifestStore.put_if_present`. May be repeated: it always writes the same."""
+        with self._translated_errors(base):
             try:
                 self._patient.put_item(
-                    TableName=self._table, Item=_item(base, recorded), ConditionExpression=_THERE
+                    TableName=self._table, Item=_item(base, recorded), ConditionExpression=_PRESENT
                 )
             except self._patient.exceptions.ConditionalCheckFailedException:
                 return False
         return True
 
-    def get(self, base: str, version: int) -> Recorded | None:
+    def get(self, base: str, version: int) -> ManifestRecord | None:
         """See `ManifestStore.get`. One request."""
-        with self._told(base):
+        with self._translated_errors(base):
             answer = self._patient.get_item(
                 TableName=self._table, Key=_key(base, version), ConsistentRead=True
             )
         item = answer.get("Item")
         return None if item is None else self._recorded(base, item)
 
-    def newest(self, base: str) -> Iterator[Recorded]:
+    def newest(self, base: str) -> Iterator[ManifestRecord]:
         """See `ManifestStore.newest`. One request for each `PAGE` of items."""
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": _BELOW,
             "ExpressionAttributeValues": {":base_uri": {"S": base}, ":detached": {"N": str(DETACHED_BIT)}},
@@ -150,56 +151,61 @@ class DynamoManifests:
             "ConsistentRead": True,
             "Limit": PAGE,
         }
-        return (self._recorded(base, item) for item in self._items(base, asked))
+        return (self._recorded(base, item) for item in self._items(base, request))
 
     def forget(self, base: str) -> None:
-        """See `ManifestStore.forget`. A request for each item, several at one time."""
-        asked: dict[str, Any] = {
+        """See `ManifestStore.forget`. A request for each item, several at once."""
+        request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": _OF_BASE,
             "ExpressionAttributeValues": {":base_uri": {"S": base}},
             "ConsistentRead": True,
         }
-        versions = [self._recorded(base, item).version for item in self._items(base, asked)]
-        newest = max((one for one in versions if one < DETACHED_BIT), default=0)
-        together(partial(self._delete, base), [one for one in versions if one != newest], AT_ONE_TIME)
+        versions = [self._recorded(base, item).version for item in self._items(base, request)]
+        newest = max((number for number in versions if number < DETACHED_BIT), default=0)
+        together(
+            partial(self._delete, base), [number for number in versions if number != newest], AT_ONE_TIME
+        )
         if newest:
             self._delete(base, newest)
 
-    def _items(self, base: str, asked: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def _items(self, base: str, request: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
         while True:
-            with self._told(base):
-                page = self._patient.query(**asked)
+            with self._translated_errors(base):
+                page = self._patient.query(**request)
             yield from page["Items"]
             if "LastEvaluatedKey" not in page:
                 return
-            asked["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     def _delete(self, base: str, version: int) -> None:
-        with self._told(base):
+        with self._translated_errors(base):
             self._patient.delete_item(TableName=self._table, Key=_key(base, version))
 
     def _check_table(self) -> None:
-        """Raises unless the table has the keys that Lance clients ask for; they check the same."""
+        """Raises unless the table has the keys that Lance clients need; they check the same."""
         with self._lock:
             if self._is_checked:
                 return
-            with self._told(""):
-                found = self._patient.describe_table(TableName=self._table)["Table"]
-            keys = {key["AttributeName"]: key["KeyType"] for key in found.get("KeySchema", ())}
-            types = {one["AttributeName"]: one["AttributeType"] for one in found["AttributeDefinitions"]}
+            with self._translated_errors(""):
+                description = self._patient.describe_table(TableName=self._table)["Table"]
+            keys = {key["AttributeName"]: key["KeyType"] for key in description.get("KeySchema", ())}
+            types = {
+                attribute["AttributeName"]: attribute["AttributeType"]
+                for attribute in description["AttributeDefinitions"]
+            }
             if keys != KEYS or any(types.get(name) != kind for name, kind in _TYPES.items()):
                 raise InvalidError(
                     f"this table has other keys than a manifest store: {keys}",
                     where=self._where(""),
-                    hint=f"{_MEND['ValidationException']}; make another one: {_making(self._table)}",
+                    hint=f"{_TO_FIX['ValidationException']}; create another: {_create_command(self._table)}",
                 )
             self._is_checked = True
 
-    def _recorded(self, base: str, item: Mapping[str, Any]) -> Recorded:
+    def _recorded(self, base: str, item: Mapping[str, Any]) -> ManifestRecord:
         try:
             size = item.get("size")
-            return Recorded(
+            return ManifestRecord(
                 int(item["version"]["N"]), item["path"]["S"], None if size is None else int(size["N"])
             )
         except (KeyError, ValueError, TypeError) as error:
@@ -210,8 +216,8 @@ class DynamoManifests:
             ) from error
 
     @contextmanager
-    def _told(self, base: str) -> Iterator[None]:
-        """Translates what boto3 raises into the error that says what to do."""
+    def _translated_errors(self, base: str) -> Iterator[None]:
+        """Raises boto3's errors as the error class that says what to do."""
         try:
             yield
         except (aws.BotoCoreError, aws.ClientError) as error:
@@ -222,20 +228,22 @@ class DynamoManifests:
         where = self._where(base)
         if code == "ResourceNotFoundException":
             return InvalidError(
-                f"there is no DynamoDB table {self._table}", where=where, hint=_making(self._table)
+                f"the DynamoDB table {self._table} does not exist",
+                where=where,
+                hint=_create_command(self._table),
             )
         if isinstance(error, aws.NoRegionError):
             return InvalidError(str(error), where=where, hint="set aws_region, or AWS_REGION")
         if code in _THROTTLED:
             return RetryError(
-                f"DynamoDB takes no more requests now ({code})",
+                f"DynamoDB accepts no more requests now ({code})",
                 where=where,
                 hint="try again; if it stays so, raise the table's capacity",
             )
-        if code in _MEND and isinstance(error, aws.ClientError):
-            said = error.response["Error"].get("Message") or "DynamoDB refuses"
-            hint = _CLOCK if any(words in said for words in _SKEWED) else _MEND[code]
-            return InvalidError(f"{said} ({code})", where=where, hint=hint)
+        if code in _TO_FIX and isinstance(error, aws.ClientError):
+            answer = error.response["Error"].get("Message") or "DynamoDB refuses"
+            hint = _CLOCK if any(words in answer for words in _SKEWED) else _TO_FIX[code]
+            return InvalidError(f"{answer} ({code})", where=where, hint=hint)
         return failure(error, where)
 
     def _where(self, base: str) -> str:
@@ -246,7 +254,7 @@ def _key(base: str, version: int) -> dict[str, Any]:
     return {"base_uri": {"S": base}, "version": {"N": str(version)}}
 
 
-def _item(base: str, recorded: Recorded) -> dict[str, Any]:
+def _item(base: str, recorded: ManifestRecord) -> dict[str, Any]:
     size = {} if recorded.size is None else {"size": {"N": str(recorded.size)}}
     return {
         **_key(base, recorded.version),
@@ -260,8 +268,8 @@ def _code(error: Exception) -> str:
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, aws.ClientError) else ""
 
 
-def _making(table: str) -> str:
-    """The command that makes such a table."""
+def _create_command(table: str) -> str:
+    """Returns the command that creates such a table."""
     return (
         f"aws dynamodb create-table --table-name {shlex.quote(table)} --attribute-definitions "
         "AttributeName=base_uri,AttributeType=S AttributeName=version,AttributeType=N --key-schema "

@@ -1,7 +1,7 @@
-"""Makes files durable that other writers left to the system, a few of them or thousands at one time.
+"""Makes files durable that other processes wrote and may not have synced, a few or thousands at once.
 
-A proposal names data files that its writer may not have synced. The committer syncs them before it puts the
-version that names them (decision 0047).
+A proposal names data files that its writer may not have synced. The committer syncs them before it publishes
+the version that names them (decision 0047).
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 _KNOWN_FILES: Final = 16_384
 _MANY: Final = 64
-"""From so many files on, all of their file system is written out, by one call."""
+"""From this number of files on their whole file system is written out by one call."""
 _SYNCED_BY_ONE: Final = 16
-"""A thread syncs so many files before it is worth beginning another thread."""
+"""How many files one thread syncs before another thread is worth starting."""
 _SYNCING: Final = 8
-"""How many files are synced at one time: 200 took 60 to 90 ms so on ext4, one after the other 1.7 s."""
+"""How many files are synced at once: 200 took 60 to 90 ms on ext4, in sequence 1.7 s."""
 
 FileStamp = tuple[int, int, int, int]
-"""Number, size, and when a file's bytes and its names were changed: with another one it has changed."""
+"""A file's inode number, size, and the times at which its bytes and its names were changed."""
 
 
 class _SyncContent(Protocol):
-    """Makes an object's bytes durable: by the descriptor of its folder, its path, and other system calls."""
+    """Makes an object's bytes durable, given its folder's descriptor, its path, and system calls to use."""
 
     def __call__(self, at: int, path: str, calls: SyncCalls | None = None) -> None: ...
 
 
 class FilesOfOthers:
-    """The files below one root that other processes write.
+    """The files below a root that other processes write.
 
-    `sync_content` and `sync_names` make the bytes of one file and the names in a folder durable, and
-    `make_durable` does both for paths that have links in them. `calls`: the system calls that check many
-    files. `synced`: what was synced before, by path, as it was then; kept by the caller.
+    `sync_content` and `sync_names` make the bytes of a file and the names in a folder durable, and
+    `make_durable` does both for paths that contain links. `calls`: the system calls that check many files.
+    `synced`: the stamp of each file that was synced before, by path; kept by the caller.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class FilesOfOthers:
         self._synced = synced
 
     def sync(self, folder: str, names: Sequence[str]) -> None:
-        """Makes files of one folder durable; one that is missing is passed over. Raises plain `OSError`."""
+        """Makes files of a folder durable. Missing files are skipped. Raises plain `OSError`."""
         if len(names) < _MANY or not self._sync_many(folder, names):
             self._sync_few(folder, names)
 
     def _sync_many(self, folder: str, names: Sequence[str]) -> bool:
-        """Makes many files of one folder durable: writes out their file system, then checks each of them.
+        """Makes many files of a folder durable: writes out their file system, then checks each file.
 
-        Only the second step says which file could not be written: an earlier failure of this file may have
-        been reported to somebody else. Returns False, and has done nothing that counts, if the file system
-        can't be written out whole or a file of it could not be written, be it this one or another's.
+        Only the second step shows which file could not be written: an earlier failure of this file may have
+        been reported to another process. Returns False, without having changed anything, if the file system
+        can't be written out as a whole, or if any of its files could not be written, one of these or another.
         """
         paths = [joined(folder, name) for name in names]
         with self._folders.opened(folder) as at:
@@ -99,7 +99,7 @@ class FilesOfOthers:
         return True
 
     def _sync_few(self, folder: str, names: Sequence[str]) -> None:
-        """Makes files of one folder durable, each by itself, unless that was done before."""
+        """Makes files of a folder durable, each by itself, unless it was synced before and is unchanged."""
         fresh, links = self._not_synced(folder, names)
         for path in links:
             self._sync_linked(path)
@@ -112,30 +112,30 @@ class FilesOfOthers:
         self._synced.update(fresh)
 
     def _sync_linked(self, path: str) -> None:
-        """Makes durable what a symbolic link names, if it is a file below the root."""
+        """Makes the file durable that a symbolic link names, if it is below the root."""
         with suppress(FileNotFoundError, PlaceError):
             self._make_durable([path])
 
     def _not_synced(self, folder: str, names: Iterable[str]) -> tuple[dict[str, FileStamp], Sequence[str]]:
-        """The files in a folder that weren't synced as they are now; and the links among the names."""
+        """Returns the files that weren't synced in their present state, and the links among the names."""
         fresh: dict[str, FileStamp] = {}
         links = []
         with self._folders.passed(folder) as at:
             for name in names:
                 try:
-                    found = os.stat(name, dir_fd=at, follow_symlinks=False)
+                    status = os.stat(name, dir_fd=at, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
                 path = joined(folder, name)
-                stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-                if stat.S_ISLNK(found.st_mode):
+                stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                if stat.S_ISLNK(status.st_mode):
                     links.append(path)
-                elif stat.S_ISREG(found.st_mode) and self._synced.get(path) != stamp:
+                elif stat.S_ISREG(status.st_mode) and self._synced.get(path) != stamp:
                     fresh[path] = stamp
         return fresh, links
 
     def _sync_contents(self, folder: str, paths: Sequence[str]) -> None:
-        """Makes the bytes of files in one folder durable, several at one time."""
+        """Makes the bytes of files in a folder durable, several at once."""
         tasks = min(_SYNCING, -(-len(paths) // _SYNCED_BY_ONE))
 
         def sync(first: int) -> None:
@@ -150,5 +150,5 @@ class FilesOfOthers:
         try:
             self._sync_content(at, path, calls)
         except PermissionError:
-            # It may be synced with all else of its file system, which takes no right to read it.
+            # It may be synced together with its whole file system, which needs no right to read it.
             sync_file_system(at)

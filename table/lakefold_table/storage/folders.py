@@ -1,13 +1,13 @@
 """Opens folders below a store's root by descriptors, without following a symbolic link.
 
-A check of a path says nothing about the moment after it: a folder can be replaced by a link while a
-committer works, and what is written by path from then on lies wherever the link leads. So a folder is opened
-one component after the other, each relative to the descriptor of the one before it and with `O_NOFOLLOW`, and
-what is done in the folder is done by its descriptor. The walk begins at `/`: the root's path is a real path,
-so a link in it was put there later.
+Checking a path guarantees nothing for the next moment: a folder can be replaced by a link while a committer
+works, and what is written by path would then be stored where the link leads. So a folder is opened one
+component after the other, each relative to the descriptor of its parent and with `O_NOFOLLOW`, and files are
+opened by the folder's descriptor. The walk begins at `/`: the root's path is a real path, so a link in it was
+put there later.
 
-No descriptor is kept. A descriptor that stays open would keep a file system from being unmounted, and would
-lead into the old one after another was mounted in its place. A walk costs about 2 µs for each component.
+No descriptor is kept. An open descriptor would keep a file system from being unmounted, and would refer to
+the old one after another was mounted over it. A walk takes about 2 µs for each component.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ if TYPE_CHECKING:
 
     from lakefold_table.storage.syncs import Calls
 
-# To pass through a folder takes the right to search it, not to read it.
+# Passing through a folder needs the right to search it, not to read it.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _TOP: Final = "/"
 
 
 class LinkError(PlaceError):
-    """A symbolic link stands where a folder or a file is to be opened."""
+    """A symbolic link has the name of a folder or a file that is to be opened."""
 
 
 class Folders:
-    """The folders of one store. `root`: its real path. `calls`: the system calls, as of `DurableFiles`.
+    """The folders of a store. `root`: its real path. `calls`: the system calls, as for `DurableFiles`.
 
     Every method raises plain `OSError`, and `LinkError` if a component of the path is a symbolic link.
 
-    On the way down a descriptor is forgotten before it is closed. An interrupt (Ctrl-C) may come between any
-    two steps, and a descriptor that is closed twice may by then be another thread's file.
+    While walking down, a descriptor's variable is replaced before the descriptor is closed. An interrupt
+    (Ctrl-C) may come between any two steps, and a number that is closed twice may by then be another thread's
+    file.
     """
 
     def __init__(self, root: str, calls: Calls) -> None:
@@ -51,7 +52,7 @@ class Folders:
 
     @contextmanager
     def passed(self, folder: str) -> Iterator[int]:
-        """A descriptor to look names up with below a folder; the empty text is the root."""
+        """A descriptor of a folder for opening names in it. The empty text is the root."""
         at = self._calls.open(_TOP, _PASS)
         try:
             done: list[str] = []
@@ -65,7 +66,7 @@ class Folders:
 
     @contextmanager
     def opened(self, folder: str) -> Iterator[int]:
-        """The descriptor of a folder, which can be listed and synced; takes the right to read it."""
+        """A descriptor of a folder for listing and syncing it. Needs the right to read the folder."""
         with self.passed(folder) as passed:
             at = self._calls.open(".", _OPEN, dir_fd=passed)
         try:
@@ -75,10 +76,10 @@ class Folders:
 
     @contextmanager
     def made(self, folder: str, *, missing_too: bool = True) -> Iterator[int]:
-        """The descriptor of a folder that is there, with every name from the root's own down to it durable.
+        """A descriptor of an existing folder, after every name from the root down to it was made durable.
 
-        `missing_too`: folders that are missing are created; else `FileNotFoundError` is raised. Names of
-        folders that exist are synced as well: another writer may have made them a moment ago.
+        `missing_too`: missing folders are created; otherwise `FileNotFoundError` is raised. Names of folders
+        that exist are synced as well: another writer may have made them a moment ago.
         """
         at = self._calls.open(_TOP, _PASS)
         try:
@@ -122,9 +123,9 @@ class Folders:
             raise
 
     def _sync_name(self, at: int, *, is_new: bool, depth: int) -> None:
-        """Syncs the folder `at`, which holds the name of the `depth`-th component, if that name must last.
+        """Syncs the folder `at`, which holds the name of component `depth`, if that name must be durable.
 
-        What lies above a root that exists need not be ours to read, and its name is nobody's doing here.
+        Folders above an existing root need not be readable, and no name in them was made by this process.
         """
         if not is_new and depth < len(self._root):
             return
@@ -148,9 +149,9 @@ def is_link(at: int, name: str) -> bool:
 
 
 def link_error(path: str) -> LinkError:
-    """The error for a symbolic link at this absolute path."""
+    """Returns the error for a symbolic link at this absolute path."""
     return LinkError(
-        "a symbolic link stands here, and nothing is written through a link",
+        "this is a symbolic link, and nothing is written through links",
         where=path,
-        hint="replace the link by what it names",
+        hint="replace the link by the folder or file that it names",
     )

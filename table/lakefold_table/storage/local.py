@@ -1,9 +1,9 @@
-"""A store on a local disk: its publish is a hard link, and what it says is stored survives a power cut.
+"""A store on a local disk: it publishes by a hard link, and what it reports as stored survives a power cut.
 
 Below the root, an object is a regular file. Each call opens the folder that it works in by descriptors, from
-`/` down and without following a link (`folders`), so nothing that somebody puts into the path meanwhile leads
-a write out of the root. Reads follow a link that stays below the root, once it is resolved; writes follow
-none.
+`/` down and without following a link (`folders`), so that no link that is put into the path meanwhile can
+lead a write out of the root. Reads follow a link that stays below the root, once it is resolved; writes
+follow none.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lakefold_table.errors import PlaceError
-from lakefold_table.storage.base import Listed, Put
-from lakefold_table.storage.content_mark import mark_of
+from lakefold_table.storage.base import Listed, Put, etag_of
 from lakefold_table.storage.durable import DurableFiles, UnsyncedError, platform_has_unnamed
 from lakefold_table.storage.files_of_others import FilesOfOthers
 from lakefold_table.storage.folders import Folders, LinkError, is_link
@@ -30,7 +29,7 @@ from lakefold_table.storage.paths import (
     check_range,
     folder_of,
     joined,
-    new_place,
+    new_path,
 )
 from lakefold_table.storage.syncs import DOUBTS, WrittenOutCalls
 from lakefold_table.uri import canonical, local_path
@@ -42,28 +41,28 @@ if TYPE_CHECKING:
     from lakefold_table.storage.files_of_others import FileStamp
     from lakefold_table.storage.syncs import Calls, Doubts, SyncCalls
 
-# Without following a link (it may leave the root) and without waiting for a pipe's other end.
+# Doesn't follow a link (it may leave the root) and doesn't wait for the other end of a pipe.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _KNOWN_FOLDERS: Final = 4096
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _SYNCING: Final = 8
-"""How many files are synced at one time: 200 took 60 to 90 ms so on ext4, one after the other 1.7 s."""
+"""How many files are synced at once: 200 took 60 to 90 ms on ext4, in sequence 1.7 s."""
 _ASKED_AT_ONCE: Final = 64
-# From this size on a new object's predecessor is worth forgetting.
+# From this size on a new object lets the system's cache drop the one before it.
 _LARGE: Final = 1 << 20
 
 Result = TypeVar("Result")
 Identity = tuple[int, int]
-"""The device and the number of a folder or a file: what has another one is another one."""
+"""The device and the inode number of a folder or a file: two with the same are the same."""
 
 
 class LocalStorage:
     """A folder of the local file system as a `Storage`. Safe for many threads and many processes.
 
     `root`: a path or a `file://` URI; it need not exist until something is put. `unnamed`: whether new files
-    are written without a name first (None: where platform and file system can). `calls`: the system calls
-    that write. `doubts`: those of the process, unless given. Raises `InvalidError` if `root` is the URI of
-    another kind of store.
+    are written without a name first (None: if platform and file system can). `calls`: the system calls that
+    write. `doubts`: the files whose sync failed, those of the process unless given. Raises `InvalidError` if
+    `root` is the URI of another kind of store.
     """
 
     cheap_size: Final = True
@@ -85,7 +84,7 @@ class LocalStorage:
         self._files = DurableFiles(self._calls, unnamed=unnamed)
         self._folders = Folders(self._root, self._calls)
         self._durable: dict[str, Identity] = {}
-        # What a failed sync has left in doubt: it is written anew before it counts as durable.
+        # Files of which a sync has failed: each is rewritten before it counts as durable.
         self._doubts = DOUBTS if doubts is None else doubts
         self._newest_large: dict[str, str] = {}
         self._synced: dict[str, FileStamp] = {}
@@ -115,22 +114,22 @@ class LocalStorage:
             return _read(fd, size - length, length), size
 
     def size(self, path: str) -> int | None:
-        """See `Storage.size`. About 15 µs; of many objects in one folder, ask for all at one time."""
-        found = self._found(path)
-        return None if found is None else found.st_size
+        """See `Storage.size`. About 15 µs; for many objects in a folder `sizes` is faster."""
+        status = self._status(path)
+        return None if status is None else status.st_size
 
     def stored_at(self, path: str) -> int | None:
         """See `Storage.stored_at`: the file's modification time."""
-        found = self._found(path)
-        return None if found is None else found.st_mtime_ns // 1000
+        status = self._status(path)
+        return None if status is None else status.st_mtime_ns // 1000
 
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
-        """See `Storage.sizes`. About 2 µs for each of many in one folder."""
-        wanted = list(paths)
-        found: dict[str, int | None] = {}
-        for folder, inside in by_folder(wanted).items():
-            found.update(self._sizes_in(folder, inside))
-        return {path: found[path] for path in wanted}
+        """See `Storage.sizes`. About 2 µs for each of many in the same folder."""
+        requested = list(paths)
+        sizes: dict[str, int | None] = {}
+        for folder, inside in by_folder(requested).items():
+            sizes.update(self._sizes_in(folder, inside))
+        return {path: sizes[path] for path in requested}
 
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
         """See `Storage.put_if_absent`."""
@@ -138,8 +137,8 @@ class LocalStorage:
 
     def put_once_sure(self, path: str, buffers: Sequence[Buffer], sure: Callable[[], None]) -> Put:
         """See `PutsOnceSure`."""
-        folder, name = new_place(path)
-        with _told(self._below + path):
+        folder, name = new_path(path)
+        with _translated_errors(self._below + path):
             if self._in_folder(folder, lambda at: self._create(at, path, buffers, sure)):
                 if sum(memoryview(buffer).nbytes for buffer in buffers) >= _LARGE:
                     self._uncache_before(folder, name)
@@ -149,7 +148,7 @@ class LocalStorage:
         return Put.EXISTS
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
-        """See `PutsTogether`: files that are synced at one time share a journal's commit, and a folder's."""
+        """See `PutsTogether`: files synced together share a commit of the journal and a folder sync."""
         with ThreadPoolExecutor(max(1, min(len(objects), _SYNCING))) as pool:
             puts = list(pool.map(self._put_unsynced, *zip(*objects, strict=True)))
         for folder, paths in by_folder(path for path, _ in objects).items():
@@ -158,35 +157,35 @@ class LocalStorage:
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`."""
-        folder, name = new_place(path)
-        with _told(self._below + path):
+        folder, name = new_path(path)
+        with _translated_errors(self._below + path):
             self._in_folder(folder, lambda at: self._files.replace(at, name, buffers))
 
     def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
-        """See `BeginsPuts`: the file is there at once, but not synced, which would take ten times as long."""
-        folder, name = new_place(path)
-        with _told(self._below + path):
+        """See `BeginsPuts`: the file can be read at once, but is not synced; that takes ten times as long."""
+        folder, name = new_path(path)
+        with _translated_errors(self._below + path):
             self._in_folder(folder, lambda at: self._files.show(at, name, buffers))
         return _sure
 
-    def get_marked(self, path: str) -> tuple[bytes, str]:
-        """See `ReplacesKnown.get_marked`."""
+    def get_with_etag(self, path: str) -> tuple[bytes, str]:
+        """See `ReplacesKnown.get_with_etag`."""
         data = self.get(path)
-        return data, mark_of(data)
+        return data, etag_of(data)
 
-    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
+    def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
         """See `ReplacesKnown.replace`: one process of a machine after the other.
 
-        A name can't be taken over on a condition, so who replaces files of a folder holds a lock on it.
+        A rename has no condition, so a process that replaces files of a folder holds a lock on it.
         """
-        folder, name = new_place(path)
+        folder, name = new_path(path)
         with (
-            _told(self._below + path),
+            _translated_errors(self._below + path),
             suppress(FileNotFoundError),
             self._written(folder) as locked,
             _alone_in(locked),
         ):
-            if mark_of(self.get(path)) != mark:
+            if etag_of(self.get(path)) != etag:
                 return False
             self._in_folder(folder, lambda at: self._files.replace(at, name, buffers))
             return True
@@ -197,9 +196,9 @@ class LocalStorage:
         folder = check_folder(prefix)
         below = f"{folder}/" if folder else ""
         paths = [below + name for name in sorted(self._scan(folder))]
-        # Who takes the first of many thousands has the others not asked about.
+        # A caller that stops after the first of many thousands doesn't pay for the sizes of the others.
         portions = (paths[start : start + _ASKED_AT_ONCE] for start in range(0, len(paths), _ASKED_AT_ONCE))
-        sizes = (found for portion in portions for found in self.sizes(portion).items())
+        sizes = (item for portion in portions for item in self.sizes(portion).items())
         return (Listed(path, size) for path, size in sizes if size is not None)
 
     def names(self, prefix: str) -> Sequence[str]:
@@ -208,7 +207,7 @@ class LocalStorage:
         below = f"{folder}/" if folder else ""
 
         def is_object(entry: os.DirEntry[str]) -> bool:
-            """The folder itself tells, unless it is a symbolic link."""
+            """The folder itself says so, except for symbolic links."""
             if entry.is_file(follow_symlinks=False):
                 return True
             return entry.is_symlink() and self.size(below + entry.name) is not None
@@ -217,14 +216,14 @@ class LocalStorage:
 
     def folders(self, prefix: str) -> Sequence[str]:
         """See `ListsFolders`."""
-        return self._scan(check_folder(prefix), lambda one: one.is_dir(follow_symlinks=False))
+        return self._scan(check_folder(prefix), lambda entry: entry.is_dir(follow_symlinks=False))
 
     def obstacle(self, path: str) -> str:
         """See `NamesObstacles`. About 15 µs if nothing has the name."""
         name = path.rpartition("/")[2]
         try:
-            with _told(self._below + path), self._read(folder_of(path)) as at:
-                if self._stat_at(at, path) is not None:
+            with _translated_errors(self._below + path), self._read(folder_of(path)) as at:
+                if self._status_in(at, path) is not None:
                     return ""
                 mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
         except FileNotFoundError:
@@ -238,9 +237,9 @@ class LocalStorage:
 
     def delete(self, path: str) -> None:
         """See `Storage.delete`."""
-        folder, name = new_place(path, temporary=True)
+        folder, name = new_path(path, temporary=True)
         with (
-            _told(self._below + path),
+            _translated_errors(self._below + path),
             suppress(FileNotFoundError, IsADirectoryError),
             self._written(folder) as at,
         ):
@@ -250,7 +249,7 @@ class LocalStorage:
         """See `Storage.make_durable`."""
         names_in: dict[str, set[str]] = {}
         for path in paths:
-            with _told(self._below + path):
+            with _translated_errors(self._below + path):
                 folder, name = self._real(path)
                 with self._folders.opened(folder) as at:
                     self._sync_content(at, joined(folder, name))
@@ -269,11 +268,11 @@ class LocalStorage:
             synced=self._synced,
         )
         for folder, inside in by_folder(paths).items():
-            with _told(self._below + folder), suppress(FileNotFoundError):
+            with _translated_errors(self._below + folder), suppress(FileNotFoundError):
                 others.sync(self._real_folder(folder), [path.rpartition("/")[2] for path in inside])
 
     def _real_folder(self, folder: str) -> str:
-        """The folder itself, or the one below the root that a link in its path leads to."""
+        """Returns the folder itself, or the folder below the root that a link in its path leads to."""
         try:
             with self._folders.passed(folder):
                 return folder
@@ -281,7 +280,7 @@ class LocalStorage:
             return joined(*self._followed(folder))
 
     def _sync_content(self, at: int, path: str, calls: SyncCalls | None = None) -> None:
-        """Makes an object's bytes durable; writes them anew once a sync of them has failed."""
+        """Makes an object's bytes durable. Rewrites the object if a sync of it has failed, now or before."""
         if self._below + path not in self._doubts:
             try:
                 return self._files.sync_file(at, path.rpartition("/")[2], calls)
@@ -290,8 +289,11 @@ class LocalStorage:
         return self._renew(at, path)
 
     def _sync_names(self, folder: str, paths: Collection[str]) -> None:
-        """Makes the names of these objects durable, and that of their folder; else they are in doubt."""
-        with _told(self._below + folder):
+        """Makes the names of these objects durable, and that of their folder.
+
+        Failing that, rewrites are due.
+        """
+        with _translated_errors(self._below + folder):
             try:
                 self._in_folder(folder, self._files.sync_folder, missing_too=False)
             except OSError:
@@ -299,7 +301,7 @@ class LocalStorage:
                 raise
 
     def _renew(self, at: int, path: str) -> None:
-        """Writes a doubtful object anew. It stays doubtful if that fails, too."""
+        """Rewrites an object of which a sync has failed. If that fails too, it still has to be rewritten."""
         name = path.rpartition("/")[2]
         while not self._files.renew(at, name):
             pass
@@ -314,7 +316,7 @@ class LocalStorage:
         *,
         synced: bool = True,
     ) -> bool:
-        """As `DurableFiles.create`; a file whose name could not be synced is written anew at once."""
+        """As `DurableFiles.create`. A file whose name could not be synced is rewritten at once."""
         name = path.rpartition("/")[2]
         if _is_taken(at, name):
             return False
@@ -326,8 +328,8 @@ class LocalStorage:
         return True
 
     def _put_unsynced(self, path: str, buffers: Sequence[Buffer]) -> Put:
-        """As `put_if_absent`; the name is not durable yet."""
-        folder, _ = new_place(path)
+        """As `put_if_absent`, but the name is not durable yet."""
+        folder, _ = new_path(path)
 
         def put(at: int) -> Put:
             if self._create(at, path, buffers, _sure, synced=False):
@@ -336,11 +338,11 @@ class LocalStorage:
                 self._sync_content(at, path)
             return Put.EXISTS
 
-        with _told(self._below + path):
+        with _translated_errors(self._below + path):
             return self._in_folder(folder, put)
 
     def _sizes_in(self, folder: str, paths: Sequence[str]) -> dict[str, int | None]:
-        """The sizes of objects that lie directly in one folder."""
+        """Returns the sizes of objects that are directly in a folder."""
         try:
             with self._read(folder) as at:
                 return {path: self._size_at(at, path) for path in paths}
@@ -350,58 +352,62 @@ class LocalStorage:
             raise failure(error, self._below + folder) from error
 
     def _size_at(self, at: int, path: str) -> int | None:
-        found = self._stat_at(at, path)
-        return None if found is None else found.st_size
+        status = self._status_in(at, path)
+        return None if status is None else status.st_size
 
-    def _found(self, path: str) -> os.stat_result | None:
-        """What the file system says of an object, None if there is none."""
+    def _status(self, path: str) -> os.stat_result | None:
+        """Returns what the file system records of an object, or None if it doesn't exist."""
         try:
-            with _told(self._below + path), self._read(folder_of(path)) as at:
-                return self._stat_at(at, path)
+            with _translated_errors(self._below + path), self._read(folder_of(path)) as at:
+                return self._status_in(at, path)
         except FileNotFoundError:
             return None
 
-    def _stat_at(self, at: int, path: str) -> os.stat_result | None:
-        """What is said of an object that lies in the folder `at`, None if there is none."""
+    def _status_in(self, at: int, path: str) -> os.stat_result | None:
+        """As `_status`, for an object in the folder `at`."""
         try:
-            found = os.stat(path.rpartition("/")[2], dir_fd=at, follow_symlinks=False)
-            if stat.S_ISLNK(found.st_mode):
-                found = self._stat_followed(path)
+            status = os.stat(path.rpartition("/")[2], dir_fd=at, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                status = self._followed_status(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise failure(error, self._below + path) from error
-        return found if stat.S_ISREG(found.st_mode) else None
+        return status if stat.S_ISREG(status.st_mode) else None
 
-    def _stat_followed(self, path: str) -> os.stat_result:
+    def _followed_status(self, path: str) -> os.stat_result:
         folder, name = self._followed(path)
         with self._folders.passed(folder) as at:
-            found = os.stat(name, dir_fd=at, follow_symlinks=False)
-            if stat.S_ISLNK(found.st_mode):
+            status = os.stat(name, dir_fd=at, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            return found
+            return status
 
     def _followed(self, path: str) -> tuple[str, str]:
-        """The folder and the name that a path with symbolic links leads to, which must be below the root.
+        """Returns the folder and the name that a path with symbolic links leads to, below the root.
 
-        They have no link in them now. If one is put there it is not followed: they are opened without links.
+        Neither has a link in its path now. A link that is put there later is not followed when they are
+        opened.
         """
         full = self._below + path if path else self._root
         real = os.path.realpath(full)
         if not (real + "/").startswith(self._below):
-            hint = "replace the link by what it names, or choose a root above both"
+            hint = "replace the link by the folder or file that it names, or choose a root above both"
             raise PlaceError(f"a symbolic link leads out of the root to {real}", where=full, hint=hint)
         folder, _, name = real.removeprefix(self._below).rpartition("/")
         return folder, name
 
     def _real(self, path: str) -> tuple[str, str]:
-        """The folder and the name of an object that is there, without links. Raises `FileNotFoundError`."""
+        """Returns the folder and the name of an existing object, without links.
+
+        Raises `FileNotFoundError`.
+        """
         folder = folder_of(path)
         name = path.rpartition("/")[2]
         try:
             with self._folders.passed(folder) as at:
                 if not is_link(at, name):
-                    if self._stat_at(at, path) is None:
+                    if self._status_in(at, path) is None:
                         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._below + path)
                     return folder, name
         except LinkError:
@@ -410,7 +416,7 @@ class LocalStorage:
 
     @contextmanager
     def _read(self, folder: str, *, listed: bool = False) -> Iterator[int]:
-        """A folder's descriptor to read by, or to list it; links that stay below the root are followed."""
+        """A folder's descriptor for reading (or listing) it. Links that stay below the root are followed."""
         opened = self._folders.opened if listed else self._folders.passed
         with ExitStack() as stack:
             try:
@@ -421,26 +427,26 @@ class LocalStorage:
 
     @contextmanager
     def _written(self, folder: str) -> Iterator[int]:
-        """The descriptor of a folder that is written to: no link is followed."""
+        """The descriptor of a folder that is written to. No link is followed."""
         try:
             with self._folders.opened(folder) as at:
                 yield at
         except LinkError:
-            # Says more if the link leads out of the root.
+            # Raises a more exact error if the link leads out of the root.
             self._followed(folder)
             raise
 
     def _in_folder(self, folder: str, act: Callable[[int], Result], *, missing_too: bool = True) -> Result:
-        """Do something in a folder whose name is durable. `missing_too`: create it if it is missing."""
+        """Call `act` in a folder whose name is durable. `missing_too`: create the folder if it is missing."""
         try:
             if folder in self._durable:
-                # Known, unless somebody removed it or put another one there meanwhile.
+                # Its name is durable, unless it was removed or replaced meanwhile.
                 with suppress(FileNotFoundError), self._folders.opened(folder) as at:
                     if _identity(at) == self._durable[folder]:
                         return act(at)
             return self._in_new_folder(folder, act, missing_too=missing_too)
         except LinkError:
-            # Says more if the link leads out of the root.
+            # Raises a more exact error if the link leads out of the root.
             self._followed(folder)
             raise
 
@@ -455,11 +461,12 @@ class LocalStorage:
             raise failure(error, self._below + folder) from error
 
     def _uncache_before(self, folder: str, name: str) -> None:
-        """Let the cache forget the large object that was put before this one.
+        """Let the system's cache drop the large object that was put before this one.
 
-        Each of a table's versions is the last one and a few fragments more, many megabytes at a time. Kept in
-        the cache they would drive out what is read, and each page taken anew costs more than the disk does
-        (tried: 18 ms of CPU for a file of 8 MB, 4 ms where the pages of the one before are free again).
+        Each of a table's versions is the previous one and a few fragments more, many megabytes at a time. If
+        they stayed in the cache they would displace what is read, and each newly allocated page costs more
+        than the disk does (measured: 18 ms of CPU for a file of 8 MB, 4 ms if the pages of the previous one
+        are free again).
         """
         before = self._newest_large.get(folder)
         if before is not None:
@@ -469,14 +476,14 @@ class LocalStorage:
             self._newest_large.clear()
         self._newest_large[folder] = name
 
-    def _scan(self, folder: str, wanted: Callable[[os.DirEntry[str]], bool] | None = None) -> Sequence[str]:
-        """The names that lie directly in a folder, without temporary files."""
+    def _scan(self, folder: str, accepts: Callable[[os.DirEntry[str]], bool] | None = None) -> Sequence[str]:
+        """Returns the names that are directly in a folder, without temporary files."""
         try:
             with self._read(folder, listed=True) as at, os.scandir(at) as entries:
                 return [
-                    one.name
-                    for one in entries
-                    if not one.name.startswith(TEMPORARY) and (wanted is None or wanted(one))
+                    entry.name
+                    for entry in entries
+                    if not entry.name.startswith(TEMPORARY) and (accepts is None or accepts(entry))
                 ]
         except FileNotFoundError:
             return []
@@ -485,15 +492,15 @@ class LocalStorage:
 
     @contextmanager
     def _reading(self, path: str) -> Iterator[tuple[int, int]]:
-        """An open object and its size."""
+        """An open object's descriptor and its size."""
         folder, full = folder_of(path), self._below + path
-        with _told(full), self._read(folder) as at:
+        with _translated_errors(full), self._read(folder) as at:
             fd = self._open(at, path)
             try:
-                found = os.fstat(fd)
-                if not stat.S_ISREG(found.st_mode):
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
                     raise FileNotFoundError(errno.ENOENT, "a folder or device is no object", full)
-                yield fd, found.st_size
+                yield fd, status.st_size
             finally:
                 os.close(fd)
 
@@ -509,12 +516,12 @@ class LocalStorage:
 
 
 def _identity(fd: int) -> Identity:
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
 
 
 def _is_taken(at: int, name: str) -> bool:
-    """Whether anything has this name in a folder; a link to nothing has it, too."""
+    """Whether anything in the folder has this name, including a link to nothing."""
     try:
         os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
@@ -523,12 +530,12 @@ def _is_taken(at: int, name: str) -> bool:
 
 
 def _sure() -> None:
-    """Nothing else is waited for."""
+    """Used as `sure` if nothing has to be waited for."""
 
 
 @contextmanager
 def _alone_in(folder: int) -> Iterator[None]:
-    """Holds a folder's lock, if its file system has locks; the folder's descriptor lets go of it."""
+    """Holds a folder's lock, if its file system has locks, until the folder's descriptor is closed."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
     except OSError as error:
@@ -538,8 +545,8 @@ def _alone_in(folder: int) -> Iterator[None]:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Translate what the operating system says; a missing file stays what it is."""
+def _translated_errors(path: str) -> Iterator[None]:
+    """Raises errors of the operating system as ours, except for `FileNotFoundError`."""
     try:
         yield
     except FileNotFoundError:
@@ -549,7 +556,10 @@ def _told(path: str) -> Iterator[None]:
 
 
 def _read(fd: int, start: int, length: int) -> bytes:
-    """Exactly `length` bytes from `start`, fewer where the file ends; one call unless they are gigabytes."""
+    """Returns exactly `length` bytes from `start`, fewer at the file's end.
+
+    One call unless they are gigabytes.
+    """
     data = os.pread(fd, length, start)
     if len(data) == length:
         return data

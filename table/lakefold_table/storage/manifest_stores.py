@@ -1,6 +1,7 @@
-"""What an external manifest store must be able to do, and what it says of a version.
+"""What an external manifest store must be able to do, and what it records of a version.
 
-Small, so that each can be proven: `dynamodb` is the one that Lance clients know; tests have one in memory.
+It is small, so that each implementation can be verified: `dynamodb` is the one that Lance clients know; tests
+have one in memory.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What a manifest store says of one version.
+class ManifestRecord:
+    """What a manifest store records of a version.
 
-    `path`: where its manifest lies, from the bucket's root on. `size`: of the manifest in bytes, None where
-    it isn't told, as by old clients.
+    `path`: the path of its manifest, from the bucket's root on. `size`: of the manifest in bytes, None if it
+    isn't recorded, as by old clients.
     """
 
     version: int
@@ -30,34 +31,37 @@ class Recorded:
 
     @property
     def is_final(self) -> bool:
-        """Whether the manifest is where it stays; else the version is to be finished."""
+        """Whether the manifest has its final name; otherwise the version is still to be finished."""
         return self.path.endswith(SUFFIX)
 
 
 class ManifestStore(Protocol):
-    """Which manifest is which version of which table; a read sees every write that ended before it.
+    """Which manifest is which version of which table. A read sees every write that ended before it.
 
     `base`: the path of a table, or of a branch of it, from the bucket's root on. Every call raises
-    `RetryError` where the store can't be reached or answers with a passing fault, `InvalidError` where it
-    refuses for good, `DamagedError` where what it holds can't be such a record.
+    `RetryError` if the store can't be reached or reports a fault that may pass, `InvalidError` if it refuses
+    for good, `DamagedError` if what it holds is not such a record.
     """
 
-    def put_if_absent(self, base: str, recorded: Recorded) -> Put:
-        """Record a version that isn't recorded. Raises `DoubtfulPutError` where the answer was lost."""
+    def put_if_absent(self, base: str, recorded: ManifestRecord) -> Put:
+        """Record a version that isn't recorded. Raises `DoubtfulPutError` if the answer was lost."""
         ...
 
-    def put_if_there(self, base: str, recorded: Recorded) -> bool:
-        """Record a version anew; False, and nothing is done, where it isn't recorded."""
+    def put_if_present(self, base: str, recorded: ManifestRecord) -> bool:
+        """Replace the record of a version. Does nothing and returns False if the version isn't recorded."""
         ...
 
-    def get(self, base: str, version: int) -> Recorded | None:
-        """What is recorded of a version."""
+    def get(self, base: str, version: int) -> ManifestRecord | None:
+        """Returns the record of a version, or None."""
         ...
 
-    def newest(self, base: str) -> Iterator[Recorded]:
-        """What is recorded of the table's versions, the newest first; without detached ones."""
+    def newest(self, base: str) -> Iterator[ManifestRecord]:
+        """Yields the records of the table's versions, the newest first, without detached versions."""
         ...
 
     def forget(self, base: str) -> None:
-        """Remove all that is recorded of the table, detached versions too; the others' newest last."""
+        """Remove all records of the table, those of detached versions too.
+
+        The newest other version is last.
+        """
         ...

@@ -1,8 +1,8 @@
-"""A store in this process's memory: tests of what stands on a store need no disk, and can plan its faults.
+"""A store in this process's memory, with which tests need no disk and can plan faults.
 
-Stores are shared by name: every `memory://NAME/path` opened in one process sees the same objects. A test may
-plan faults for the puts to come (`MemoryStorage.faults`); apart from that it behaves as any store, and passes
-the same behaviour suite.
+Stores are shared by name: every `memory://NAME/path` opened in the same process has the same objects. A test
+may plan faults for the next puts (`MemoryStorage.faults`). Apart from that it behaves like any store, and
+passes the same behaviour suite.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, RetryError
-from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
-from lakefold_table.storage.content_mark import mark_of
+from lakefold_table.storage.base import DoubtfulPutError, Listed, Put, etag_of
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, place
 
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoseAnswer:
-    """The put raises `DoubtfulPutError`, and has `stored` the object or not.
+    """The put raises `DoubtfulPutError`. `stored`: whether it has stored the object.
 
-    `suffix`, in every fault: only a put of a path that ends so meets it.
+    `suffix`, in every fault: it applies only to puts of paths that end with it.
     """
 
     stored: bool
@@ -49,7 +48,7 @@ class Refuse:
 class Hold:
     """The put waits before it stores anything, until `release` is set, at most `seconds`.
 
-    `reached` is set when a put has come to this point. A slow store is a `Hold` that nobody releases.
+    `reached` is set when a put has come to this point. A slow store is a `Hold` that is never released.
     """
 
     seconds: float = 60
@@ -62,7 +61,7 @@ Fault = LoseAnswer | Refuse | Hold
 
 
 class Faults:
-    """The faults that a test has planned: each put takes the first that fits its path, and uses it up."""
+    """The faults that a test has planned. Each put uses up the first one that fits its path."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,7 +78,7 @@ class Faults:
         return len(self._planned)
 
     def take(self, path: str) -> Fault | None:
-        """The fault that a put of `path` meets, if any."""
+        """Returns the fault that a put of `path` has to meet, if any."""
         with self._lock:
             for fault in self._planned:
                 if path.endswith(fault.suffix):
@@ -89,7 +88,7 @@ class Faults:
 
 
 class _Shared:
-    """What all stores of one name have in common."""
+    """What all stores of a name share."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -107,16 +106,16 @@ class MemoryStorage:
 
     def __init__(self, uri: str) -> None:
         self._uri = canonical(uri)
-        found = place(self._uri)
-        if found.scheme != "memory":
+        location = place(self._uri)
+        if location.scheme != "memory":
             hint = "give a URI such as memory://test/table"
-            raise InvalidError(f"a {found.scheme} URI names no store in memory", where=uri, hint=hint)
-        self._shared = _BY_NAME[found.authority]
-        self._below = found.path + "/" if found.path else ""
+            raise InvalidError(f"a {location.scheme} URI is no store in memory", where=uri, hint=hint)
+        self._shared = _BY_NAME[location.authority]
+        self._below = location.path + "/" if location.path else ""
 
     @staticmethod
     def forget(name: str) -> None:
-        """Drop all objects and planned faults of a name; stores opened before keep what they have."""
+        """Drop all objects and planned faults of a name. Stores opened before keep what they have."""
         _BY_NAME.pop(name, None)
 
     @property
@@ -181,7 +180,7 @@ class MemoryStorage:
         return Put.STORED if stored else Put.EXISTS
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
-        """See `Storage.put`. A lost answer is a `RetryError` here: putting the same again does no harm."""
+        """See `Storage.put`. A lost answer is a `RetryError`: putting the same again does no harm."""
         check_new_path(path)
         data = b"".join(buffers)
         fault = self._meet_fault(path)
@@ -191,20 +190,20 @@ class MemoryStorage:
         if isinstance(fault, LoseAnswer):
             raise RetryError("the answer was lost", where=f"{self._uri}/{path}", hint="put it again")
 
-    def get_marked(self, path: str) -> tuple[bytes, str]:
-        """See `ReplacesKnown.get_marked`."""
+    def get_with_etag(self, path: str) -> tuple[bytes, str]:
+        """See `ReplacesKnown.get_with_etag`."""
         data = self.get(path)
-        return data, mark_of(data)
+        return data, etag_of(data)
 
-    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
+    def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
         """See `ReplacesKnown.replace`."""
         check_new_path(path)
         fault = self._meet_fault(path)
         replaced = False
         if not isinstance(fault, LoseAnswer) or fault.stored:
             with self._shared.lock:
-                there = self._shared.objects.get(self._below + path)
-                replaced = there is not None and mark_of(there) == mark
+                data = self._shared.objects.get(self._below + path)
+                replaced = data is not None and etag_of(data) == etag
                 if replaced:
                     self._shared.objects[self._below + path] = b"".join(buffers)
         if isinstance(fault, LoseAnswer):
@@ -216,9 +215,9 @@ class MemoryStorage:
         folder = check_folder(prefix)
         start = f"{self._below}{folder}/" if folder else self._below
         with self._shared.lock:
-            found = {key: len(data) for key, data in self._shared.objects.items() if key.startswith(start)}
-        names = sorted(key for key in found if "/" not in key[len(start) :])
-        return (Listed(key[len(self._below) :], found[key]) for key in names)
+            sizes = {key: len(data) for key, data in self._shared.objects.items() if key.startswith(start)}
+        names = sorted(key for key in sizes if "/" not in key[len(start) :])
+        return (Listed(key[len(self._below) :], sizes[key]) for key in names)
 
     def names(self, prefix: str) -> Sequence[str]:
         """See `Storage.names`."""
@@ -234,8 +233,8 @@ class MemoryStorage:
 
     def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
         """See `ListsSomeFolders`."""
-        found = self.folders(prefix)
-        return found if len(found) + len(self.names(prefix)) <= most else None
+        names = self.folders(prefix)
+        return names if len(names) + len(self.names(prefix)) <= most else None
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`."""
@@ -261,7 +260,7 @@ class MemoryStorage:
             self.get(path)
 
     def _meet_fault(self, path: str) -> Fault | None:
-        """Wait or refuse as planned; a lost answer is left to the put."""
+        """Wait or refuse as planned. A lost answer is left to the caller."""
         fault = self._shared.faults.take(path)
         if isinstance(fault, Hold):
             fault.reached.set()

@@ -1,9 +1,9 @@
-"""Puts a large object in parts, several at one time: S3 joins them in one step, which may have a condition.
+"""Puts a large object in parts, several at once. S3 joins them in one step, which may have a condition.
 
-Until that step nothing of it can be seen, and an upload that doesn't come to it is given up, so that its
-parts aren't paid for. Where the answer to the last step was lost it is given up as well: an upload that was
-joined can't be given up any more, and one that wasn't can't be joined any more, so what is read back after
-that stays as it is.
+Before that step the object can't be seen. An upload that doesn't reach it is aborted, so that its parts
+aren't paid for. If the answer to the last step was lost, the upload is aborted as well: an upload that was
+joined can no longer be aborted, and one that was aborted can no longer be joined, so what is read back
+afterwards does not change any more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.errors import LakefoldError
-from lakefold_table.storage.aws import told
+from lakefold_table.storage.aws import translated_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,9 +30,9 @@ _AT_ONE_TIME: Final = 8
 
 
 class PartsUpload:
-    """One object's way up: `patient` sends what may be repeated, `once` the step that makes it visible.
+    """The upload of an object: `patient` sends what may be repeated, `once` the step that makes it visible.
 
-    `named`: what each request says of bucket and key.
+    `named`: the parameters of each request that name bucket and key.
     """
 
     def __init__(self, patient: S3Client, once: S3Client, named: Mapping[str, Any]) -> None:
@@ -41,12 +41,12 @@ class PartsUpload:
         self._named = dict(named)
 
     def run(self, data: bytes, new: Mapping[str, Any], condition: Mapping[str, Any]) -> None:
-        """Put `data` up and join it under `condition`; raises as boto3 does.
+        """Upload `data` and join its parts under `condition`. Raises as boto3 does.
 
-        `new`: what is said of a new object (its encryption).
+        `new`: the parameters of a new object (its encryption).
         """
-        # Parts come with checksums, unless AWS_REQUEST_CHECKSUM_CALCULATION switches that off. Then the
-        # upload must be begun with their kind, or not every server joins them.
+        # Parts are sent with checksums, unless AWS_REQUEST_CHECKSUM_CALCULATION switches that off. With
+        # checksums the upload must name their kind when it is created, or some servers don't join the parts.
         config = self._patient.meta.config
         summed = getattr(config, "request_checksum_calculation", "") == "when_supported"
         kind: dict[str, Any] = {"ChecksumAlgorithm": _CHECKSUM} if summed else {}
@@ -57,7 +57,7 @@ class PartsUpload:
                 **self._named, UploadId=upload, MultipartUpload={"Parts": parts}, **condition
             )
         except BaseException:
-            with suppress(LakefoldError), told(str(self._named["Key"])):
+            with suppress(LakefoldError), translated_errors(str(self._named["Key"])):
                 self._patient.abort_multipart_upload(**self._named, UploadId=upload)
             raise
 

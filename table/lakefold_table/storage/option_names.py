@@ -1,8 +1,8 @@
-"""Tells a misspelt storage option, which every client would pass over without a word.
+"""Warns of a misspelt storage option, which every client would ignore without a word.
 
 The same options go to all clients, and each takes those that it knows: ours, Lance's, and the `object_store`
-library below Lance. So an option that none of them knows can't be refused (a newer Lance may know it), but
-it is most likely a typo, and a region or an endpoint that isn't heard is found out late. It is told once.
+library below Lance. So an option that none of them knows can't be refused (a newer Lance may know it), but it
+is most likely a typo, and an ignored region or endpoint shows only later. Each name is reported once.
 
 The names are those of `object_store` 0.12 (`AmazonS3ConfigKey`, `AzureConfigKey`, `GoogleConfigKey`,
 `ClientConfigKey` in its documentation) and of Lance's guide to object stores.
@@ -59,38 +59,38 @@ _BY_PREFIX: Final = {
     "gcs_": frozenset(_GOOGLE.split()),
     "": frozenset(f"{_S3} {_AZURE} {_GOOGLE} {_CLIENT} {_RETRIES} {_LANCE}".split()),
 }
-"""The names behind each prefix, the longest prefix of those that begin alike first."""
+"""The names after each prefix. Of prefixes that begin alike the longest comes first."""
 
 _OTHERS: Final = ("oss_", "cos_", "tos_", "hf_", "lance_", "headers.")
-"""Of stores and parts that only Lance has; it knows what they mean."""
+"""Prefixes of stores and parts that only Lance has; it checks their options itself."""
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
-def tell_unknown(names: Iterable[str]) -> None:
-    """Logs a warning for each name that nobody knows, and the one most like it; once in a process."""
+def warn_unknown(names: Iterable[str]) -> None:
+    """Logs a warning for each name that no client knows, with the most similar one; once in a process."""
     for name in names:
-        if name not in _told and not is_known(name):
-            _told.add(name)
+        if name not in _warned and not is_known(name):
+            _warned.add(name)
             near = nearest(name)
-            meant = f"; did you mean {near}?" if near else ""
-            LOGGER.warning("no store that Lakefold or Lance knows has the storage option %s%s", name, meant)
+            suggestion = f"; did you mean {near}?" if near else ""
+            LOGGER.warning("neither Lakefold nor Lance knows the storage option %s%s", name, suggestion)
 
 
 def is_known(name: str) -> bool:
-    """Whether some client takes an option of this name, in any case."""
+    """Whether some client takes an option of this name, in upper or lower case."""
     prefix, rest = _parted(name)
     return rest in _BY_PREFIX[prefix] or name.lower() in _BY_PREFIX[""] or name.lower().startswith(_OTHERS)
 
 
 def nearest(name: str) -> str:
-    """The known name that is most like this one, with its prefix; empty where none is like it."""
+    """Returns the known name that is most similar to this one, with its prefix, or "" if none is similar."""
     prefix, rest = _parted(name)
-    found = get_close_matches(rest, sorted(_BY_PREFIX[prefix]), 1, 0.7)
-    if found:
-        return prefix + found[0]
-    # Here it may be the prefix that is misspelt.
-    whole = sorted(prefix + known for prefix, names in _BY_PREFIX.items() for known in names)
+    matches = get_close_matches(rest, sorted(_BY_PREFIX[prefix]), 1, 0.7)
+    if matches:
+        return prefix + matches[0]
+    # The prefix itself may be misspelt.
+    whole = sorted(prefix + rest for prefix, names in _BY_PREFIX.items() for rest in names)
     return next(iter(get_close_matches(name.lower(), whole, 1, 0.8)), "")
 
 

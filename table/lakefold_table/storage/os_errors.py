@@ -1,9 +1,9 @@
-"""What a failed system call means for the caller: try again, or mend the request.
+"""What a failed system call means for the caller: try again, or change something first.
 
-The operating system says what happened; a committer must know what to do next, and a person what to mend. The
-rule: what may pass by itself or by making room is a `RetryError`; what stays wrong until somebody changes a
-permission or a mount is an `InvalidError`; where the path itself is wrong it is a `PlaceError`. An unknown
-fault is a `RetryError`: it decides nothing.
+The operating system reports what happened. A committer must know what to do next, and a person what to
+change. An error that may pass by itself, or when space is freed, is a `RetryError`. One that lasts until a
+permission or a mount is changed is an `InvalidError`. If the path itself is wrong it is a `PlaceError`. An
+unknown error is a `RetryError`, which decides nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from lakefold_table.errors import LakefoldError
 
 # What to do, by the error's number.
-_MEND: Final = {
+_TO_FIX: Final = {
     errno.EACCES: "give this user read and write permission on the table's folder",
     errno.EPERM: "the file system refuses this: check its attributes, and that it has hard links",
-    errno.EROFS: "the file system is mounted read-only: remount it, or choose another place",
-    errno.EMLINK: "the file system allows no more links: choose another place",
-    errno.ENOTSUP: "the file system lacks hard links or syncing folders: choose another place",
+    errno.EROFS: "the file system is mounted read-only: remount it, or choose another path",
+    errno.EMLINK: "the file system allows no more links: choose another path",
+    errno.ENOTSUP: "the file system lacks hard links or syncing folders: choose another path",
     errno.EFBIG: "the file is larger than the file system or this process's limit allows (ulimit -f)",
 }
 _CHOOSE: Final = {
     errno.ENOTDIR: "a part of this path is a file: name a folder",
-    errno.EISDIR: "a folder stands here: choose another name",
+    errno.EISDIR: "this is a folder: choose another name",
     errno.ENAMETOOLONG: "choose a shorter path",
-    errno.ELOOP: "the symbolic links of this path go round in a circle: remove one",
+    errno.ELOOP: "the symbolic links of this path form a circle: remove one",
 }
 _RETRY: Final = {
     errno.ENOSPC: "the disk is full: free some space",
@@ -37,18 +37,18 @@ _RETRY: Final = {
     errno.EMFILE: "this process has too many open files: raise its limit (ulimit -n)",
     errno.ENFILE: "the system has too many open files: raise fs.file-max",
     errno.ENOMEM: "the system has no memory left",
-    errno.EIO: "the disk reports an error: look at the system's log",
+    errno.EIO: "the disk reports an error: read the system's log",
     errno.ESTALE: "the file server has lost this file handle: try again",
-    errno.ENOENT: "the folder went away while it was used: is something deleting the table?",
+    errno.ENOENT: "the folder was removed while it was used: is another program deleting the table?",
 }
 
 
 def failure(error: OSError, path: str) -> LakefoldError:
-    """The typed error that tells what `error`, met at `path`, asks of the caller."""
+    """Returns the error class that says what the caller must do about `error`, which happened at `path`."""
     number = error.errno or 0
     message = error.strerror or str(error)
     if number in _CHOOSE:
         return PlaceError(message, where=path, hint=_CHOOSE[number])
-    if number in _MEND:
-        return InvalidError(message, where=path, hint=_MEND[number])
+    if number in _TO_FIX:
+        return InvalidError(message, where=path, hint=_TO_FIX[number])
     return RetryError(message, where=path, hint=_RETRY.get(number, "try again"))

@@ -1,4 +1,7 @@
-"""What may name an object, the same in every store, so that no path leaves a store's root in any of them."""
+"""What may name an object.
+
+It is the same in every store, so that no path leaves a store's root in any of them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from lakefold_table.errors import InvalidError, PlaceError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Names of files that are being written; no store lists them, and nobody may take them for an object's name.
+# The beginning of the names of files that are being written. No store lists them, and no object may have
+# them.
 TEMPORARY: Final = ".tmp"
 
 _NO_NAME: Final = frozenset({"", ".", ".."})
@@ -23,15 +27,15 @@ def check_path(path: str) -> None:
 
 
 def check_new_path(path: str) -> None:
-    """`check_path`, and refuse the names that are kept for temporary files."""
+    """As `check_path`; also refuses the names that are reserved for temporary files."""
     check_path(path)
     if path.rpartition("/")[2].startswith(TEMPORARY):
         hint = f"choose a name that doesn't begin with {TEMPORARY}"
-        raise InvalidError("this name is kept for temporary files", where=path, hint=hint)
+        raise InvalidError("this name is reserved for temporary files", where=path, hint=hint)
 
 
 def check_folder(prefix: str) -> str:
-    """The folder that `prefix` names, without a slash at its end; the empty text is the root."""
+    """Returns the folder that `prefix` names, without a slash at its end. The empty text is the root."""
     folder = prefix.removesuffix("/")
     if prefix:
         check_path(folder)
@@ -39,28 +43,31 @@ def check_folder(prefix: str) -> str:
 
 
 def check_range(path: str, start: int, length: int) -> None:
-    """Raise `InvalidError` where a range of bytes is negative."""
+    """Raise `InvalidError` if a range of bytes is negative."""
     if start < 0 or length < 0:
         hint = "count from the object's start"
-        raise InvalidError(f"a range of {length} bytes from {start} is none", where=path, hint=hint)
+        raise InvalidError(f"{length} bytes from {start} is not a range", where=path, hint=hint)
 
 
 def folder_of(path: str) -> str:
-    """The folder of an object, once it is sure that the path names one below the root."""
+    """Returns the folder of an object. Raises `PlaceError` unless the path is below the root."""
     check_path(path)
     return path.rpartition("/")[0]
 
 
 def by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
-    """The paths by the folder that they lie in directly, each sure to lie below the root."""
-    found: dict[str, list[str]] = {}
+    """Returns the paths by the folder that they are directly in.
+
+    Raises `PlaceError` if one leaves the root.
+    """
+    folders: dict[str, list[str]] = {}
     for path in paths:
-        found.setdefault(folder_of(path), []).append(path)
-    return found
+        folders.setdefault(folder_of(path), []).append(path)
+    return folders
 
 
-def new_place(path: str, *, temporary: bool = False) -> tuple[str, str]:
-    """The folder (relative to the root) and the name for a new object."""
+def new_path(path: str, *, temporary: bool = False) -> tuple[str, str]:
+    """Returns the folder (relative to the root) and the name of a new object."""
     if temporary:
         check_path(path)
     else:
@@ -70,5 +77,5 @@ def new_place(path: str, *, temporary: bool = False) -> tuple[str, str]:
 
 
 def joined(folder: str, name: str) -> str:
-    """The path of what lies in a folder; the empty text is the root."""
+    """Returns the path of a name in a folder. The empty folder is the root."""
     return f"{folder}/{name}" if folder else name

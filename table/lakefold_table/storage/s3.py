@@ -1,12 +1,12 @@
-"""A store on S3 or a server that speaks its protocol: its publish is one conditional put.
+"""A store on S3 or a server that speaks its protocol: it publishes by a conditional put.
 
-`PUT` with `If-None-Match: *` stores an object unless its name is taken, in one step that all see; S3 has had
-it since 2024. That request is sent once and by no layer a second time: what comes back is an answer to it,
-or no answer, which is doubt (`DoubtfulPutError`) and settled by reading back. Everything else may be sent
-again and is. Nothing is ever copied on the server to commit it, since servers ignore conditions on a copy.
+`PUT` with `If-None-Match: *` stores an object unless its name is taken, atomically. S3 has had it
+since 2024. That request is sent once and no layer repeats it: what is received is an answer to it, or no
+answer, which is a doubt (`DoubtfulPutError`) that is settled by reading back. All other requests may be
+repeated, and are. Nothing is committed by a copy on the server, since servers ignore conditions on a copy.
 
-Objects that are too large for one request go up in parts, and the condition stands on the completion. What
-can't be done in one request that waits for the network is done in several at one time.
+Objects that are too large for one request are uploaded in parts, and the condition is put on the completion.
+What needs many requests sends several at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from botocore import exceptions as aws
 
 from lakefold_table.errors import InvalidError, RetryError
-from lakefold_table.storage.aws import NEVER_SENT, aws_options, failure, s3_clients, status_of, told
+from lakefold_table.storage.aws import (
+    NEVER_SENT,
+    aws_options,
+    failure,
+    s3_clients,
+    status_of,
+    translated_errors,
+)
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
@@ -35,27 +42,27 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Buffer
 
 LARGE: Final = 32 << 20
-"""From this size on an object goes up in parts, several at one time."""
+"""From this size on an object is uploaded in parts, several at once."""
 
 AT_ONE_TIME: Final = 16
-"""How many requests of one call are under way together."""
+"""How many requests of a call run at the same time."""
 
 _READS: Final = 3
-"""How often a body that broke off is asked for, the first time included; boto3 repeats only whole answers."""
+"""How often a body that broke off is requested, the first time included; boto3 repeats only whole answers."""
 
 _LONGEST: Final = 1 << 46
-"""More bytes than an object can have; a server need not read larger numbers in a range."""
+"""More bytes than an object can have. A server need not read larger numbers in a range."""
 
 _NEW: Final[Mapping[str, Any]] = {"IfNoneMatch": "*"}
 
 _EXPRESS: Final = "--x-s3"
-"""How the name of a directory bucket (S3 Express One Zone) ends: it lists in no order."""
+"""The end of the name of a directory bucket (S3 Express One Zone), which lists in no order."""
 
 _TAKEN: Final = 412
 _MISSING: Final = 404
 _NO_SUCH_RANGE: Final = 416
 _NO_OBJECT: Final = frozenset({"NoSuchKey", "NotFound", "404"})
-"""How "there is no such object" is said; 404 is also said of buckets and, by some servers, of users."""
+"""The codes of a missing object. 404 is also sent for buckets and, by some servers, for users."""
 
 
 class _Body(NamedTuple):
@@ -63,26 +70,26 @@ class _Body(NamedTuple):
 
     data: bytes
     size: int
-    mark: str = ""
+    etag: str = ""
 
 
 class S3Storage:
     """The objects below `s3://BUCKET/PATH` as a `Storage`. Safe for many threads.
 
-    `storage_options`: as pylance takes them (`aws_options`). Raises `InvalidError` where they can't be used,
-    or where `uri` names another kind of store.
+    `storage_options`: as pylance takes them (`aws_options`). Raises `InvalidError` if they can't be used, or
+    if `uri` names another kind of store.
     """
 
     cheap_size: Final = False
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._uri = canonical(uri)
-        found = place(self._uri)
-        if found.scheme != "s3" or found.external:
+        location = place(self._uri)
+        if location.scheme != "s3" or location.external:
             hint = "give a URI such as s3://BUCKET/PATH"
-            raise InvalidError(f"a {found.scheme} URI names no plain S3 store", where=uri, hint=hint)
-        self._bucket = found.authority
-        self._below = found.path + "/" if found.path else ""
+            raise InvalidError(f"a {location.scheme} URI is not a plain S3 store", where=uri, hint=hint)
+        self._bucket = location.authority
+        self._below = location.path + "/" if location.path else ""
         options = aws_options(storage_options)
         clients = s3_clients(options, self._bucket)
         self._once, self._patient = clients.once, clients.patient
@@ -105,13 +112,13 @@ class S3Storage:
         return self._read(path, None).data
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """See `Storage.get_range`. One request, also where the object ends before."""
+        """See `Storage.get_range`. One request, even if the object ends before the range."""
         check_range(path, start, length)
         if length == 0:
             self._head(path)
             return b""
         data, size, _ = self._read(path, f"bytes={min(start, _LONGEST)}-{start + min(length, _LONGEST) - 1}")
-        # A server that doesn't know ranges sends the whole.
+        # A server that doesn't know ranges sends the whole object.
         return data[start : start + length] if size == len(data) else data
 
     def get_tail(self, path: str, length: int) -> tuple[bytes, int]:
@@ -130,9 +137,9 @@ class S3Storage:
             return None
 
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
-        """See `Storage.sizes`. Many requests at one time."""
-        wanted = list(paths)
-        return dict(zip(wanted, together(self.size, wanted, AT_ONE_TIME), strict=True))
+        """See `Storage.sizes`. Many requests at once."""
+        requested = list(paths)
+        return dict(zip(requested, together(self.size, requested, AT_ONE_TIME), strict=True))
 
     def stored_at(self, path: str) -> int | None:
         """See `Storage.stored_at`: the time of the object's last modification, in whole seconds."""
@@ -142,26 +149,26 @@ class S3Storage:
             return None
 
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
-        """See `Storage.put_if_absent`. One request, sent once; more where the object is large."""
+        """See `Storage.put_if_absent`. One request, sent once; several if the object is large."""
         check_new_path(path)
         data = b"".join(buffers)
         where = self._where(path)
         if len(data) >= LARGE:
-            return conditional(where, lambda: self._upload(path, data, condition=_NEW))
-        return conditional(
+            return conditional_put(where, lambda: self._upload(path, data, condition=_NEW))
+        return conditional_put(
             where,
             lambda: self._once.put_object(**self._all, **self._new, Key=self._key(path), Body=data, **_NEW),
         )
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
-        """See `PutsTogether`: many requests at one time."""
-        return together(self._put_looked_after, objects, AT_ONE_TIME)
+        """See `PutsTogether`: many requests at once."""
+        return together(self._put_or_exists, objects, AT_ONE_TIME)
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Storage.put`."""
         check_new_path(path)
         data = b"".join(buffers)
-        with told(self._where(path)):
+        with translated_errors(self._where(path)):
             if len(data) >= LARGE:
                 self._upload(path, data, condition={})
             else:
@@ -171,18 +178,18 @@ class S3Storage:
         """See `BeginsPuts`: the request is sent by a thread of its own."""
         return begun(lambda: self.put(path, buffers))
 
-    def get_marked(self, path: str) -> tuple[bytes, str]:
-        """See `ReplacesKnown.get_marked`: the mark is the object's ETag."""
-        found = self._read(path, None)
-        return found.data, found.mark
+    def get_with_etag(self, path: str) -> tuple[bytes, str]:
+        """See `ReplacesKnown.get_with_etag`."""
+        body = self._read(path, None)
+        return body.data, body.etag
 
-    def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
-        """See `ReplacesKnown.replace`. One request, sent once; S3 knows its condition since 2024."""
+    def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
+        """See `ReplacesKnown.replace`. One request, sent once. S3 has known its condition since 2024."""
         check_new_path(path)
-        asked: dict[str, Any] = {**self._all, **self._new, "Key": self._key(path), "IfMatch": mark}
+        request: dict[str, Any] = {**self._all, **self._new, "Key": self._key(path), "IfMatch": etag}
         data = b"".join(buffers)
         try:
-            put = conditional(self._where(path), lambda: self._once.put_object(**asked, Body=data))
+            put = conditional_put(self._where(path), lambda: self._once.put_object(**request, Body=data))
         except InvalidError as error:
             if isinstance(error.__cause__, aws.ClientError) and status_of(error.__cause__) == _MISSING:
                 return False
@@ -190,12 +197,12 @@ class S3Storage:
         return put is Put.STORED
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """See `Storage.list`. One request for each thousand objects, as the iterator goes on."""
+        """See `Storage.list`. One request for each thousand objects, sent while the iterator is read."""
         below = self._folder(prefix)
         pages = self._listed(below)
         if not self.lists_in_order:
-            return iter(sorted((one for page in pages for one in page), key=lambda one: one.path))
-        return (one for page in pages for one in page)
+            return iter(sorted((item for page in pages for item in page), key=lambda item: item.path))
+        return (item for page in pages for item in page)
 
     def names(self, prefix: str) -> Sequence[str]:
         """See `Storage.names`. One request for each thousand objects."""
@@ -208,14 +215,14 @@ class S3Storage:
 
     def some_folders(self, prefix: str, most: int) -> Sequence[str] | None:
         """See `ListsSomeFolders`. One request for each thousand objects or folders."""
-        below, seen, found = self._folder(prefix), 0, list[str]()
+        below, count, folders = self._folder(prefix), 0, list[str]()
         for page in self._pages(below):
             names = _folders_in(page, below)
-            seen += len(page.get("Contents", ())) + len(names)
-            if seen > most:
+            count += len(page.get("Contents", ())) + len(names)
+            if count > most:
                 return None
-            found += names
-        return found
+            folders += names
+        return folders
 
     @property
     def lists_in_order(self) -> bool:
@@ -226,29 +233,29 @@ class S3Storage:
         """See `ListsInOrder`. One request."""
         below = self._folder(prefix)
         page = next(self._pages(below, size=count))
-        keys = [one["Key"] for one in page.get("Contents", ())]
+        keys = [entry["Key"] for entry in page.get("Contents", ())]
         return [key[len(below) :] for key in keys if key != below]
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
         """See `Storage.anything_at_root`. One request."""
         for page in self._pages(self._below, size=len(besides) + 2):
-            keys = [one["Key"] for one in page.get("Contents", ())]
-            folders = [one["Prefix"] for one in page.get("CommonPrefixes", ())]
+            keys = [entry["Key"] for entry in page.get("Contents", ())]
+            folders = [entry["Prefix"] for entry in page.get("CommonPrefixes", ())]
             names = {key[len(self._below) :].partition("/")[0] for key in (*keys, *folders)}
             if names - {*besides, ""}:
                 return True
         return False
 
     def everything(self) -> Iterator[str]:
-        """See `ListsAll`. One request for each thousand objects, as the iterator goes on."""
+        """See `ListsAll`. One request for each thousand objects, sent while the iterator is read."""
         for page in self._pages(self._below, delimiter=""):
-            keys = (one["Key"][len(self._below) :] for one in page.get("Contents", ()))
+            keys = (entry["Key"][len(self._below) :] for entry in page.get("Contents", ()))
             yield from (key for key in keys if key and not key.endswith("/"))
 
     def delete(self, path: str) -> None:
         """See `Storage.delete`."""
         check_path(path)
-        with told(self._where(path)):
+        with translated_errors(self._where(path)):
             self._patient.delete_object(**self._all, Key=self._key(path))
 
     def make_durable(self, paths: Iterable[str]) -> None:
@@ -256,18 +263,18 @@ class S3Storage:
         together(self._head, list(paths), AT_ONE_TIME)
 
     def check_conditions(self) -> None:
-        """See `ChecksConditions`: of a put, and of joining parts. Seven requests, once for a bucket."""
+        """See `ChecksConditions`: for a put, and for joining parts. Seven requests, once for a bucket."""
         check_once(self._server, lambda: check_puts(self, self._probe))
 
     def _probe(self, path: str) -> tuple[Put, ...]:
         put = partial(self.put_if_absent, path, [b"probe"])
         in_parts = partial(self._upload, path, b"probe", condition=_NEW)
-        return put(), put(), conditional(self._where(path), in_parts)
+        return put(), put(), conditional_put(self._where(path), in_parts)
 
-    def _put_looked_after(self, one: tuple[str, Sequence[Buffer]]) -> Put:
-        """A put without an answer counts as one that found something there: the caller looks what it is."""
+    def _put_or_exists(self, item: tuple[str, Sequence[Buffer]]) -> Put:
+        """A put whose answer was lost counts as `EXISTS`: the caller has to read back."""
         try:
-            return self.put_if_absent(*one)
+            return self.put_if_absent(*item)
         except DoubtfulPutError:
             return Put.EXISTS
 
@@ -278,7 +285,7 @@ class S3Storage:
     def _head(self, path: str) -> Any:  # noqa: ANN401 - an answer of boto3's
         check_path(path)
         where = self._where(path)
-        with told(where):
+        with translated_errors(where):
             try:
                 return self._patient.head_object(**self._all, Key=self._key(path))
             except aws.ClientError as error:
@@ -287,59 +294,59 @@ class S3Storage:
                 raise
 
     def _read(self, path: str, ranged: str | None) -> _Body:
-        """What was asked for; nothing where the object ends before the range."""
+        """Returns the requested bytes, none if the object ends before the range."""
         check_path(path)
         where = self._where(path)
-        asked: dict[str, Any] = {"Key": self._key(path), **({"Range": ranged} if ranged else {})}
-        for left in reversed(range(_READS)):
+        request: dict[str, Any] = {"Key": self._key(path), **({"Range": ranged} if ranged else {})}
+        for attempts_left in reversed(range(_READS)):
             try:
-                with told(where):
-                    return self._read_once(where, asked)
+                with translated_errors(where):
+                    return self._read_once(where, request)
             except RetryError as error:
-                if left == 0 or not isinstance(error.__cause__, BROKEN_OFF):
+                if attempts_left == 0 or not isinstance(error.__cause__, BROKEN_OFF):
                     raise
         raise AssertionError
 
-    def _read_once(self, where: str, asked: Mapping[str, Any]) -> _Body:
+    def _read_once(self, where: str, request: Mapping[str, Any]) -> _Body:
         try:
-            answer = self._patient.get_object(**self._all, **asked)
+            answer = self._patient.get_object(**self._all, **request)
         except aws.ClientError as error:
             if status_of(error) == _NO_SUCH_RANGE:
                 return _Body(b"", 0)
             if status_of(error) == _MISSING and error.response["Error"].get("Code") in _NO_OBJECT:
                 raise missing(where) from error
             raise
-        # Not by `with`: that hands out the stream below, whose errors aren't boto3's.
+        # `with answer["Body"]` would return the stream below it, whose errors aren't boto3's.
         with closing(answer["Body"]):
             data = answer["Body"].read()
         total = answer.get("ContentRange", "").rpartition("/")[2]
         return _Body(data, int(total) if total.isdigit() else len(data), answer.get("ETag", ""))
 
     def _pages(self, below: str, size: int = 1000, delimiter: str = "/") -> Iterator[Any]:
-        """The pages of what lies directly below a key prefix that ends at a slash."""
-        asked: dict[str, Any] = {**self._all, "Prefix": below, "MaxKeys": size}
+        """Yields the pages of a listing directly below a key prefix that ends with a slash."""
+        request: dict[str, Any] = {**self._all, "Prefix": below, "MaxKeys": size}
         if delimiter:
-            asked["Delimiter"] = delimiter
+            request["Delimiter"] = delimiter
         where = f"s3://{self._bucket}/{below}"
         while True:
-            with told(where):
-                page = self._patient.list_objects_v2(**asked)
-            if not all(one.keys() >= {"Key", "Size"} for one in page.get("Contents", ())):
+            with translated_errors(where):
+                page = self._patient.list_objects_v2(**request)
+            if not all(entry.keys() >= {"Key", "Size"} for entry in page.get("Contents", ())):
                 raise _no_listing("an object has no name or no size", where)
             yield page
             if not page.get("IsTruncated"):
                 return
             token = page.get("NextContinuationToken")
-            if not token or token == asked.get("ContinuationToken"):
-                raise _no_listing("it is cut off, and doesn't say where it goes on", where)
-            asked["ContinuationToken"] = token
+            if not token or token == request.get("ContinuationToken"):
+                raise _no_listing("it is cut off, and doesn't say where it continues", where)
+            request["ContinuationToken"] = token
 
     def _listed(self, below: str) -> Iterator[Sequence[Listed]]:
-        """The objects of each page, in the order of their names: some servers sort as UTF-16 does."""
+        """Yields the objects of each page, in the order of their names: some servers sort as UTF-16 does."""
         for page in self._pages(below):
-            ones = (one for one in page.get("Contents", ()) if one["Key"] != below)
-            listed = (Listed(one["Key"][len(self._below) :], one["Size"]) for one in ones)
-            yield sorted(listed, key=lambda one: one.path)
+            entries = (entry for entry in page.get("Contents", ()) if entry["Key"] != below)
+            listed = (Listed(entry["Key"][len(self._below) :], entry["Size"]) for entry in entries)
+            yield sorted(listed, key=lambda item: item.path)
 
     def _folder(self, prefix: str) -> str:
         folder = check_folder(prefix)
@@ -353,8 +360,8 @@ class S3Storage:
 
 
 def _folders_in(page: Mapping[str, Any], below: str) -> list[str]:
-    """The names of the folders on a page of what lies directly below a key prefix."""
-    return [one["Prefix"][len(below) :].rstrip("/") for one in page.get("CommonPrefixes", ())]
+    """Returns the names of the folders on a page of a listing directly below a key prefix."""
+    return [entry["Prefix"][len(below) :].rstrip("/") for entry in page.get("CommonPrefixes", ())]
 
 
 BROKEN_OFF: Final = (
@@ -363,41 +370,41 @@ BROKEN_OFF: Final = (
     aws.ReadTimeoutError,
     aws.FlexibleChecksumError,
 )
-"""How a body ends before its end."""
+"""Errors of a body that ends too early."""
 
 
-def conditional(where: str, put: Callable[[], object]) -> Put:
-    """How a put with a condition ended, by its one answer.
+def conditional_put(where: str, put: Callable[[], object]) -> Put:
+    """Calls `put`, a put with a condition, and returns how it ended by its only answer.
 
-    A condition that failed says that the name is taken. What the store refuses for good it has not done, and
-    what was never sent neither. All else is doubt: also 409, by which S3 says that another request for the
-    same name was under way, and every fault of the server, which may come after the object was stored.
+    If the condition failed, the name is taken. If the store refuses for good, or the request was never sent,
+    the object was not stored. Everything else is a doubt: also 409, by which S3 says that another request for
+    the same name was under way, and every fault of the server, which may come after the object was stored.
     """
     try:
         put()
     except aws.ClientError as error:
         if status_of(error) == _TAKEN:
             return Put.EXISTS
-        found = failure(error, where)
-        if isinstance(found, RetryError):
-            raise DoubtfulPutError(str(found)) from error
-        raise found from error
+        refusal = failure(error, where)
+        if isinstance(refusal, RetryError):
+            raise DoubtfulPutError(str(refusal)) from error
+        raise refusal from error
     except NEVER_SENT as error:
         raise failure(error, where) from error
     except (aws.BotoCoreError, ValueError) as error:
-        found = failure(error, where)
-        if isinstance(found, RetryError):
-            raise DoubtfulPutError(str(found)) from error
-        raise found from error
+        refusal = failure(error, where)
+        if isinstance(refusal, RetryError):
+            raise DoubtfulPutError(str(refusal)) from error
+        raise refusal from error
     return Put.STORED
 
 
 def _no_listing(message: str, where: str) -> RetryError:
-    """What is raised for the answer to a listing that isn't one: a part of it would pass for the whole."""
+    """Returns the error for an incomplete listing, of which a part would be taken for the whole."""
     hint = "try again; if it stays so, the server, or a proxy before it, doesn't list as S3 does (version 2)"
     return RetryError(f"the store's listing is incomplete: {message}", where=where, hint=hint)
 
 
 def missing(where: str) -> FileNotFoundError:
-    """What every store raises where there is no object."""
+    """Returns the error that every store raises if an object doesn't exist."""
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where)

@@ -1,8 +1,8 @@
-"""A version between its commit point and its final place, whoever committed it; what attempts leave behind.
+"""Finishes versions that are committed but don't have their final name yet.
 
-Its manifest lies under a name that nobody else has, and the manifest store names that. To finish it is to
-put the same bytes where they stay, to record that, and to remove the first object. It does no harm to do it
-twice, or in many places at one time.
+The manifest of such a version has a name that no other writer uses, and the manifest store names it.
+Finishing means to put the same bytes under the final name, to record that name, and to remove the first
+object. Any client may do it, and doing it twice, or in several processes at once, does no harm.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from lakefold_table.roots import below
 
 if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
-    from lakefold_table.storage.manifest_stores import ManifestStore, Recorded
+    from lakefold_table.storage.manifest_stores import ManifestRecord, ManifestStore
 
 _STAGED: Final = f"{SUFFIX}-"
-"""What stands between a manifest's name and the part that nobody else has."""
+"""The text between a manifest's name and the part that no other writer uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one version: its manifest's path below the root, its table from the bucket's root on."""
+    """One version: its manifest's path below the root, and its table's path from the bucket's root on."""
 
     path: str
     base: str
     version: int
 
 
-class Finishing:
-    """Finishes versions of the table at `base`, and of its branches, whose objects lie in `objects`."""
+class VersionFinisher:
+    """Finishes versions of the table at `base`, and of its branches, whose objects are in `objects`."""
 
     def __init__(self, base: str, objects: Storage, manifests: ManifestStore) -> None:
         self._base = base
@@ -42,50 +42,50 @@ class Finishing:
         self._manifests = manifests
 
     def slot(self, path: str) -> Slot | None:
-        """The version whose manifest a path below the root names; None for any other object."""
+        """Returns the version whose manifest a path below the root names, or None for any other object."""
         folder, _, name = path.rpartition("/")
         version = _version_of(name)
         base = None if version is None else self.base_of(folder)
         return None if version is None or base is None else Slot(path, base, version)
 
     def base_of(self, folder: str) -> str | None:
-        """The table, from the bucket's root on, whose versions lie in this folder below the root."""
+        """Returns the table, from the bucket's root on, whose versions are in this folder, or None."""
         table, _, last = folder.rpartition("/")
         return f"{self._base}/{table}".rstrip("/") if last == VERSIONS else None
 
     def from_bucket(self, path: str) -> str:
-        """The path from the bucket's root on."""
+        """Returns the path from the bucket's root on."""
         return f"{self._base}/{path}"
 
-    def finish(self, base: str, recorded: Recorded) -> None:
-        """Bring a version that is committed to its final place.
+    def finish(self, base: str, recorded: ManifestRecord) -> None:
+        """Give a committed version its final name.
 
-        Raises `DamagedError` where its manifest is gone or isn't what was recorded, `RetryError` where it
-        can't be brought by these credentials: who put it may be about to finish it.
+        Raises `DamagedError` if its manifest is gone or isn't what was recorded, `RetryError` if these
+        credentials may not do it: the client that put the version may be about to finish it.
         """
-        slot, staged = self._places(base, recorded)
+        slot, staged = self._paths(base, recorded)
         try:
-            self._bring(slot, staged, recorded)
+            self._move(slot, staged, recorded)
         except InvalidError as error:
             raise RetryError(
-                f"version {slot.version} is committed and not yet in its place: {error.message}",
+                f"version {slot.version} is committed and doesn't have its final name yet: {error.message}",
                 where=self._where(slot.path),
                 hint="try again; if it stays so, open the table with credentials that may write",
             ) from error
 
-    def record_final(self, slot: Slot, recorded: Recorded) -> None:
-        """The last two steps, once the manifest is in its place.
+    def record_final(self, slot: Slot, recorded: ManifestRecord) -> None:
+        """Do the last two steps, once the manifest has its final name.
 
-        A version that isn't recorded any more (its table was dropped) is a plain object from now on.
+        A version that is no longer recorded (its table was dropped) is a plain object from now on.
         """
-        self._manifests.put_if_there(slot.base, replace(recorded, path=self.from_bucket(slot.path)))
+        self._manifests.put_if_present(slot.base, replace(recorded, path=self.from_bucket(slot.path)))
         self._objects.delete(self._from_root(recorded.path))
 
-    def _bring(self, slot: Slot, staged: str, recorded: Recorded) -> None:
+    def _move(self, slot: Slot, staged: str, recorded: ManifestRecord) -> None:
         try:
             data = self._objects.get(staged)
         except FileNotFoundError:
-            size = self._brought_by_others(slot, staged)
+            size = self._moved_by_others(slot, staged)
         else:
             size = len(data)
             _check_size(recorded, size, self._where(staged))
@@ -94,8 +94,8 @@ class Finishing:
             _check_size(recorded, size, self._where(slot.path))
             self.record_final(slot, replace(recorded, size=size))
 
-    def _brought_by_others(self, slot: Slot, staged: str) -> int | None:
-        """The size of the manifest in its place; None where it was brought there and removed since."""
+    def _moved_by_others(self, slot: Slot, staged: str) -> int | None:
+        """Returns the size of the manifest under its final name, or None if it was removed since."""
         size = self._objects.size(slot.path)
         if size is None:
             now = self._manifests.get(slot.base, slot.version)
@@ -103,12 +103,12 @@ class Finishing:
                 raise DamagedError(
                     f"version {slot.version} was committed, but its manifest is gone",
                     where=self._where(staged),
-                    hint="bring the object back, or take the version's item out of the manifest store",
+                    hint="restore the object, or remove the version's item from the manifest store",
                 )
         return size
 
-    def _places(self, base: str, recorded: Recorded) -> tuple[Slot, str]:
-        """Where a version's manifest is to come, and where it lies now, below the root."""
+    def _paths(self, base: str, recorded: ManifestRecord) -> tuple[Slot, str]:
+        """Returns a version's final path and its present path, both below the root."""
         final, mark, own = recorded.path.rpartition(_STAGED)
         path = self._from_root(final + SUFFIX)
         slot = self.slot(path) if mark and own and "/" not in own else None
@@ -128,7 +128,7 @@ class Finishing:
 
 
 class Leftovers:
-    """What attempts of this process left, until it is known what became of them. For many threads."""
+    """What attempts of this process left, until it is known what became of them. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -136,27 +136,27 @@ class Leftovers:
         self._finished: dict[str, int] = {}
 
     def keep(self, slot: Slot, staged: str) -> None:
-        """Note an object that may be what the manifest store names for the version, or will."""
+        """Remember an object that the manifest store may name for the version, now or later."""
         with self._lock:
             self._staged[slot.base, slot.version].add(staged)
 
     def drop(self, slot: Slot, staged: str) -> None:
-        """That object is gone."""
+        """Forget an object that was removed."""
         with self._lock:
             self._staged[slot.base, slot.version].discard(staged)
 
     def all(self) -> list[tuple[tuple[str, int], frozenset[str]]]:
-        """What was noted, by table and version."""
+        """Returns what is remembered, by table and version."""
         with self._lock:
             return [(key, frozenset(paths)) for key, paths in self._staged.items() if paths]
 
     def forget(self, base: str, version: int) -> None:
-        """Nothing is left of a version's attempts."""
+        """Forget all attempts at a version."""
         with self._lock:
             self._staged.pop((base, version), None)
 
     def finished(self, slot: Slot) -> None:
-        """Note that a version needs no finishing."""
+        """Remember that a version needs no finishing."""
         with self._lock:
             self._finished[slot.base] = slot.version
 
@@ -165,17 +165,17 @@ class Leftovers:
         return self._finished.get(slot.base) == slot.version - 1
 
 
-def _check_size(recorded: Recorded, size: int, where: str) -> None:
+def _check_size(recorded: ManifestRecord, size: int, where: str) -> None:
     if recorded.size is not None and recorded.size != size:
         raise DamagedError(
-            f"the manifest of version {recorded.version} has {size} bytes, {recorded.size} were recorded",
+            f"the manifest of version {recorded.version} has {size} bytes, but {recorded.size} were recorded",
             where=where,
             hint="some other program wrote it: restore the object, or correct the manifest store's item",
         )
 
 
 def _version_of(name: str) -> int | None:
-    """The version that a manifest's name stands for, a detached one's too; None for any other name."""
-    found = (scheme.parse(name) for scheme in Scheme)
-    number = next((one for one in found if one is not None), None)
+    """Returns the version that a manifest's name belongs to, detached or not, or None for any other name."""
+    numbers = (scheme.parse(name) for scheme in Scheme)
+    number = next((number for number in numbers if number is not None), None)
     return parse_detached(name) if number is None else number

@@ -1,8 +1,9 @@
-"""System calls that write, and the one of them that must not fail unseen: fsync.
+"""System calls that write. One of them, fsync, must not fail unnoticed.
 
-A failed fsync is told once. The system drops the pages that it could not write, and the next fsync of the
+A failed fsync is reported once. The system drops the pages that it could not write, and the next fsync of the
 same file succeeds although nothing was written. So every failure is logged and counted where it happens,
-whatever the caller makes of it, and who meets one writes anew (`DurableFiles.renew`) instead of asking again.
+whatever the caller does about it, and the caller rewrites the file (`DurableFiles.renew`) instead of syncing
+it again.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ _LOCKED: Final = ctypes.PyDLL(None, use_errno=True)
 _CHECK: Final = getattr(_LOCKED, "sync_file_range", None)
 _WAIT_BEFORE: Final = 1
 _WRITTEN_OUT_WHOLE: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994})
-"""What statfs(2) calls ext2 to ext4, XFS, Btrfs, F2FS and tmpfs.
+"""The numbers in statfs(2) of ext2 to ext4, XFS, Btrfs, F2FS and tmpfs.
 
-Others may not: a FUSE server gets no request for a `syncfs`, an overlay has its files on another file system.
+Other file systems may not be written out as a whole: a FUSE server gets no request for a `syncfs`, and an
+overlay has its files on another file system.
 """
 AT_CWD: Final = -100
 LOGGER: Final = logging.getLogger("lakefold_table.storage")
@@ -53,24 +55,24 @@ class SyncCalls(Protocol):
 
 
 class Calls(SyncCalls, Protocol):
-    """The system calls whose order is the promise, as the module `os` has them; a test passes its own."""
+    """The system calls whose order makes files durable, as the module `os` has them. Tests pass their own."""
 
     def writev(self, fd: int, buffers: Sequence[Buffer], /) -> int:
-        """Write buffers and return how many bytes were taken."""
+        """Write buffers and return how many bytes were written."""
         ...
 
     def link(self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...) -> None:
-        """Give a file one more name; fails where that is taken."""
+        """Give a file another name. Fails if the name is taken."""
         ...
 
     def rename(
         self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...
     ) -> None:
-        """Give a file another name, replacing what has it."""
+        """Give a file another name, replacing any file that has it."""
         ...
 
     def unlink(self, path: str, *, dir_fd: int | None = ...) -> None:
-        """Take a name away."""
+        """Remove a name."""
         ...
 
     def posix_fadvise(self, fd: int, offset: int, length: int, advice: int, /) -> None:
@@ -78,21 +80,21 @@ class Calls(SyncCalls, Protocol):
         ...
 
     def mkdir(self, path: str, mode: int = ..., *, dir_fd: int | None = ...) -> None:
-        """Make a folder."""
+        """Create a folder."""
         ...
 
 
 class WrittenOutCalls:
     """`SyncCalls` for files of a file system that `sync_file_system` has just written out.
 
-    `fsync` would have the disk empty its cache for each file, also for one that has nothing to write: 0.2 to
-    0.5 ms each (tried on ext4). Other threads of this process don't run meanwhile. `os` lets them run during
-    each call, and a thread that computes then keeps the interpreter for up to 5 ms, which for 4,000 files
-    made 4 s of what takes 0.03 s (tried).
+    `fsync` would make the disk empty its cache for each file, even if there is nothing to write: 0.2 to 0.5
+    ms each (measured on ext4). Other threads of this process don't run during these calls. `os` lets them run
+    during each call, and a thread that computes then keeps the interpreter for up to 5 ms: 4,000 files took 4
+    s instead of 0.03 s (measured).
     """
 
     def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """Open a file in a folder that is open. Raises `OSError` as `os.open` does."""
+        """Open a file in an open folder. Raises `OSError` as `os.open` does."""
         at = ctypes.c_int(AT_CWD if dir_fd is None else dir_fd)
         return _checked(
             _LOCKED.openat(at, os.fsencode(path), flags | os.O_CLOEXEC, ctypes.c_uint(mode)), path
@@ -101,7 +103,7 @@ class WrittenOutCalls:
     def fsync(self, fd: int) -> None:
         """Raises `OSError` if a part of this file could not be written, as `os.fsync` does.
 
-        Linux reports that once to each open file, with sync_file_range(2) as with fsync(2).
+        Linux reports such a failure once to each open file, by sync_file_range(2) as by fsync(2).
         """
         _checked(_LOCKED.sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), _WAIT_BEFORE))
 
@@ -118,44 +120,44 @@ def _checked(returned: int, path: str | None = None) -> int:
 
 
 class Failures:
-    """How many syncs have failed. For many threads."""
+    """How many syncs have failed. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
 
     def add(self, path: str, error: OSError) -> None:
-        """Count one, and log it."""
+        """Count a failure, and log it."""
         with self._lock:
             self._count += 1
         LOGGER.error("fsync of %s failed: %s; it counts as not written", path, error.strerror or error)
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """How many syncs have failed."""
         return self._count
 
 
 FAILURES: Final = Failures()
-"""Those of this process."""
+"""The failures of this process."""
 
 
 class Doubts:
-    """The files of which a sync has failed, by absolute path. For many threads.
+    """The files of which a sync has failed, by absolute path. Thread-safe.
 
-    They are kept until they were written anew: for all stores of a process, since a table that can't be gone
-    on with is opened by another store the next time.
+    They are kept until they are rewritten, for all stores of a process: a table that can't be worked on is
+    opened again later by another store.
     """
 
     def __init__(self) -> None:
         self._paths: set[str] = set()
 
     def add(self, *paths: str) -> None:
-        """A sync of these, or of the folder that holds their names, has failed."""
+        """Record that a sync of these files, or of the folder that holds their names, has failed."""
         self._paths.update(paths)
 
     def discard(self, path: str) -> None:
-        """It was written anew, and that was synced."""
+        """Record that the file was rewritten, and that this was synced."""
         self._paths.discard(path)
 
     def __contains__(self, path: str) -> bool:
@@ -163,11 +165,11 @@ class Doubts:
 
 
 DOUBTS: Final = Doubts()
-"""Those of this process."""
+"""The files in doubt of this process."""
 
 
 def sync(calls: SyncCalls, fd: int) -> None:
-    """Wait until a file or a folder is on the disk. Raises `OSError` as fsync does, once it is told."""
+    """Wait until a file or a folder is on the disk. Raises `OSError` as fsync does, after it was logged."""
     try:
         calls.fsync(fd)
     except OSError as error:
@@ -176,12 +178,13 @@ def sync(calls: SyncCalls, fd: int) -> None:
 
 
 def sync_file_system(fd: int) -> None:
-    """Wait until all of the file system that holds this open folder is on the disk: takes no right to a file.
+    """Wait until the whole file system that holds this open folder is on the disk.
 
-    Linux tells of what could not be written since 5.8. Raises `OSError`; also where there is no such call.
+    Needs no right to its files. Raises `OSError` if something could not be written (Linux reports that since
+    5.8), or if the platform has no such call.
     """
     if _SYNCFS is None:
-        raise OSError(errno.ENOSYS, "this platform syncs no file that may not be read")
+        raise OSError(errno.ENOSYS, "this platform can't sync a file that may not be read")
     if _SYNCFS(fd) != 0:
         number = ctypes.get_errno()
         error = OSError(number, os.strerror(number))
@@ -198,7 +201,7 @@ def can_write_out(fd: int) -> bool:
 
 
 def _path_of(fd: int) -> str:
-    """The path behind a descriptor, as far as the platform tells."""
+    """Returns the path of a descriptor, if the platform has /proc."""
     try:
         return str(Path(f"/proc/self/fd/{fd}").readlink())
     except OSError:

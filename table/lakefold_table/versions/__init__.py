@@ -1,4 +1,1 @@
-"""The versions of a table on its store.
-
-Find the newest, read one, publish the next exactly once, and remove them.
-"""
+"""The versions of a table on its store: find the newest, read one, publish the next, remove them."""

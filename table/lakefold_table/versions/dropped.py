@@ -1,11 +1,11 @@
-"""The note that a dropped table leaves beside the place where it lay: how far its log was folded into it.
+"""The note that a dropped table leaves beside its path: which positions of its log were folded into it.
 
-A table that isn't there may have been dropped on purpose, or its store may be away; the place looks the
-same. Who meets it missing, and knows that a proposal was folded into it, looks here. A note speaks of
-positions: what was folded up to there lay in what was dropped. So it says nothing of a table that is made at
-the same place later, nor of one that is put back and folded on, whatever its id and whatever any clock says.
+A table that doesn't exist may have been dropped on purpose, or its store may be away; both look the same. If
+a proposal is known to have been folded into a missing table, the note is read. It lists positions: what was
+folded up to them was in the dropped table. So it says nothing about a table that is created at the same path
+later, nor about one that is restored there and folded on, whatever their ids and whatever any clock says.
 
-The note of `/lake/flights` is `/lake/.lakefold-dropped/flights`; where the table is a whole bucket it lies
+The note of `/lake/flights` is `/lake/.lakefold-dropped/flights`. If the table is a whole bucket, its note is
 inside, as `_lakefold/dropped`.
 """
 
@@ -31,12 +31,13 @@ FOLDER: Final = ".lakefold-dropped"
 INSIDE: Final = "_lakefold/dropped"
 _DOT: Final = "%2E"
 MOST_LOGS: Final = 256
-"""So many positions a line keeps at most, those that were noted last: a place where tables come and go."""
+"""How many positions are kept for a branch at most, those noted last, in case tables come and go at one
+path."""
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedBranch:
-    """Of a main line (`branch` is empty) or a branch: the last position folded from each log.
+    """One branch of a dropped table ("" is the main one), and the last position folded from each log.
 
     `table_id` and `version` are for people.
     """
@@ -47,17 +48,18 @@ class DroppedBranch:
     positions: tuple[Position, ...]
 
     def offset_of(self, log: LogId) -> int | None:
-        """The last offset of this log, None where it isn't told."""
-        return max((one.offset for one in self.positions if one.log == log), default=None)
+        """Returns the last offset of this log, or None if the note names none."""
+        return max((position.offset for position in self.positions if position.log == log), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What is noted of one place. `time_us`: when (for people). `removing`: files of it may be left.
+    """The note for a path.
 
-    On a local disk those lie in the folder `aside`, next to the place. `condemned`: what was moved there is
-    known to be the table that was dropped. `inside`: the lines of tables that lay in its folder and were
-    dropped before, by their paths below its root: their own notes went with the folder.
+    `time_us`: when the table was dropped (for people). `removing`: files of it may remain. On a local disk
+    those files are in the folder `aside`, next to the path. `condemned`: what was moved there is known to be
+    the dropped table. `lines`: its branches. `inside`: the branches of tables that were in its folder and had
+    been dropped before, by their paths below its root, as their own notes were removed with the folder.
     """
 
     time_us: int
@@ -69,24 +71,25 @@ class Dropped:
 
     @property
     def version(self) -> int:
-        """The last version of the main line, for people; 0 where none is told."""
-        return next((one.version for one in self.lines if not one.branch), 0)
+        """The last version of the main branch, for people; 0 if none is noted."""
+        return next((branch.version for branch in self.lines if not branch.branch), 0)
 
     def covers(self, branch: str, position: Position) -> bool:
-        """Whether what was folded at this position into this line lay in what was dropped.
+        """Whether what was folded at this position into this branch was in the dropped table.
 
-        Of a branch that was gone before the table was, the other lines tell: all of them lay there.
+        If the branch was removed before the table was dropped, the other branches decide: all were in the
+        same table.
         """
-        own = [one for one in self.lines if one.branch == branch]
-        for lines in (own, self.lines):
-            offsets = [one.offset_of(position.log) for one in lines]
-            found = [offset for offset in offsets if offset is not None]
-            if found:
-                return max(found) >= position.offset
+        own = [noted for noted in self.lines if noted.branch == branch]
+        for noted in (own, self.lines):
+            offsets = [branch_note.offset_of(position.log) for branch_note in noted]
+            known = [offset for offset in offsets if offset is not None]
+            if known:
+                return max(known) >= position.offset
         return False
 
     def after(self, older: Dropped | None) -> Dropped:
-        """With what was noted of the same place before, as far as this says nothing newer."""
+        """Returns this note with what an older note of the same path says, unless this one is newer."""
         if older is None:
             return self
         inside = {name: _all_joined(older.inside.get(name, ()), lines) for name, lines in self.inside.items()}
@@ -94,7 +97,7 @@ class Dropped:
         return replace(self, lines=lines, inside={**older.inside, **inside})
 
     def encode(self) -> bytes:
-        """The note's bytes."""
+        """Returns the note's bytes."""
         content: dict[str, Any] = {"time_us": self.time_us, "removing": self.removing}
         content["lines"] = _lines_json(self.lines)
         if self.inside:
@@ -105,17 +108,17 @@ class Dropped:
 
 
 def decode_dropped(data: bytes, where: str) -> Dropped:
-    """The note whose `encode` this is. Raises `DamagedError` otherwise."""
+    """Returns the note that `encode` made these bytes of. Raises `DamagedError`."""
     try:
-        told = json.loads(data)
-        lines = tuple(_line_of(one) for one in told["lines"])
+        note = json.loads(data)
+        lines = tuple(_line_of(line) for line in note["lines"])
         return Dropped(
-            int(told["time_us"]),
+            int(note["time_us"]),
             lines,
-            removing=bool(told["removing"]),
-            aside=_folder_name(told.get("aside", "")),
-            condemned=bool(told.get("condemned", False)),
-            inside={name: tuple(map(_line_of, each)) for name, each in told.get("inside", {}).items()},
+            removing=bool(note["removing"]),
+            aside=_folder_name(note.get("aside", "")),
+            condemned=bool(note.get("condemned", False)),
+            inside={name: tuple(map(_line_of, each)) for name, each in note.get("inside", {}).items()},
         )
     except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         hint = "remove it, and drop the table again"
@@ -124,8 +127,8 @@ def decode_dropped(data: bytes, where: str) -> Dropped:
 
 
 def read_dropped(uri: str, storage_options: Mapping[str, str] | None = None) -> Dropped | None:
-    """The note of the table at `uri`, None where there is none. Raises what the store raises."""
-    root, path = note_place(uri)
+    """Returns the note of the table at `uri`, or None. Raises what the store raises."""
+    root, path = note_location(uri)
     try:
         data = open_canonical(root, storage_options).get(path)
     except FileNotFoundError:
@@ -134,59 +137,61 @@ def read_dropped(uri: str, storage_options: Mapping[str, str] | None = None) -> 
 
 
 def write_dropped(uri: str, dropped: Dropped, storage_options: Mapping[str, str] | None = None) -> None:
-    """Note it, in the place of what was noted before. Raises what the store raises."""
-    root, path = note_place(uri)
+    """Writes the note, replacing any older note. Raises what the store raises."""
+    root, path = note_location(uri)
     open_canonical(root, storage_options).put(path, [dropped.encode()])
 
 
 def was_dropped(uri: str, position: Position, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether what was folded at this position into the line at `uri` is gone because it was dropped.
+    """Whether what was folded at this position into the branch at `uri` was in a table that has been dropped.
 
-    The line may be a branch: then the note lies beside its main line. Or the folder of another table in which
-    it lay was dropped later: then that one's note tells, as far as it may be read.
+    `uri` may be that of a branch: then the note is beside its main branch. Or another table, in whose folder
+    it was, was dropped later: then that table's note is read, if it may be.
     """
-    for main, branch in lines_at(uri):
-        found = read_dropped(main, storage_options)
-        if found is not None and found.covers(branch, position):
+    for main, branch in branches_at(uri):
+        dropped = read_dropped(main, storage_options)
+        if dropped is not None and dropped.covers(branch, position):
             return True
-        if any(one.covers(branch, position) for one in _noted_around(main, storage_options)):
+        if any(outer.covers(branch, position) for outer in _noted_around(main, storage_options)):
             return True
     return False
 
 
 def _noted_around(uri: str, storage_options: Mapping[str, str] | None) -> Iterator[Dropped]:
-    """What the notes of tables around this place tell of it."""
+    """Yields what the notes of tables around this path say about it."""
     segments = place(uri).segments
     for outer in parents(uri):
         try:
-            found = read_dropped(outer, storage_options)
+            dropped = read_dropped(outer, storage_options)
         except InvalidError:
-            # It may lie where nobody may look.
+            # This process may not be allowed to read there.
             continue
-        lines = None if found is None else found.inside.get("/".join(segments[len(place(outer).segments) :]))
+        lines = (
+            None if dropped is None else dropped.inside.get("/".join(segments[len(place(outer).segments) :]))
+        )
         if lines is not None:
             yield Dropped(0, lines)
 
 
-def note_place(uri: str) -> tuple[str, str]:
-    """Where the note of the table at `uri` lies: a store's root, and the path below it."""
-    found = place(uri)
-    if found.external:
-        # No version: it lies in the bucket, and nothing of it in the manifest store.
-        uri = uri.partition("?")[0].replace(f"{found.scheme}://", "s3://", 1)
-    if not found.segments:
+def note_location(uri: str) -> tuple[str, str]:
+    """Returns where the note of the table at `uri` is: a store's root, and the path below it."""
+    location = place(uri)
+    if location.external:
+        # A note is no version: it is stored in the bucket, and not in the manifest store.
+        uri = uri.partition("?")[0].replace(f"{location.scheme}://", "s3://", 1)
+    if not location.segments:
         return uri, INSIDE
-    name = found.segments[-1]
-    # A name that begins with a dot may be kept for temporary files.
+    name = location.segments[-1]
+    # A name that begins with a dot may be reserved for temporary files.
     name = f"{_DOT}{name[1:]}" if name.startswith(".") else name
     folder = uri.rpartition("/")[0]
     return "file:///" if folder == "file://" else folder, f"{FOLDER}/{name}"
 
 
 def noted_inside(notes: Iterable[tuple[str, bytes]]) -> dict[str, tuple[DroppedBranch, ...]]:
-    """What notes tell of tables that lay in a table's folder, as `Dropped.inside`.
+    """Returns what notes say of tables that were in a table's folder, as `Dropped.inside`.
 
-    `notes`: paths relative to the table's root, each with the file's bytes. A damaged one tells nothing.
+    `notes`: paths relative to the table's root, each with the file's bytes. Damaged notes are skipped.
     """
     inside: dict[str, tuple[DroppedBranch, ...]] = {}
     for path, data in notes:
@@ -194,21 +199,21 @@ def noted_inside(notes: Iterable[tuple[str, bytes]]) -> dict[str, tuple[DroppedB
         name = f".{name.removeprefix(_DOT)}" if name.startswith(_DOT) else name
         root = "/".join(filter(None, (folder.removesuffix(FOLDER).rstrip("/"), name)))
         try:
-            found = decode_dropped(data, path)
+            dropped = decode_dropped(data, path)
         except DamagedError:
             continue
-        inside[root] = found.lines
-        inside.update({f"{root}/{one}": lines for one, lines in found.inside.items()})
+        inside[root] = dropped.lines
+        inside.update({f"{root}/{name}": lines for name, lines in dropped.inside.items()})
     return inside
 
 
 def is_note_inside(path: str) -> bool:
-    """Whether a path, relative to a table's root, is that of the note of a table that lay in its folder."""
+    """Whether a path, relative to a table's root, is that of the note of a table that was in its folder."""
     return path.split("/")[-2:-1] == [FOLDER]
 
 
-def lines_at(uri: str) -> Iterator[tuple[str, str]]:
-    """What the line at `uri` may be, as root and branch: a main line, or a branch of one above it."""
+def branches_at(uri: str) -> Iterator[tuple[str, str]]:
+    """Yields the possible (root, branch) pairs of `uri`: a main branch, or a branch of a table above it."""
     yield uri, ""
     start, mark, query = uri.partition("?") if place(uri).external else (uri, "", "")
     parts = start.split(f"/{TREE}/")
@@ -220,40 +225,40 @@ def lines_at(uri: str) -> Iterator[tuple[str, str]]:
 def _lines_json(lines: Iterable[DroppedBranch]) -> list[dict[str, Any]]:
     return [
         {
-            "branch": one.branch,
-            "table_id": one.table_id,
-            "version": one.version,
-            "positions": [position_json(position) for position in one.positions],
+            "branch": noted.branch,
+            "table_id": noted.table_id,
+            "version": noted.version,
+            "positions": [position_json(position) for position in noted.positions],
         }
-        for one in lines
+        for noted in lines
     ]
 
 
 def _all_joined(
     older: tuple[DroppedBranch, ...], newer: tuple[DroppedBranch, ...]
 ) -> tuple[DroppedBranch, ...]:
-    names = dict.fromkeys(one.branch for one in (*older, *newer))
+    names = dict.fromkeys(noted.branch for noted in (*older, *newer))
     return tuple(_joined(name, [*older, *newer]) for name in names)
 
 
 def _joined(branch: str, lines: Iterable[DroppedBranch]) -> DroppedBranch:
-    """What all notes of one line say, the older ones first."""
-    own = [one for one in lines if one.branch == branch]
+    """Returns what all notes say of a branch, the older ones first."""
+    own = [noted for noted in lines if noted.branch == branch]
     last: dict[LogId, Position] = {}
-    for position in (position for one in own for position in one.positions):
+    for position in (position for noted in own for position in noted.positions):
         known = last.pop(position.log, position)
-        last[position.log] = max(known, position, key=lambda one: one.offset)
+        last[position.log] = max(known, position, key=lambda at: at.offset)
     return replace(own[-1], positions=tuple(last.values())[-MOST_LOGS:])
 
 
 def _folder_name(text: str) -> str:
-    """The name of a folder next to the table. Raises `ValueError` if it leads anywhere else."""
+    """Returns the name of a folder next to the table. Raises `ValueError` if it leads anywhere else."""
     if "/" in text or text in {".", ".."} or "\0" in text:
-        raise ValueError(f"{text!r} is no folder's name")
+        raise ValueError(f"{text!r} is not a folder's name")
     return text
 
 
-def _line_of(told: Mapping[str, Any]) -> DroppedBranch:
-    positions = tuple(position_from(one) for one in told["positions"])
-    known = tuple(one for one in positions if one is not None)
-    return DroppedBranch(str(told["branch"]), str(told["table_id"]), int(told["version"]), known)
+def _line_of(note: Mapping[str, Any]) -> DroppedBranch:
+    positions = tuple(position_from(value) for value in note["positions"])
+    present = tuple(position for position in positions if position is not None)
+    return DroppedBranch(str(note["branch"]), str(note["table_id"]), int(note["version"]), present)

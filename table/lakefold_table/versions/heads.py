@@ -1,6 +1,6 @@
-"""The head of a version's file: as much of it as tells what a committer's version did (decision 0003).
+"""The head of a version's file: as much of it as says what a committer's version changed (decision 0003).
 
-One read where the head is short, two where it is long; whoever reads versions one by one reads them so.
+A short head takes one read, a long one two. Versions that are read one by one are read in this way.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 HEAD_BYTES: Final = 64 * 1024
-"""What is read of a version at first. A smaller file is whole then."""
+"""How much of a version is read first. A smaller file is read completely."""
 MOST_HEAD_BYTES: Final = 1 << 28
-"""No longer head is read by itself: a file that begins with such a length isn't one that Lakefold wrote."""
+"""No longer head is read by itself: a file that begins with such a length was not written by Lakefold."""
 
 
 def read_head(
     storage: Storage, path: str, head_length: Callable[[bytes], int], first: int = HEAD_BYTES
 ) -> tuple[bytes, bool]:
-    """Returns as much of a version's file as contains its head, and whether that is the whole file.
+    """Returns a version's file up to the end of its head, and whether that is the whole file.
 
     `head_length`: as of `Format.head_length`. A head that the first read cuts off is read to its end; bytes
-    that are no head may say any length. Raises `FileNotFoundError`.
+    that are no head may begin with any length. Raises `FileNotFoundError`.
     """
     start = storage.get_range(path, 0, first)
     more = head_length(start) - first

@@ -1,8 +1,7 @@
-"""Tags and branches of a table on its store: list them, make, move and remove tags, find what one names.
+"""Tags and branches of a table on its store: list and resolve them; create, move and remove tags.
 
-All of them lie below the root of the main line, whichever branch they are about. Moving a tag replaces its
-file: of two who do it at once the later one counts, as with every Lance client; making one is a conditional
-put.
+All their files are below the root of the main branch. Moving a tag replaces its file: if two clients do it at
+the same time, the later one counts, as with every Lance client. Creating one is a conditional put.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DATA = "data"
 ID_DIGITS = 32
-"""How long the id of a fork is in a branch's lineage."""
+"""The length of a fork's id in a branch's lineage."""
 
 
 class UnknownRefError(InvalidError):
-    """There is no tag, or no branch, of this name."""
+    """The table has no tag, or no branch, of this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a name leads to: a version, and the folder of its table relative to the root of the main line.
+    """What a name refers to: a version, and the folder of its table relative to the root of the main branch.
 
-    The folder is empty for the main line itself.
+    The folder is empty for the main branch itself.
     """
 
     folder: str
@@ -57,9 +56,9 @@ class Target:
 
 
 class Refs:
-    """The tags and branches of the table whose main line has its root at a store's root.
+    """The tags and branches of a table. The root of its main branch is the store's root.
 
-    `now_ns` gives the time for new tags, in nanoseconds since 1970.
+    `now_ns` returns the time for new tags, in nanoseconds since 1970.
     """
 
     def __init__(self, storage: Storage, now_ns: Callable[[], int] = time.time_ns) -> None:
@@ -67,37 +66,43 @@ class Refs:
         self._now_ns = now_ns
 
     def tags(self) -> dict[str, Tag]:
-        """All tags by name. Raises `DamagedError` where one can't be read."""
+        """Returns all tags by name. Raises `DamagedError` if one can't be read."""
         return self._all(TAGS, tag_path, decode_tag)
 
     def branches(self) -> dict[str, Branch]:
-        """All branches by name, without the main line. Raises `DamagedError` where one can't be read."""
+        """Returns all branches by name, without the main branch.
+
+        Raises `DamagedError` if one can't be read.
+        """
         return self._all(BRANCHES, branch_path, decode_branch)
 
     def tag(self, name: str) -> Tag:
-        """One tag. Raises `UnknownRefError` where there is none, `InvalidError` for a name none can have."""
+        """Returns a tag.
+
+        Raises `UnknownRefError` if it doesn't exist, `InvalidError` for an impossible name.
+        """
         check_tag_name(name)
         path = tag_path(name)
         return decode_tag(self._file(path, "tag", name), self._where(path))
 
     def branch(self, name: str) -> Branch:
-        """What is written of one branch. Raises as `tag` does."""
+        """Returns what a branch's file says. Raises as `tag` does."""
         check_branch_name(name)
         path = branch_path(name)
         return decode_branch(self._file(path, "branch", name), self._where(path))
 
     def resolve_tag(self, name: str) -> Target:
-        """The version that a tag names; it may be gone. Raises as `tag` does."""
+        """Returns the version that a tag names; it may no longer exist. Raises as `tag` does."""
         tag = self.tag(name)
         if tag.branch is not None and tag.branch != MAIN:
             check_branch_name(tag.branch)
         return Target(branch_root(tag.branch), tag.version)
 
     def resolve_branch(self, name: str) -> str:
-        """The folder of a branch's table, relative to the root of the main line; empty for `main`.
+        """Returns the folder of a branch's table, relative to the main branch's root; "" for `main`.
 
-        Raises `UnknownRefError` where no version of such a branch is there. The branch's own file isn't
-        asked for: a Lance client opens a branch that has none.
+        Raises `UnknownRefError` if the branch has no version. Its own file isn't read: a Lance client opens a
+        branch that has none.
         """
         if name == MAIN:
             return ""
@@ -109,38 +114,39 @@ class Refs:
         return folder
 
     def unrecorded(self) -> dict[str, Branch | None]:
-        """The branches that are there without a file, as their first versions tell; None where that can't.
+        """Returns the branches without a file, as their first versions describe them (None if they don't).
 
-        Whoever made one died before its file, or removed that alone. Lists the folders of `tree/`, one after
-        the other, and reads a version of each such branch; none where the store lists no folders.
+        The client that made such a branch died before it wrote the file, or the file alone was removed. Lists
+        the folders of `tree/` one after the other, and reads a version of each such branch. Returns nothing
+        if the store can't list folders.
         """
-        found: dict[str, Branch | None] = {}
+        branches: dict[str, Branch | None] = {}
         if not isinstance(self._storage, ListsFolders):
-            return found
-        known, waiting = self.branches(), [TREE]
+            return branches
+        recorded, waiting = self.branches(), [TREE]
         while waiting:
             folder = waiting.pop()
             inside = self._storage.folders(folder)
             name, is_table = folder.removeprefix(TREE).lstrip("/"), VERSIONS in inside
             waiting += [
-                f"{folder}/{one}" for one in inside if not (is_table and (one[0] == "_" or one == DATA))
+                f"{folder}/{name}" for name in inside if not (is_table and (name[0] == "_" or name == DATA))
             ]
-            if is_table and name not in known and detect(self._storage.names(f"{folder}/{VERSIONS}")):
-                found[name] = self._begun(f"{folder}/", name)
-        return found
+            if is_table and name not in recorded and detect(self._storage.names(f"{folder}/{VERSIONS}")):
+                branches[name] = self._described(f"{folder}/", name)
+        return branches
 
     def record_branch(self, name: str) -> bool:
-        """Whether a branch has a file that describes it; writes it as the branch's first version tells.
+        """Writes the file that describes a branch, if it is missing, from the branch's first version.
 
-        False where that can't tell: it is gone, or is no clone. A branch is there without a file, but a Lance
-        client lists only branches with one, and cleans up what only the others use. The same branch gets the
-        same file, whoever writes it.
+        Returns whether the branch has a file now: False if that version is gone, or is no clone. A branch
+        exists without a file, but a Lance client lists only branches with one, and cleans up files that only
+        other branches use. Every client writes the same file for the same branch.
         """
         folder = self.resolve_branch(name)
         path = branch_path(name)
         if self._storage.size(path) is not None:
             return True
-        branch = self._begun(f"{folder}/", name)
+        branch = self._described(f"{folder}/", name)
         if branch is not None:
             self._put_new(path, encode_branch(branch))
         return branch is not None
@@ -153,29 +159,33 @@ class Refs:
         branch: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Tag:
-        """Name a version of the main line, or of a branch.
+        """Creates a tag for a version of the main branch, or of another branch.
 
-        Raises `InvalidError` where there is such a tag or the name can't be one, `VersionExpiredError` where
-        the version isn't there.
+        Raises `InvalidError` if the tag exists or the name is not allowed, `VersionExpiredError` if the
+        version doesn't exist.
         """
         check_new_tag_name(name)
         version = version_number(version)
         size = self._size_of(version, branch)
         now = self._now_ns()
-        tag = Tag(version, _line(branch), now, now, size, dict(metadata or {}))
+        tag = Tag(version, _branch_in_file(branch), now, now, size, dict(metadata or {}))
         path = tag_path(name)
         if not self._put_new(path, encode_tag(tag)):
             hint = "move it, or choose another name"
-            raise InvalidError(f"there is a tag {name} already", where=self._where(path), hint=hint)
+            raise InvalidError(f"the tag {name} exists already", where=self._where(path), hint=hint)
         return tag
 
     def update_tag(self, name: str, version: int, *, branch: str | None = None) -> Tag:
-        """Move a tag to another version; what else is written of it stays. Raises as `create_tag` does."""
+        """Moves a tag to another version, keeping the rest of its file. Raises as `create_tag` does."""
         old = self.tag(name)
         version = version_number(version)
         size = self._size_of(version, branch)
         moved = replace(
-            old, version=version, branch=_line(branch), manifest_size=size, updated_ns=self._now_ns()
+            old,
+            version=version,
+            branch=_branch_in_file(branch),
+            manifest_size=size,
+            updated_ns=self._now_ns(),
         )
         self._storage.put(tag_path(name), [encode_tag(moved)])
         return moved
@@ -183,10 +193,10 @@ class Refs:
     def pin(
         self, name: str, version: int, *, branch: str | None, size: int, metadata: Mapping[str, str]
     ) -> None:
-        """Let a tag name this version, whether there was such a tag or not, and list nothing.
+        """Makes a tag name this version, whether the tag existed or not, without listing anything.
 
-        `size`: the bytes of the version's manifest, from whoever knows that it is there. Raises
-        `InvalidError` for a name that no new tag can have.
+        `size`: the bytes of the version's manifest, which the caller knows to exist. Raises `InvalidError`
+        for a name that no new tag can have.
         """
         check_new_tag_name(name)
         now = self._now_ns()
@@ -194,17 +204,11 @@ class Refs:
             created = self.tag(name).created_ns
         except UnknownRefError:
             created = now
-        tag = Tag(version, _line(branch), created, now, size, dict(metadata))
+        tag = Tag(version, _branch_in_file(branch), created, now, size, dict(metadata))
         self._storage.put(tag_path(name), [encode_tag(tag)])
-
-    def replace_tag_metadata(self, name: str, metadata: Mapping[str, str]) -> Tag:
-        """Give a tag this metadata in place of what it had. Raises as `tag` does."""
-        tag = replace(self.tag(name), metadata=dict(metadata))
-        self._storage.put(tag_path(name), [encode_tag(tag)])
-        return tag
 
     def delete_tag(self, name: str) -> None:
-        """Remove a tag, also one that can't be read. Raises `UnknownRefError` where there is none."""
+        """Removes a tag, even if it can't be read. Raises `UnknownRefError` if it doesn't exist."""
         check_tag_name(name)
         self._file(tag_path(name), "tag", name)
         self._storage.delete(tag_path(name))
@@ -212,19 +216,19 @@ class Refs:
     def _all(
         self, folder: str, path_of: Callable[[str], str], decode: Callable[[bytes, str], T]
     ) -> dict[str, T]:
-        found: dict[str, T] = {}
+        refs: dict[str, T] = {}
         for listed in self._storage.list(folder):
             name = ref_name(listed.path.rpartition("/")[2])
             if name is None or path_of(name) != listed.path:
                 continue
             try:
-                found[name] = decode(self._storage.get(listed.path), self._where(listed.path))
+                refs[name] = decode(self._storage.get(listed.path), self._where(listed.path))
             except FileNotFoundError:
                 continue
-        return dict(sorted(found.items()))
+        return dict(sorted(refs.items()))
 
-    def _begun(self, below: str, name: str) -> Branch | None:
-        """A branch as its first version tells, None where that can't."""
+    def _described(self, below: str, name: str) -> Branch | None:
+        """Returns a branch as its first version describes it, or None."""
         names = self._storage.names(f"{below}{VERSIONS}")
         scheme = detect(names) or Scheme.V2
         first = min(number for number in map(scheme.parse, names) if number is not None)
@@ -250,7 +254,10 @@ class Refs:
             return None
 
     def _size_of(self, version: int, branch: str | None) -> int:
-        """The size of a version's manifest in bytes. Raises `VersionExpiredError` where it isn't there."""
+        """Returns the size of a version's manifest in bytes.
+
+        Raises `VersionExpiredError` if it doesn't exist.
+        """
         folder = self.resolve_branch(branch or MAIN)
         below = f"{folder}/" if folder else ""
         names = self._storage.names(f"{below}{VERSIONS}")
@@ -261,15 +268,17 @@ class Refs:
 
     def _gone(self, version: int, branch: str | None, names: Sequence[str]) -> VersionExpiredError:
         numbers = [number for scheme in Scheme for number in map(scheme.parse, names) if number is not None]
-        oldest, line = min(numbers, default=0), branch or MAIN
+        oldest, name = min(numbers, default=0), branch or MAIN
         what = "detached version" if is_detached(version) else "version"
-        hint = f"versions {oldest} to {max(numbers, default=0)} may be there" if numbers else "there is none"
+        hint = (
+            f"versions {oldest} to {max(numbers, default=0)} may exist" if numbers else "it has no versions"
+        )
         return VersionExpiredError(
-            f"{what} {version} of {line} is not there", oldest=oldest, where=self._storage.uri, hint=hint
+            f"{what} {version} of {name} does not exist", oldest=oldest, where=self._storage.uri, hint=hint
         )
 
     def _put_new(self, path: str, data: bytes) -> bool:
-        """Whether the file is ours; a lost answer is settled by reading back."""
+        """Returns whether the file is ours. If the answer was lost, it is read back."""
         try:
             return self._storage.put_if_absent(path, [data]) is Put.STORED
         except DoubtfulPutError:
@@ -289,12 +298,12 @@ class Refs:
 
     def _unknown(self, what: str, name: str) -> UnknownRefError:
         hint = "list the table's tags and branches: lakefold refs TABLE"
-        return UnknownRefError(f"there is no {what} {name}", where=self._storage.uri, hint=hint)
+        return UnknownRefError(f"the {what} {name} does not exist", where=self._storage.uri, hint=hint)
 
     def _where(self, path: str) -> str:
         return below(self._storage.uri, path)
 
 
-def _line(branch: str | None) -> str | None:
-    """How a tag names the branch of its version: the main line by no name."""
+def _branch_in_file(branch: str | None) -> str | None:
+    """Returns the branch as a tag's file names it: None for the main branch."""
     return None if branch == MAIN else branch

@@ -1,9 +1,10 @@
-"""Removes a table from a store of objects, in an order in which nobody takes what is left for the table.
+"""Removes a table from a store of objects, in an order in which what is left is never taken for the table.
 
-A store of objects has no step that removes them all. Whoever opens the table meanwhile looks for its newest
-version. So that one goes last of all versions, and while it is there every file that it names is: first go
-older versions, branches before the line that they were made from, then the newest one, then all the rest.
-Where this is cut short the table is either whole, at its newest version, or gone; to do it again goes on.
+A store of objects can't remove them all in one step, and a client that opens the table meanwhile looks for
+its newest version. So that version is removed last of all versions, and until then every file that it names
+exists: older versions are removed first, branches before the branch that they were made from, then the newest
+version, then everything else. If the removal is interrupted, the table is either complete at its newest
+version, or gone; calling it again continues.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 AT_ONE_TIME: Final = 16
 A_STEP: Final = 1000
-"""So many objects are removed before it is told how many."""
+"""How many objects are removed before progress is reported."""
 _ROUNDS: Final = 5
 
 
-def remove_line(versions: Versions) -> None:
-    """Remove the versions of a main line or a branch, the newest last.
+def remove_branch(versions: Versions) -> None:
+    """Remove the versions of a branch, the newest last.
 
-    Raises `RetryError` where another client goes on putting versions.
+    Raises `RetryError` if another client keeps putting versions.
     """
     storage = versions.storage
     for _ in range(_ROUNDS):
@@ -42,22 +43,25 @@ def remove_line(versions: Versions) -> None:
             storage.forget_versions()
         together(storage.delete, paths, AT_ONE_TIME)
         storage.delete(versions.path(newest))
-    hint = "stop who writes there, then try again"
+    hint = "stop the client that writes to this table, then try again"
     raise RetryError("versions are being put while they are removed", where=storage.uri, hint=hint)
 
 
-def remove_rest(storage: Storage, told: Callable[[int], None], besides: Collection[str] = ()) -> int:
-    """Remove all objects below the root but `besides`; gives how many. `told` hears now and then how many."""
+def remove_rest(storage: Storage, report: Callable[[int], None], besides: Collection[str] = ()) -> int:
+    """Removes all objects below the root but `besides`.
+
+    Returns how many; `report` is called with the number so far.
+    """
     removed = 0
     for paths in _batches(path for path in everything(storage) if path not in besides):
         together(storage.delete, paths, AT_ONE_TIME)
         removed += len(paths)
-        told(removed)
+        report(removed)
     return removed
 
 
 def everything(storage: Storage) -> Iterable[str]:
-    """The paths of all objects below the root. Raises `InvalidError` if the store can't list them."""
+    """Returns the paths of all objects below the root. Raises `InvalidError` if the store can't list them."""
     if not isinstance(storage, ListsAll):
         raise InvalidError("this store can't list all that it holds", where=storage.uri)
     return storage.everything()

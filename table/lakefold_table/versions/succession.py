@@ -1,13 +1,13 @@
-"""Whether the file of a version was made from the file that lies in the place before it.
+"""Whether the file of a version was made from the file before it.
 
-The file of a version may arrive late. Its put was on its way while other clients committed under the same
-number, went on, and removed old versions, which freed the name. Then it lies among the versions and is none
-of them: a stray file. No store can say so, since a name and a time are all that it knows. The files can:
-those made after a stray file don't know it.
+The file of a version may arrive late: its put was under way while other clients committed under the same
+number, committed more, and removed old versions, which freed the name. Then it is stored among the versions,
+but belongs to none: a stray file. The store can't detect that, since it knows only names and times. The files
+can: those made after a stray file don't name it.
 
-A committer notes in each version the transaction of the version that it was made from. Other clients note no
-such thing, but they carry the table's metadata on, and with it a committer's marks. What neither tells stays
-untold, and a file of which nothing is told counts as a version.
+A committer records in each version the transaction of the version that it was made from. Other clients don't,
+but they carry the table's metadata on, and with it a committer's marks. If neither answers the question, the
+file counts as a version.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class Succession(Enum):
-    """Whether one file was made from another: proven, refuted, or neither."""
+    """Whether a file was made from another: yes, no, or not known."""
 
     FOLLOWS = "follows"
     APART = "apart"
-    UNTOLD = "untold"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What the file of a version tells of itself and of the version that it was made from.
+    """What the file of a version says of itself and of the version that it was made from.
 
     `uuid`: that of its transaction, empty if it isn't known. `parent`: that of the transaction of the version
-    before, empty where nobody noted it. `marks`: the marks as they stand in its metadata, whoever made them;
-    None if they were not read. `is_own`: a committer made it. `keeps_marks`: neither it nor any version
-    between the two that are compared can have changed the marks.
+    before, empty if it is not recorded. `marks`: the marks in its metadata, whichever client wrote them; None
+    if they were not read. `is_own`: a committer made it. `keeps_marks`: neither it nor any version between
+    the two that are compared can have changed the marks.
     """
 
     uuid: str = ""
@@ -46,18 +46,18 @@ class Link:
 
 
 def succession(before: Link, after: Link) -> Succession:
-    """Whether the file `after` was made from the file `before`, or from one that was.
+    """Returns whether the file `after` was made from the file `before`, or from one that was.
 
-    Only `after.parent` needs the two to be neighbours.
+    `after.parent` is set only if the two versions are adjacent.
 
-    A committer's marks name its own version, so who carries the very same ones has them from that version or
-    from a later one. Other marks refute it where nothing between can have changed them. A file without marks
-    tells nothing: some clients drop metadata that they don't know.
+    A committer's marks name its own version, so a file with the very same marks has them from that version or
+    from a later one. If the marks differ, and no version in between can have changed them, it was not made
+    from it. A file without marks says nothing: some clients drop metadata that they don't know.
     """
     if after.parent and before.uuid:
         return Succession.FOLLOWS if after.parent == before.uuid else Succession.APART
     if after.is_own or not after.marks or before.marks is None:
-        return Succession.UNTOLD
+        return Succession.UNKNOWN
     if after.marks == before.marks:
-        return Succession.FOLLOWS if before.is_own else Succession.UNTOLD
-    return Succession.APART if after.keeps_marks else Succession.UNTOLD
+        return Succession.FOLLOWS if before.is_own else Succession.UNKNOWN
+    return Succession.APART if after.keeps_marks else Succession.UNKNOWN

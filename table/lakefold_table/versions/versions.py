@@ -1,35 +1,36 @@
-"""The version line of one table: find the newest, read one, publish the next exactly once.
+"""The versions of a table: find the newest, read one, publish the next exactly once.
 
-This object knows names and one conditional put, no manifests. A version exists exactly when its put succeeded
-(invariant one-commit-point); a put whose answer was lost is settled by reading back (`publish`).
+This class knows names and a single conditional put, no manifests. A version exists exactly if its put
+succeeded (invariant one-commit-point). A put whose answer was lost is settled by reading back (`publish`).
 
-That a place is free doesn't mean that it was never taken. While a committer was idle or paused, foreign
-clients may have gone on and cleaned up all but the newest version; a store may be away with its mount point
-left behind. What is put there then is told as committed, and no reader ever sees it. So a put counts only
-where the version before it was the newest when it was put.
+A free name doesn't mean that it was never taken. While a committer was idle or paused, other clients may have
+committed more and cleaned up all but the newest version; or a store may be away, with an empty mount point
+left behind. What is put then would be reported as committed, and no reader would ever see it. So a put counts
+only if the version before it was the newest at the time.
 
-Looking means listing the folder. For a short time after the line was proven so (`PROVEN_SECONDS`), two
-things stand for it before a put: that the version before is still there, and that no foreign client has noted
-a later one.
+To find that out, the folder is listed. For a short time after a listing has confirmed the newest version
+(`CONFIRMED_SECONDS`), two checks replace the listing before a put: that the version before still exists, and
+that no other client has recorded a later one.
 
-No look before a put can tell what happens until it arrives, so the line is looked at behind it as well. On a
-store that is reached over a network the folder is listed: if the version just put is the newest, it follows
-the one before. Version numbers only grow and nobody removes the newest, so whoever took its name before has
-left a later version. The listing also stands for the look before the next put, if that begins at once
-(`RECENT_SECONDS`). On a local disk the look comes right before the name is given, and behind it one question
-is enough: whether the version before is still there. If a put on a disk is answered late (`LOOK_SECONDS`),
-the process or the disk may have been paused, and all is looked at again. A store that records its versions
-elsewhere never gives a name twice, and needs no listing behind a put.
+No check before a put can know what happens until the put arrives, so there is a check after it as well. On a
+store over a network the folder is listed: if the version just put is the newest, it follows the version
+before. Version numbers only grow and no client removes the newest version, so a client that took its name
+before has left a later version. That listing also replaces the check before the next put, if that begins at
+once (`RECENT_SECONDS`). On a local disk the check before comes right before the file gets its name, and after
+it one check is enough: whether the version before still exists. If a put on a disk is answered late
+(`CHECK_SECONDS`), the process or the disk may have been paused, and everything is checked again. A store that
+records its versions in another store never stores a version twice, and needs no listing after a put.
 
 If the listing shows later versions, the caller says whether they were made from the one that was put
-(`publish`). If they were not, that is no version of the table, and nothing it answers is told.
+(`publish`). If they were not, that one is no version of the table, and none of its answers is reported.
 
-A table that was dropped and made again has versions of the same numbers. So the version before must be the
-one that was read or put here, or a committer that was paused would put what it made of the dropped table
-behind the new one's. Its size tells; on a local disk, asked right before the name is given, its first bytes.
+A table that was dropped and created again has versions of the same numbers. So the version before must be the
+one that was read or put here, or a paused committer would put what it made from the dropped table after a
+version of the new one. The size of the file shows that; on a local disk, right before the new file gets its
+name, its first bytes.
 
-What this misses is left on local disks alone: foreign clients that leave no note of their versions, commit
-twice and remove the first of these versions, but not ours before it, all within `PROVEN_SECONDS`.
+What this misses is possible on local disks alone: other clients that record no hint of their versions, commit
+twice and remove the first of these versions, but not ours before it, all within `CONFIRMED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -50,49 +52,52 @@ from lakefold_table.storage.base import (
     RecordsElsewhere,
 )
 from lakefold_table.versions.dropped import FOLDER as NOTES
-from lakefold_table.versions.identity import HEAD_BYTES, Known
-from lakefold_table.versions.needed_files import put_needed
-from lakefold_table.versions.transaction_copy import Copying
+from lakefold_table.versions.version_files import CopyPut, put_needed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakefold_table.format import Naming, Publication
-    from lakefold_table.storage.base import Storage
+    from lakefold_table.storage.base import Buffer, Storage
 
 
 BEFORE_A_TABLE = frozenset(
     {"data", "_deletions", "_indices", "_versions", "_transactions", "_lakefold", NOTES}
 )
-"""Folders that may lie at a place before its first version does: files written for it, or copied from the
-table that it is to be a clone of, an empty folder of versions that a crash left before the first put, and
-notes of tables that lay in it and were dropped."""
+"""Folders that may exist below a path before the table's first version does: files written for it, or copied
+from the table that it is to be a clone of, an empty folder of versions that a crash left before the first
+put, and notes of tables that were in it and were dropped."""
 
 
-PROVEN_SECONDS: Final = 30.0
-"""So long a version counts as the newest without the folder being listed, as long as it is there and no
-foreign client has noted a later one."""
+CONFIRMED_SECONDS: Final = 30.0
+"""How long a version counts as the newest without listing the folder, as long as it exists and no other
+client has recorded a later one."""
 
-LOOK_SECONDS: Final = 1.0
-"""So long after a look a put on a local disk may be answered without a second one, but for what costs next to
-nothing."""
+CHECK_SECONDS: Final = 1.0
+"""How long after its check a put on a local disk may be answered without another check, but for one that
+costs next to nothing."""
 
 RECENT_SECONDS: Final = 0.1
-"""So long a listing behind one put stands for the look before the next."""
+"""How long a listing after one put replaces the check before the next."""
 
 _FIRST_NAMES: Final = 8
-"""So many names are asked for to find the newest version where the names of newer ones come first. Names of
-files that are just being written may be among them."""
+"""How many names are listed to find the newest version if names of newer versions come first. Names of files
+that are just being written may be among them."""
 
 HINT: Final = "latest_version_hint.json"
-"""Lance clients note the newest version in it, on stores that don't list in order (Lance fact 1.3)."""
+"""The file in which Lance clients record the newest version, on stores that don't list in order (Lance fact
+1.3)."""
 
+
+HEAD_BYTES: Final = 4096
+"""How many of a version's first bytes are kept. In Lakefold's versions they contain the transaction's uuid,
+in others' the files of the first fragments."""
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Published(Enum):
-    """How a publication ended: `OURS` is there, `THEIRS` is in its place, `UNKNOWN` must be tried again."""
+    """How a publication ended: `OURS` is stored, `THEIRS` has its name, `UNKNOWN` must be tried again."""
 
     OURS = "ours"
     THEIRS = "theirs"
@@ -100,12 +105,31 @@ class Published(Enum):
 
 
 def seconds() -> float:
-    """A clock that only goes on: also while the process is stopped, and where it can while the machine is."""
+    """A clock that never goes back, and that runs while the process (if possible also the machine) sleeps."""
     return time.clock_gettime(_CLOCK)
 
 
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """The file of a version that was read or put: its size in bytes, and its first `HEAD_BYTES`."""
+
+    version: int
+    size: int
+    head: bytes
+
+    @classmethod
+    def of(cls, version: int, buffers: Sequence[Buffer]) -> FileIdentity:
+        """Returns the identity of these joined buffers."""
+        head = b""
+        for buffer in buffers:
+            head += memoryview(buffer)[: HEAD_BYTES - len(head)]
+            if len(head) == HEAD_BYTES:
+                break
+        return cls(version, sum(memoryview(buffer).nbytes for buffer in buffers), head)
+
+
 class Versions:
-    """The versions of the table at a store's root. `detect` tells the naming from the names there."""
+    """The versions of the table at a store's root. `detect` finds the naming scheme of a folder's names."""
 
     def __init__(
         self,
@@ -117,40 +141,41 @@ class Versions:
         clock: Callable[[], float] = seconds,
     ) -> None:
         self.storage = storage
-        # Asked once: that a store has certain calls takes longer to tell than some of the calls take.
+        # Checked once: `isinstance` with a protocol takes longer than some of the calls.
         self._lists = storage if isinstance(storage, ListsInOrder) else None
         self._checks = storage if isinstance(storage, ChecksConditions) else None
         self._puts_once_sure = storage if isinstance(storage, PutsOnceSure) else None
         self._clock = clock
-        self._proven_at = self._looked_at = self._listed_at = -math.inf
-        # A name that was taken may be free again, and a look right before the name is given isn't possible.
-        self._lists_behind = not storage.cheap_size and not isinstance(storage, RecordsElsewhere)
+        self._confirmed_at = self._checked_at = self._listed_at = -math.inf
+        # A name that was taken may be free again, and a check right before the file gets its name isn't
+        # possible.
+        self._lists_after = not storage.cheap_size and not isinstance(storage, RecordsElsewhere)
         self._is_branch = is_branch
         self._folder = folder
         self._detect = detect
         self._naming: Naming | None = None
-        self._known: Known | None = None
+        self._last: FileIdentity | None = None
 
     def in_format(self, folder: str, detect: Callable[[Iterable[str]], Naming | None]) -> Versions:
         """Returns the versions that a table of another format has at the same root."""
         return Versions(self.storage, folder, detect, is_branch=self._is_branch, clock=self._clock)
 
     def numbers(self) -> list[int]:
-        """All versions that are there, ascending. Lists the folder; empty where there is no table."""
-        asked_at = self._clock()
+        """Returns all versions that exist, ascending; none if there is no table. Lists the folder."""
+        started_at = self._clock()
         names = self.storage.names(self._folder)
         naming = self._detect(names)
         if naming is None:
-            # What there was before is not forgotten: a place that lost its versions is no new one.
+            # The known scheme is kept: a folder that lost its versions is not a new table.
             return []
         self._naming = naming
-        self._proven_at = asked_at
+        self._confirmed_at = started_at
         return sorted(number for number in map(naming.parse, names) if number is not None)
 
     def latest(self) -> int:
-        """The newest version, 0 where there is no table and nothing in its place.
+        """Returns the newest version, or 0 if neither a table nor anything else is at the root.
 
-        Raises `NotATableError` where there is something else. Below a branch's root other branches may lie.
+        Raises `NotATableError` if there is something else. Other branches may be below a branch's root.
         """
         if newest := self._first_listed():
             return newest
@@ -165,14 +190,14 @@ class Versions:
             if numbers:
                 return numbers[-1]
             raise NotATableError(
-                f"this folder holds files, but no version of a table in {self._folder}/",
+                f"this folder contains files, but no version of a table in {self._folder}/",
                 where=self.storage.uri,
-                hint="name an empty or new place, or the table's own root",
+                hint="name an empty or new folder, or the table's own root",
             )
         return numbers[-1] if numbers else 0
 
     def has_any(self) -> bool:
-        """Whether any version is there. One request where a store gives the first names alone."""
+        """Whether the table has any version. One request if the store can list the first names alone."""
         if self._lists is not None and self._lists.lists_in_order:
             names = self._lists.first_names(self._folder, _FIRST_NAMES)
             if len(names) < _FIRST_NAMES or self._detect(names) is not None:
@@ -180,41 +205,41 @@ class Versions:
         return self._detect(self.storage.names(self._folder)) is not None
 
     def _first_listed(self) -> int | None:
-        """The newest version, where a store gives the first names alone and newer ones come first; else None.
+        """Returns the newest version if the store can list the first names alone, newest first, or None.
 
-        One request, however many versions there are.
+        One request, however many versions exist.
         """
         if self._lists is None or not self._lists.lists_in_order:
             return None
-        asked_at = self._clock()
+        started_at = self._clock()
         names = self._lists.first_names(self._folder, _FIRST_NAMES)
         naming = self._detect(names)
         if naming is None or naming.path(2) > naming.path(1):
             return None
         self._naming = naming
-        self._proven_at = asked_at
+        self._confirmed_at = started_at
         return max((number for number in map(naming.parse, names) if number is not None), default=None)
 
     def path(self, version: int) -> str:
-        """The path of a version's file. Lists once where the naming isn't known yet."""
+        """Returns the path of a version's file. Lists once if the naming scheme isn't known yet."""
         if self._naming is None:
             self.numbers()
         if self._naming is None:
-            raise NotATableError("there is no table here", where=self.storage.uri)
+            raise NotATableError("there is no table at this location", where=self.storage.uri)
         return self._naming.path(version)
 
     def exists(self, version: int) -> bool:
-        """Whether this version was published."""
+        """Whether this version was published and not removed."""
         return self.storage.size(self.path(version)) is not None
 
     def read(self, version: int) -> bytes:
-        """The whole file of a version. Raises `VersionExpiredError` naming the oldest one left."""
+        """Returns the whole file of a version. Raises `VersionExpiredError` naming the oldest one left."""
         try:
             data = self.storage.get(self.path(version))
         except FileNotFoundError as error:
             raise self.missing(version) from error
-        if self._known is None or version >= self._known.version:
-            self._known = Known.of(version, [data])
+        if self._last is None or version >= self._last.version:
+            self._last = FileIdentity.of(version, [data])
         return data
 
     def publish(
@@ -223,28 +248,28 @@ class Versions:
         sure: Callable[[], None] | None = None,
         follows: Callable[[], bool] | None = None,
     ) -> Published:
-        """Puts the next version in its place, unless there is one.
+        """Publishes the next version, unless a version of its number exists.
 
         `sure` is called before the version is put, as late as the store allows, but before any file that the
-        version needs and any folder is made for it; what it raises is raised, and no version is there.
-        `follows` is called if later versions are there once this one is put, and returns whether they were
-        made from it (None: they count as if they were not).
+        version needs and any folder is made for it. If it raises, the version doesn't exist. `follows` is
+        called if later versions exist once this one is put, and returns whether they were made from it (None:
+        they count as if they were not).
 
-        A lost answer, and a place already taken, are settled by comparing the first buffer with what is
-        there: it names the version's transaction, so equal bytes mean that our own put got through. Only
-        stores across a network lose answers: a local disk stores durably, or fails and is asked again.
+        If the answer was lost, or the name was already taken, the first buffer is compared with the file of
+        that name: it names the version's transaction, so equal bytes mean that our own put succeeded. Only
+        stores over a network lose answers: a local disk stores durably, or fails and is tried again.
         Idempotent: after `UNKNOWN` or `RetryError` the same call may be made again.
 
-        The files that the version needs are put first; they are named by their content, so one that is there
-        is ours. The copy for other clients is put at the same time, and can be seen before the version can.
-        Raises `DamagedError` where a needed file holds other bytes, `RetryError` where no version is there
-        any more, `StopError` where the line went on or back without the version that this one follows, and
-        `InvalidError` where the store was tried and doesn't hold what `put_if_absent` promises.
+        The files that the version needs are put first; they are named by their content, so one that exists is
+        ours. The copy for other clients is put at the same time, and can be read before the version can.
+        Raises `DamagedError` if a needed file has other bytes, `RetryError` if no version exists any more,
+        `StopError` if newer versions exist, or only older ones, without the version that this one follows,
+        and `InvalidError` if the store was tried and doesn't keep what `put_if_absent` promises.
         """
         if self._checks is not None:
             self._checks.check_conditions()
         is_first = self._naming is None and not self.numbers()
-        copying = Copying(self.storage, publication.copy)
+        copying = CopyPut(self.storage, publication.copy)
         try:
             return self._publish(publication, sure, follows, copying, is_first=is_first)
         finally:
@@ -255,15 +280,15 @@ class Versions:
         publication: Publication,
         sure: Callable[[], None] | None,
         follows: Callable[[], bool] | None,
-        copying: Copying,
+        copying: CopyPut,
         *,
         is_first: bool,
     ) -> Published:
         if not is_first:
             if not self.storage.cheap_size:
-                # Each call waits for a network: then both are asked for at one time.
+                # Each call waits for a network, so both run at the same time.
                 copying.begin()
-            self._look_first(publication)
+            self._check_before(publication)
         if sure is not None and (is_first or publication.before):
             sure()
             sure = None
@@ -276,34 +301,34 @@ class Versions:
         else:
             published = Published.OURS if put is Put.STORED else self._settled(publication)
             if put is Put.EXISTS and published is Published.UNKNOWN:
-                # Free again is not free: who took it went on, or it would still be there.
-                raise self._line_changed(f"version {publication.version} was there, and is gone again")
+                # A name that is free again was not free: the client that took it has committed more.
+                raise self._changed_meanwhile(f"version {publication.version} was there, and is gone again")
         if published is Published.OURS:
-            self._known = Known.of(publication.version, publication.buffers)
-            self._prove_joined(publication.version, follows, is_first=is_first)
+            self._last = FileIdentity.of(publication.version, publication.buffers)
+            self._check_joined(publication.version, follows, is_first=is_first)
         return published
 
     def doubt(self) -> None:
-        """Has the next look list the folder, however lately the line was proven."""
-        self._proven_at = self._listed_at = -math.inf
+        """Makes the next check list the folder, however lately the newest version was confirmed."""
+        self._confirmed_at = self._listed_at = -math.inf
 
-    def _look_first(self, publication: Publication) -> None:
-        """Looks before anything is written; where it is looked again right before the name is given, briefly.
+    def _check_before(self, publication: Publication) -> None:
+        """Checks before anything is written; only briefly if it is checked again before the file is named.
 
-        That the version before is there keeps a store that is away from getting folders in its place.
+        If the store is away, the missing version before keeps folders from being created at its mount point.
         """
         before = publication.version - 1
-        if self._listed_behind(before):
+        if self._listed_after(before):
             return
-        looks_again = self._puts_once_sure is not None and not publication.before
-        if not (looks_again and self._is_there(before)):
-            self.prove_newest(before)
+        checks_again = self._puts_once_sure is not None and not publication.before
+        if not (checks_again and self._is_there(before)):
+            self.check_newest(before)
 
     def _put_version(
         self,
         publication: Publication,
         sure: Callable[[], None] | None,
-        copying: Copying,
+        copying: CopyPut,
         *,
         is_first: bool,
     ) -> Put:
@@ -314,7 +339,7 @@ class Versions:
                 if sure is not None:
                     sure()
                 if not is_first:
-                    self.prove_newest(publication.version - 1)
+                    self.check_newest(publication.version - 1)
                     self._check_head(publication.version - 1)
 
             return self._puts_once_sure.put_once_sure(publication.path, publication.buffers, certain)
@@ -324,82 +349,85 @@ class Versions:
         return self.storage.put_if_absent(publication.path, publication.buffers)
 
     def _check_head(self, version: int) -> None:
-        """Raises `StopError` where this version doesn't begin as the one that was read or put here."""
-        known = self._known
-        if known is None or known.version != version:
+        """Raises `StopError` if this version doesn't begin as the one that was read or put here."""
+        last = self._last
+        if last is None or last.version != version:
             return
         try:
             head = self.storage.get_range(self.path(version), 0, HEAD_BYTES)
         except FileNotFoundError:
-            # Clients that clean up may remove it as soon as there is a later one: then the put is refused.
+            # Clients that clean up may remove it once a later version exists: then the put is refused.
             return
-        if head != known.head:
+        if head != last.head:
             raise self._replaced(version)
 
     def _replaced(self, version: int) -> StopError:
         return StopError(
-            f"version {version} is another one than was read here",
+            f"version {version} is not the one that was read here",
             where=self.storage.uri,
-            hint="the table was dropped and made again, or restored: start again from what is there",
+            hint="the table was dropped and created again, or restored: open it again",
         )
 
-    def prove_newest(self, version: int) -> None:
-        """Raises unless this version is there and is the newest, or the one after it is there as well.
+    def check_newest(self, version: int) -> None:
+        """Raises unless this version exists and is the newest, or the one after it exists as well.
 
-        `RetryError` where no version is there any more, `StopError` where the line went on or back
-        without it.
+        Raises `RetryError` if no version exists any more, `StopError` if newer versions exist, or only older
+        ones, without it.
         """
-        self._looked_at = self._clock()
-        if self._is_proven(version, version):
+        self._checked_at = self._clock()
+        if self._is_confirmed(version, version):
             return
         if self._first_listed() != version:
             numbers = self.numbers()
             if not numbers:
                 raise self.away()
             if version + 1 not in numbers and numbers[-1] != version:
-                raise self._line_changed(f"version {version} was the newest, now it is {numbers[-1]}")
+                raise self._changed_meanwhile(f"version {version} was the newest, now it is {numbers[-1]}")
         self._is_there(version)
 
-    def _listed_behind(self, version: int) -> bool:
+    def _listed_after(self, version: int) -> bool:
         """Whether this version was put here and listed as the newest a moment ago."""
         if self._clock() - self._listed_at > RECENT_SECONDS:
             return False
-        return self._known is not None and self._known.version == version
+        return self._last is not None and self._last.version == version
 
-    def _prove_joined(self, version: int, follows: Callable[[], bool] | None, *, is_first: bool) -> None:
+    def _check_joined(self, version: int, follows: Callable[[], bool] | None, *, is_first: bool) -> None:
         """Raises unless this version, which we have put, follows the one that was the newest."""
-        if not is_first and not self._lists_behind:
-            at_once = self._clock() - self._looked_at <= LOOK_SECONDS
-            if self._is_joined(version) if at_once else self._is_proven(version - 1, version):
-                self._proven_at = max(self._proven_at, self._looked_at)
+        if not is_first and not self._lists_after:
+            at_once = self._clock() - self._checked_at <= CHECK_SECONDS
+            if self._is_joined(version) if at_once else self._is_confirmed(version - 1, version):
+                self._confirmed_at = max(self._confirmed_at, self._checked_at)
                 return
-        asked_at = self._clock()
+        started_at = self._clock()
         newest = self._first_listed() or max(self.numbers(), default=0)
         if newest == version:
-            self._listed_at = asked_at if self._lists_behind else -math.inf
+            self._listed_at = started_at if self._lists_after else -math.inf
         elif newest < version or follows is None or not follows():
-            raise self._line_changed(f"version {version} was put, but the newest is {newest}")
+            raise self._changed_meanwhile(f"version {version} was put, but the newest is {newest}")
 
     def _is_joined(self, version: int) -> bool:
-        """Whether the version before this one is there, as far as that may be asked after each put."""
+        """Whether the version before this one exists, if that is cheap enough to check after each put."""
         return not self.storage.cheap_size or self.exists(version - 1)
 
-    def _is_proven(self, version: int, newest: int) -> bool:
-        """Whether `version` is there, nobody notes one after `newest`, and the line was proven lately."""
-        if self._clock() - self._proven_at > PROVEN_SECONDS:
+    def _is_confirmed(self, version: int, newest: int) -> bool:
+        """Whether `version` exists, no hint names one after `newest`, and the newest was confirmed lately."""
+        if self._clock() - self._confirmed_at > CONFIRMED_SECONDS:
             return False
         return self._is_there(version) and self._hint() <= newest
 
     def _is_there(self, version: int) -> bool:
-        """Raises `StopError` where the file that is there can't be the version that was read or put here."""
+        """Whether the version exists.
+
+        Raises `StopError` if its file can't be the one that was read or put here.
+        """
         size = self.storage.size(self.path(version))
-        known = self._known
-        if size is not None and known is not None and known.version == version and known.size != size:
+        last = self._last
+        if size is not None and last is not None and last.version == version and last.size != size:
             raise self._replaced(version)
         return size is not None
 
     def _hint(self) -> float:
-        """What foreign clients note as the newest version; 0 where they note nothing, all where it is odd."""
+        """Returns the newest version that other clients recorded: 0 if none did, infinity if unreadable."""
         if self._lists is not None and self._lists.lists_in_order:
             return 0
         try:
@@ -410,49 +438,48 @@ class Versions:
             return math.inf
 
     def check_there(self, newest: int) -> None:
-        """Raises `RetryError` where no version is left: what is missing then tells of nothing but the store.
+        """Raises `RetryError` if no version is left: then it is the store that is missing.
 
-        `newest`: the one that is known as the newest, or is about to be put.
+        `newest`: the version that is known as the newest, or is about to be put.
         """
         if not (self.exists(newest) or self.exists(newest - 1) or self.numbers()):
             raise self.away()
 
     def away(self) -> RetryError:
-        """The error where there were versions, and now there is none."""
+        """Returns the error for a table that had versions and has none now."""
         return RetryError(
-            "there were versions here, and now there is none",
+            "the table had versions, and now it has none",
             where=self.storage.uri,
-            hint="bring the table back: was it moved, is its file system mounted?",
+            hint="restore access to the table: was it moved, is its file system mounted?",
         )
 
-    def _line_changed(self, message: str) -> StopError:
+    def _changed_meanwhile(self, message: str) -> StopError:
         return StopError(
             f"{message}, with versions missing between them",
             where=self.storage.uri,
-            hint="others went on and removed old versions, or the table was restored: start again from what "
-            "is there",
+            hint="other clients committed and removed old versions, or the table was restored: open it again",
         )
 
     def _settled(self, publication: Publication) -> Published:
         ours = bytes(publication.buffers[0])
         try:
-            there = self.storage.get_range(publication.path, 0, len(ours))
+            stored = self.storage.get_range(publication.path, 0, len(ours))
         except FileNotFoundError:
             return Published.UNKNOWN
-        return Published.OURS if there == ours else Published.THEIRS
+        return Published.OURS if stored == ours else Published.THEIRS
 
     def holds(self, publication: Publication) -> bool:
-        """Whether this publication lies in its place."""
+        """Whether this publication was stored."""
         return self._settled(publication) is Published.OURS
 
     def missing(self, version: int) -> VersionExpiredError | RetryError | NotATableError:
-        """The error for a version whose file isn't there; lists to tell which."""
+        """Returns the error for a version whose file doesn't exist. Lists the folder to find out which."""
         numbers = self.numbers()
         if not numbers:
-            return NotATableError("there is no table here", where=self.storage.uri)
+            return NotATableError("there is no table at this location", where=self.storage.uri)
         if version > numbers[-1]:
             message, hint = (
-                f"version {version} is not there yet, the newest is {numbers[-1]}",
+                f"version {version} does not exist yet, the newest is {numbers[-1]}",
                 "ask for an older one",
             )
         elif version in numbers:

@@ -1,9 +1,10 @@
-"""The conflict rules: what a proposal can't stand beside, as data with evidence (Lance facts 5.1 to 5.7).
+"""The conflict rules: which operations a proposal can't be committed after, as data (Lance facts 5.1 to 5.7).
 
-A transaction built on version R and folded on version V is held against everything in (R, V]. What a
-transaction touches is its `footprint`; the rules are the `matrix`, a row for each operation, their conditions
-`conditions` on two footprints. `judging` gives the verdict on two, `history` the one on all versions since R.
-Nothing here changes a proposal: a `Rebase` says what its operation has to do.
+A transaction that was built on version R and is folded on version V is compared with each version in (R, V].
+A `footprint` is what one transaction touches. The `matrix` has a row of rules for each operation; their
+conditions (`conditions`) compare two footprints. `judging` returns the verdict on two footprints, `history`
+the verdict on all versions since R. Nothing here changes a proposal: a `Rebase` says what its operation has
+to do.
 """
 
 from lakefold_table.lance.conflicts.footprint import Footprint

@@ -1,7 +1,7 @@
-"""What a transaction touches, as far as the conflict rules ask: a small value that outlives the transaction.
+"""What a transaction touches, as far as the conflict rules need it: a value that outlives the transaction.
 
-Up to ten thousand versions are remembered by their footprints, so one holds ids, keys and digests, and never
-the fragments themselves: an Append of a thousand fragments leaves nothing but its kind.
+Up to ten thousand versions are remembered by their footprints. So a footprint holds ids, keys and digests,
+and never the fragments themselves: an Append of a thousand fragments leaves nothing but its kind.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ NO_IDS: frozenset[int] = frozenset()
 NO_KEYS: frozenset[str] = frozenset()
 
 BARE_BYTES, ID_BYTES, FILE_BYTES = 400, 80, 160
-"""What a footprint takes in memory, and more for each id and each digest in it."""
+"""Bytes of memory that an empty footprint takes, and those that each id and each digest in it adds."""
 
 FRAGMENT_REUSE = "__lance_frag_reuse"
-"""The index that tells where the rows of rewritten fragments went (Lance fact 10.7)."""
+"""The index that records into which fragments the rows of rewritten fragments were moved (Lance fact
+10.7)."""
 MEM_WAL = "__lance_mem_wal"
-"""The index that tells how far the table has caught up with its write-ahead log (Lance fact 10.9)."""
+"""The index that records how much of the table's write-ahead log was merged into it (Lance fact 10.9)."""
 
 
 DIGEST_BYTES = 16
@@ -35,29 +36,29 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class FileDigests:
-    """The names of many data files, 16 bytes each: their digests, in ascending order.
+    """The names of many data files as digests of 16 bytes each, in ascending order.
 
-    A digest decides, so it is long enough that no two names ever share one.
+    Names are compared by their digests alone, so these are long enough that no two names ever share one.
     """
 
     digests: bytes = b""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> FileDigests:
-        """The digests of these names."""
+        """Returns the digests of these names."""
         return cls(b"".join(sorted({_digest(name) for name in names})))
 
     def __contains__(self, name: str) -> bool:
-        wanted, count = _digest(name), len(self.digests) // DIGEST_BYTES
-        at = bisect_left(range(count), wanted, key=self._digest_at)
-        return at < count and self._digest_at(at) == wanted
+        digest, count = _digest(name), len(self.digests) // DIGEST_BYTES
+        at = bisect_left(range(count), digest, key=self._digest_at)
+        return at < count and self._digest_at(at) == digest
 
     def _digest_at(self, index: int) -> bytes:
         return self.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
 
 
 def name_of_file(file: DataFile) -> str:
-    """What tells a data file from the others that the versions of a table name."""
+    """Returns a name that distinguishes a data file from all others that the versions of a table name."""
     return f"base {file.base_id}/{file.path}" if file.HasField("base_id") else file.path
 
 
@@ -67,7 +68,7 @@ def _digest(name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class KeyChanges:
-    """What an update of a map of keys does: the keys it sets, those it deletes, and whether all others go."""
+    """What an update of a map does: the keys that it sets and deletes, and whether it removes all others."""
 
     sets: frozenset[str] = NO_KEYS
     deletes: frozenset[str] = NO_KEYS
@@ -75,13 +76,13 @@ class KeyChanges:
 
     @property
     def keys(self) -> frozenset[str]:
-        """All keys it names."""
+        """All keys that the update names."""
         return self.sets | self.deletes
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPrint:
-    """One index that a CreateIndex adds. `fragments`: those it covers, None where that isn't told."""
+    """One index that a CreateIndex adds. `fragments`: those that it covers, None if that is not known."""
 
     uuid: str
     name: str
@@ -95,8 +96,8 @@ class Filter:
     """The keys of the rows that an Update inserts.
 
     `fields`: ids of the columns that make the key, in their order. `hashes`: of the keys, ascending, 8 bytes
-    each; or `bloom`: the bits that are set in a Bloom filter of them. `shape`: how that was made; only those
-    of one shape can be compared.
+    each; or `bloom`: the bits that are set in a Bloom filter of them. `shape`: the parameters of that filter;
+    only two filters of the same shape can be compared.
     """
 
     fields: tuple[int, ...]
@@ -113,28 +114,28 @@ class Indexing:
     removed: tuple[tuple[str, str], ...] = ()
 
     def named(self, name: str) -> IndexPrint | None:
-        """The first new index of this name."""
-        return next((one for one in self.added if one.name == name), None)
+        """Returns the first new index of this name, or None."""
+        return next((index for index in self.added if index.name == name), None)
 
     def removed_of(self, name: str) -> frozenset[str]:
-        """The uuids of the entries of this name that it removes."""
-        return frozenset(uuid for one, uuid in self.removed if one == name)
+        """Returns the uuids of the entries of this name that it removes."""
+        return frozenset(uuid for removed, uuid in self.removed if removed == name)
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """What a transaction touches. Which fields are filled depends on its kind; the others stay empty.
 
-    `touched`: ids of the fragments it changes, replaces or removes; `removed`: those of them that are gone
-    afterwards. `files`: for fragments it changes a digest of their data files, so that two views of one
-    fragment can be compared. `rows`: the row offsets it deletes or moves, by fragment id, None where nobody
-    told. `moves_rows`: it writes rows of changed fragments into new ones; `rewrites_columns`: it changes them
-    in place. `fields`: ids of the fields whose values it changes, by fragment id where it says so (`values`).
-    `schema`: ids of the fields that a Project leaves. `covered`: the row offsets that overlays cover, by
-    fragment id, None for all. `groups`: ids of the fragments that a Rewrite makes into others, by group;
-    `rewritten`: their data files. `carries_reuse`: it brings a fragment-reuse index. `schema_metadata`,
-    `field_metadata`: it names the schema's metadata, that of these fields; `describes`: and changes something
-    there. `shards`: newest generation merged, by shard id.
+    `touched`: ids of the fragments that it changes, replaces or removes; `removed`: those of them that are
+    gone afterwards. `files`: a digest of the data files of each fragment that it changes, by which two views
+    of one fragment can be compared. `rows`: the row offsets that it deletes or moves, by fragment id, None if
+    they are not known. `moves_rows`: it writes rows of changed fragments into new ones; `rewrites_columns`:
+    it changes them in place. `fields`: ids of the fields whose values it changes; `values`: the same by
+    fragment id, if it names fragments. `schema`: ids of the fields that a Project keeps. `covered`: the row
+    offsets that overlays cover, by fragment id, None for all. `groups`: ids of the fragments that a Rewrite
+    makes into others, by group; `rewritten`: their data files. `carries_reuse`: it contains a fragment-reuse
+    index. `schema_metadata`, `field_metadata`: it names the schema's metadata, that of these fields;
+    `describes`: it also changes some of it. `shards`: newest generation merged, by shard id.
     """
 
     kind: Kind
@@ -163,7 +164,7 @@ class Footprint:
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes in memory (tried), for who remembers many."""
+        """About how many bytes of memory it takes (measured), for those who keep many."""
         ids = len(self.touched) + len(self.removed) + len(self.covered)
         ids += sum(map(len, self.groups)) + sum(map(len, self.values.values()))
         filtered = 0 if self.inserted is None else len(self.inserted.hashes) + self.inserted.shape[0]
@@ -172,11 +173,11 @@ class Footprint:
 
 
 class RowsTouched:
-    """What the Deletes of one version touch together, or its Updates of rows, while there come more of them.
+    """What all Deletes (or all Updates of rows) of one version touch together, while more are added.
 
-    They touch rows alone. Where several touch a fragment its data files are the same, or they wouldn't share
-    the version. `footprint` says all of it: it grows with each that is added, so that what hundreds of them
-    touch isn't copied hundreds of times.
+    Such operations touch nothing but rows. If two of them touch one fragment, its data files are the same for
+    both, or they would not share the version. `footprint` covers all that were added. It is changed in place,
+    so that what hundreds of operations touch is not copied hundreds of times.
     """
 
     def __init__(self, first: Footprint) -> None:
@@ -185,7 +186,7 @@ class RowsTouched:
         self.footprint = first
 
     def add(self, other: Footprint) -> None:
-        """One more."""
+        """Adds what another operation of the version touches."""
         self._touched |= other.touched
         self._removed |= other.removed
         self._files.update(other.files)

@@ -1,6 +1,6 @@
-"""When two operations meet in fragments, rows and values: a function for each (Lance facts 5.3, 5.4).
+"""Conditions on fragments, rows and values: one function for each (Lance facts 5.3, 5.4).
 
-Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`.
+Each returns the evidence if the two operations meet, or None. The `matrix` says how severe that is.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ if TYPE_CHECKING:
 
 
 def shared_fragments(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both touch a fragment."""
+    """Both touch the same fragment."""
     return met_fragments(ours.touched & theirs.touched)
 
 
 def removed_fragments(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They removed a fragment that ours touches."""
+    """Theirs removed a fragment that ours touches."""
     return met_fragments(ours.touched & theirs.removed)
 
 
 def shared_but_unmergeable(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both touch a fragment, and their deleted rows can't be joined.
+    """Both touch the same fragment, and their deleted rows can't be merged.
 
-    Ours must say which rows it means, in a fragment that both leave in the table with the same data files.
+    To be mergeable ours must name the rows that it deletes, and both must keep the fragment with the same
+    data files.
     """
     shared = ours.touched & theirs.touched
-    return met_fragments(frozenset(one for one in shared if not _is_mergeable(ours, theirs, one)))
+    return met_fragments(
+        frozenset(fragment for fragment in shared if not _is_mergeable(ours, theirs, fragment))
+    )
 
 
 def shared_and_mergeable(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both delete rows of a fragment, and ours says which."""
+    """Both delete rows of the same fragment, and ours names them."""
     shared = ours.touched & theirs.touched
-    merges = frozenset(one for one in shared if _is_mergeable(ours, theirs, one))
+    merges = frozenset(fragment for fragment in shared if _is_mergeable(ours, theirs, fragment))
     return Met(merges, rebase=Rebase(merges=merges)) if merges else None
 
 
@@ -52,11 +55,11 @@ def _is_mergeable(ours: Footprint, theirs: Footprint, fragment: int) -> bool:
 
 
 def moved_rows_covered(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Ours moves rows whose values their overlay changed, or doesn't say which rows it moves."""
+    """Ours moves rows whose values their overlay changed, or doesn't name the rows that it moves."""
     if not ours.moves_rows:
         return None
     return met_fragments(
-        frozenset(one for one in ours.touched & theirs.touched if _covers(ours, theirs, one))
+        frozenset(fragment for fragment in ours.touched & theirs.touched if _covers(ours, theirs, fragment))
     )
 
 
@@ -69,7 +72,7 @@ def _covers(ours: Footprint, theirs: Footprint, fragment: int) -> bool:
 
 
 def overlaid_rows_moved(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They moved rows of a fragment that our overlay covers: whether the same ones is yet to be seen."""
+    """Theirs moved rows of a fragment that our overlay covers. Which rows these are is checked later."""
     shared = ours.touched & theirs.touched - theirs.removed
     if not theirs.moves_rows or not shared:
         return None
@@ -77,12 +80,12 @@ def overlaid_rows_moved(ours: Footprint, theirs: Footprint, _version: int) -> Me
 
 
 def dropped_fields(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They dropped a field whose values ours changes."""
+    """Theirs dropped a field whose values ours changes."""
     return met_fields(ours.fields - theirs.schema)
 
 
 def same_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both change values of one field in one fragment."""
+    """Both change values of the same field in the same fragment."""
     shared = {
         fragment: fields & theirs.values.get(fragment, frozenset())
         for fragment, fields in ours.values.items()
@@ -93,5 +96,5 @@ def same_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None
 
 
 def rows_moved_away(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They moved rows out of a fragment of which ours replaces a column."""
+    """Theirs moved rows out of a fragment in which ours replaces a column."""
     return met_fragments(ours.touched & theirs.touched) if theirs.moves_rows else None

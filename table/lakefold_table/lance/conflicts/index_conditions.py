@@ -1,6 +1,6 @@
-"""When two operations meet in indices: a function for each condition (Lance facts 5.3 and 10.7).
+"""Conditions on indices: one function for each (Lance facts 5.3 and 10.7).
 
-Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`.
+Each returns the evidence if the two operations meet, or None. The `matrix` says how severe that is.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint, Indexing, IndexPrint
 
 NGRAM = "NGramIndexDetails"
-"""How the type of an n-gram index ends."""
+"""The end of the type URL of an n-gram index."""
 FRAGMENT_IDS = 2**32
-"""Fragment ids are below it (Lance fact 3.1)."""
+"""All fragment ids are below this number (Lance fact 3.1)."""
 
 
 def indexed_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
@@ -31,37 +31,37 @@ def indexed_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | N
 
 
 def same_index_name(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both add an index of one name; or one adds it, and the other removes it or what it replaces."""
-    one, other = ours.indexing, theirs.indexing
-    if one is None or other is None:
+    """Both add an index of the same name; or one adds it, and the other removes it or what it replaces."""
+    mine, other = ours.indexing, theirs.indexing
+    if mine is None or other is None:
         return None
-    names = {index.name for index in (*one.added, *other.added)}
-    return met_keys(frozenset(name for name in names if _clashes(one, other, name)))
+    names = {index.name for index in (*mine.added, *other.added)}
+    return met_keys(frozenset(name for name in names if _clashes(mine, other, name)))
 
 
-def _clashes(one: Indexing, other: Indexing, name: str) -> bool:
-    if one.named(name) and other.named(name):
+def _clashes(mine: Indexing, other: Indexing, name: str) -> bool:
+    if mine.named(name) and other.named(name):
         return True
-    adding, removing = (one, other) if one.named(name) else (other, one)
-    replaced, gone = adding.removed_of(name), removing.removed_of(name)
-    return bool(gone) and (not replaced or not replaced.isdisjoint(gone))
+    adding, removing = (mine, other) if mine.named(name) else (other, mine)
+    replaced, removed = adding.removed_of(name), removing.removed_of(name)
+    return bool(removed) and (not replaced or not replaced.isdisjoint(removed))
 
 
 def index_of_rewritten(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Ours indexes fragments that they rewrote, and no fragment-reuse index tells where their rows went."""
+    """Ours indexes fragments that theirs rewrote without a fragment-reuse index."""
     return None if theirs.carries_reuse else _covered_of(ours.indexing, theirs)
 
 
 def ngram_of_rewritten(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Ours is an n-gram index, which can't be remapped, of fragments that they rewrote."""
+    """Ours is an n-gram index, which can't be remapped, of fragments that theirs rewrote."""
     if not theirs.carries_reuse or ours.indexing is None:
         return None
-    ngrams = [one for one in ours.indexing.added if one.type_url.endswith(NGRAM)]
-    return met_fragments(frozenset[int]().union(*(_inside(theirs.touched, one) for one in ngrams)))
+    ngrams = [index for index in ours.indexing.added if index.type_url.endswith(NGRAM)]
+    return met_fragments(frozenset[int]().union(*(_inside(theirs.touched, index) for index in ngrams)))
 
 
 def reuse_replaced_with_others(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """The fragment-reuse index is replaced together with other indices, of which nobody knows the meaning."""
+    """The fragment-reuse index is replaced together with other indices, and no rule says what that means."""
     indexing, rewrite = (ours.indexing, theirs) if ours.indexing else (theirs.indexing, ours)
     if indexing is None or indexing.named(FRAGMENT_REUSE) is None:
         return None
@@ -72,7 +72,7 @@ def reuse_replaced_with_others(ours: Footprint, theirs: Footprint, _version: int
 
 
 def reuse_trimmed(ours: Footprint, theirs: Footprint, version: int) -> Met | None:
-    """One trims the fragment-reuse index, the other adds to it: ours takes in what theirs says."""
+    """One trims the fragment-reuse index, the other adds to it: ours has to include what theirs did."""
     indexing, rewrite = (ours.indexing, theirs) if ours.indexing else (theirs.indexing, ours)
     if indexing is None or indexing.named(FRAGMENT_REUSE) is None or not rewrite.carries_reuse:
         return None
@@ -80,26 +80,26 @@ def reuse_trimmed(ours: Footprint, theirs: Footprint, version: int) -> Met | Non
 
 
 def reuse_dropped(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Ours adds to the fragment-reuse index, and they dropped it."""
+    """Ours adds to the fragment-reuse index, and theirs dropped it."""
     if not ours.carries_reuse or theirs.indexing is None or theirs.indexing.named(FRAGMENT_REUSE):
         return None
     return met_keys(frozenset({FRAGMENT_REUSE})) if theirs.indexing.removed_of(FRAGMENT_REUSE) else None
 
 
 def both_carry_reuse(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both bring a fragment-reuse index."""
+    """Both contain a fragment-reuse index."""
     return Met(keys=frozenset({FRAGMENT_REUSE})) if ours.carries_reuse and theirs.carries_reuse else None
 
 
 def rewrite_of_indexed(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Ours rewrites fragments that they indexed, and brings no fragment-reuse index."""
+    """Ours rewrites fragments that theirs indexed, and contains no fragment-reuse index."""
     if ours.carries_reuse or (theirs.indexing and theirs.indexing.named(FRAGMENT_REUSE)):
         return None
     return _covered_of(theirs.indexing, ours)
 
 
 def group_half_indexed(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Ours brings a fragment-reuse index, but makes indexed and other fragments into one."""
+    """Ours contains a fragment-reuse index, but makes indexed fragments and others into one."""
     if not ours.carries_reuse or theirs.indexing is None or theirs.indexing.named(FRAGMENT_REUSE):
         return None
     split: set[int] = set()
@@ -113,34 +113,36 @@ def group_half_indexed(ours: Footprint, theirs: Footprint, _version: int) -> Met
 
 
 def index_of_updated(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They changed indexed values in place: the new index doesn't describe those fragments any more.
+    """Theirs changed indexed values in place: the new index no longer describes those fragments.
 
-    Fragments that it doesn't cover count too: rows that it knows may have been moved there before.
+    Fragments that the index doesn't cover count too: rows that it covers may have been moved there before.
     """
     if ours.indexing is None or not theirs.fields:
         return None
     touched = theirs.touched - theirs.removed
-    uncovers = {one.uuid: touched for one in ours.indexing.added if touched and one.fields & theirs.fields}
+    uncovers = {
+        index.uuid: touched for index in ours.indexing.added if touched and index.fields & theirs.fields
+    }
     return Met(rebase=Rebase(uncovers=uncovers)) if uncovers else None
 
 
 def ours_is_log_index(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
-    """Ours adds the index of the write-ahead log."""
+    """Ours adds the index of the table's write-ahead log."""
     return Met(keys=frozenset({MEM_WAL})) if _adds_log_index(ours) else None
 
 
 def theirs_is_log_index(_ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They added the index of the write-ahead log."""
+    """Theirs added the index of the table's write-ahead log."""
     return Met(keys=frozenset({MEM_WAL})) if _adds_log_index(theirs) else None
 
 
 def indexes_mem_wal(ours: Footprint, _theirs: Footprint, version: int) -> Met | None:
-    """Ours writes the index of the write-ahead log, which takes in what they merged."""
+    """Ours writes the index of the table's write-ahead log, which has to include what theirs merged."""
     return Met(rebase=Rebase(mem_wal=frozenset({version}))) if _adds_log_index(ours) else None
 
 
 def indexes_no_mem_wal(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
-    """Ours writes other indices than that of the write-ahead log."""
+    """Ours writes no index of the table's write-ahead log."""
     return None if _adds_log_index(ours) else Met()
 
 
@@ -149,21 +151,22 @@ def _adds_log_index(ours: Footprint) -> bool:
 
 
 def _indexed_fields(indexing: Indexing) -> frozenset[int]:
-    return frozenset(number for one in indexing.added for number in one.fields)
+    return frozenset(number for index in indexing.added for number in index.fields)
 
 
 def _inside(ids: Iterable[int], index: IndexPrint) -> frozenset[int]:
-    """Those of the fragments that the index is known to cover."""
+    """Returns those of the fragments that the index is known to cover."""
     if index.fragments is None:
         return frozenset()
     return frozenset(index.fragments & Bitmap([number for number in ids if number < FRAGMENT_IDS]))
 
 
 def _covered_of(indexing: Indexing | None, rewrite: Footprint) -> Met | None:
-    """The rewritten fragments that new indices cover, all of them where an index doesn't say."""
+    """Returns the rewritten fragments that new indices cover: all if an index doesn't name its own."""
     if indexing is None:
         return None
-    untold = frozenset(one.name for one in indexing.added if one.fragments is None)
-    if untold:
-        return Met(rewrite.touched, keys=untold)
-    return met_fragments(frozenset[int]().union(*(_inside(rewrite.touched, one) for one in indexing.added)))
+    unknown = frozenset(index.name for index in indexing.added if index.fragments is None)
+    if unknown:
+        return Met(rewrite.touched, keys=unknown)
+    covered = (_inside(rewrite.touched, index) for index in indexing.added)
+    return met_fragments(frozenset[int]().union(*covered))

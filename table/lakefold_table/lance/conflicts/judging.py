@@ -1,4 +1,4 @@
-"""Holds one proposal against one operation that came before it."""
+"""Judges one proposal against one operation that was committed before it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.verdicts import Verdict
 
 MAX_EVIDENCE = 1000
-"""How many ids or keys of each sort an outcome lists."""
+"""How many ids or keys of each sort an outcome lists at most."""
 MAX_FIELD_ID = 2**31 - 1
-"""No schema has a higher one; some operations name fields by wider numbers, and an outcome can't."""
+"""The highest id that a field can have. Some operations name fields by wider numbers, which an outcome can't
+hold."""
 
 
 def judge(ours: Footprint, theirs: Footprint, version: int) -> Verdict:
-    """What becomes of `ours` after `theirs`, which became `version` (Lance facts 5.1 to 5.7).
+    """Returns the verdict on `ours` after `theirs`, which became `version` (Lance facts 5.1 to 5.7).
 
-    A conflict that a writer must not simply try again goes before one that it may.
+    If several rules apply, an incompatible conflict is returned rather than a retryable conflict.
     """
     verdict: Verdict = COMPATIBLE
     for rule in RULES[ours.kind].get(theirs.kind, ()):
@@ -35,15 +36,15 @@ def judge(ours: Footprint, theirs: Footprint, version: int) -> Verdict:
     return verdict
 
 
-def worse(one: Verdict, other: Verdict) -> Verdict:
-    """The verdict of two that counts for both: of equal conflicts the newest, of rebases both."""
-    if isinstance(one, Rebase) and isinstance(other, Rebase):
-        return one.joined(other)
-    return max(one, other, key=_weight)
+def worse(first: Verdict, second: Verdict) -> Verdict:
+    """Returns the worse of two verdicts: of equal conflicts the newer one, of two rebases both joined."""
+    if isinstance(first, Rebase) and isinstance(second, Rebase):
+        return first.joined(second)
+    return max(first, second, key=_weight)
 
 
 def severity_of(verdict: Verdict) -> int:
-    """How much trouble a verdict means, 0 for none."""
+    """Returns the verdict's severity, 0 if both are compatible."""
     if isinstance(verdict, Conflict):
         return Severity.RETRYABLE if verdict.retryable else Severity.INCOMPATIBLE
     return 0 if isinstance(verdict, Compatible) else Severity.REBASE
@@ -59,11 +60,11 @@ def _verdict(rule: Rule, met: Met, ours: Kind, theirs: Kind, version: int) -> Ve
     other = f"version {version}" if theirs is Kind.UNKNOWN else f"the {theirs} of version {version}"
     return Conflict(
         retryable=rule.severity is Severity.RETRYABLE,
-        message=f"the {ours} can't follow {other}: {rule.when}{_shown(met)}; {rule.to_do}",
+        message=f"the {ours} conflicts with {other}: {rule.when}{_shown(met)}; {rule.to_do}",
         other_version=version,
         other_operation=theirs.value,
         fragment_ids=tuple(sorted(met.fragment_ids)[:MAX_EVIDENCE]),
-        field_ids=tuple(sorted(one for one in met.field_ids if one <= MAX_FIELD_ID)[:MAX_EVIDENCE]),
+        field_ids=tuple(sorted(number for number in met.field_ids if number <= MAX_FIELD_ID)[:MAX_EVIDENCE]),
         keys=tuple(sorted(met.keys)[:MAX_EVIDENCE]),
     )
 

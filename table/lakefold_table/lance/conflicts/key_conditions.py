@@ -1,7 +1,6 @@
-"""When two operations meet in keys: of rows, of maps, of shards, of base paths. One function a condition.
+"""Conditions on keys of rows and maps, on shards and on base paths (Lance facts 5.3 and 5.5).
 
-Each gives the evidence, or None where the rule doesn't apply. How bad that is stands in the `matrix`.
-Source: Lance facts 5.3 and 5.5.
+Each returns the evidence if the two operations meet, or None. The `matrix` says how severe that is.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def inserts_keys(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
-    """Ours may insert only keys that aren't there, and nobody knows which theirs inserted."""
+    """Ours inserts rows only if their keys are new, and which keys theirs inserted is not known."""
     return Met(field_ids=frozenset(ours.inserted.fields)) if ours.inserted else None
 
 
 def same_inserted_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Ours may insert only keys that aren't there, and theirs inserted some of them, or doesn't say."""
+    """Ours inserts rows only if their keys are new, and theirs may have inserted some of these keys."""
     if ours.inserted is None:
         return None
     if theirs.inserted is not None and not may_share_keys(ours.inserted, theirs.inserted):
@@ -30,7 +29,7 @@ def same_inserted_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met
 
 
 def same_config_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """One sets a key of the table's configuration that the other sets or deletes."""
+    """One of the two sets a key of the table's configuration that the other sets or deletes."""
     if ours.config is None or theirs.config is None:
         return None
     keys = (ours.config.sets & theirs.config.keys) | (theirs.config.sets & ours.config.keys)
@@ -38,7 +37,7 @@ def same_config_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met |
 
 
 def same_table_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both change a key of the table's metadata, or one of them replaces it all."""
+    """Both change the same key of the table's metadata, or one of them replaces all keys."""
     if ours.table_metadata is None or theirs.table_metadata is None:
         return None
     keys = ours.table_metadata.keys & theirs.table_metadata.keys
@@ -52,7 +51,7 @@ def both_schema_metadata(ours: Footprint, theirs: Footprint, _version: int) -> M
 
 
 def same_field_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both change the metadata of a field."""
+    """Both change the metadata of the same field."""
     return met_fields(ours.field_metadata & theirs.field_metadata)
 
 
@@ -67,24 +66,24 @@ def describes_schema(ours: Footprint, _theirs: Footprint, _version: int) -> Met 
 
 
 def schema_described(_ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They changed the metadata of the schema or of fields."""
+    """Theirs changed the metadata of the schema or of fields."""
     return Met(field_ids=theirs.field_metadata) if theirs.describes else None
 
 
 def older_generation(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They merged an older generation of a shard that ours merges too."""
+    """Theirs merged an older generation of a shard that ours merges too."""
     older = {shard for shard, newest in ours.shards.items() if theirs.shards.get(shard, newest) < newest}
     return met_keys(frozenset(older))
 
 
 def same_generation(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """They merged the same or a newer generation of a shard that ours merges too."""
+    """Theirs merged the same or a newer generation of a shard that ours merges too."""
     same = {shard for shard, newest in ours.shards.items() if theirs.shards.get(shard, -1) >= newest}
     return met_keys(frozenset(same))
 
 
 def same_bases(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both add a base path of one id, one name or one path."""
+    """Both add a base path with the same id, name or path."""
     clashes = {
         path
         for number, name, path in ours.bases

@@ -1,9 +1,9 @@
-"""Whether two Updates may have inserted one key, from what their filters of inserted rows tell.
+"""Whether two Updates may have inserted the same key, judged by their filters of inserted rows.
 
-A filter lists the hashes of the keys, or is a Bloom filter: blocks of eight words of 32 bits, where each key
-sets one bit in every word of one block. Two such filters of one shape may share a key only where some block
-has a common bit in each of its words. pylance 14 writes Bloom filters of 32 KiB whatever the number of keys
-(Lance fact 5.5), so the footprint holds their bits as a bitmap, which is small where keys are few.
+A filter lists the hashes of the keys, or is a Bloom filter: blocks of eight words of 32 bits, in which each
+key sets one bit in every word of one block. Two such filters of the same shape can share a key only if some
+block has a common bit in each of its words. pylance 14 writes Bloom filters of 32 KiB whatever the number of
+keys (Lance fact 5.5), so the footprint holds their bits as a bitmap, which is small if there are few keys.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 WORD_BITS, BLOCK_WORDS = 32, 8
 PART = 2**16
-"""How many bytes of a filter are looked at together, each of which takes 72 while one does."""
+"""How many bytes of a filter are unpacked at once. Unpacking takes 72 bytes of memory for each."""
 
 
 def bits_of(bloom: bytes) -> Bitmap:
-    """The bits that are set in a Bloom filter, counted from the lowest of its first byte."""
-    found = bitmap_of(np.empty(0, np.uint32))
+    """Returns the bits that are set in a Bloom filter, counted from the lowest bit of its first byte."""
+    bitmap = bitmap_of(np.empty(0, np.uint32))
     for start in range(0, len(bloom), PART):
         bits = np.unpackbits(np.frombuffer(bloom[start : start + PART], np.uint8), bitorder="little")
-        found |= bitmap_of((np.flatnonzero(bits) + start * 8).astype(np.uint32))
-    return found
+        bitmap |= bitmap_of((np.flatnonzero(bits) + start * 8).astype(np.uint32))
+    return bitmap
 
 
 def hashes_of(hashes: Collection[int]) -> bytes:
-    """Hashes in ascending order, 8 bytes each: far smaller than a set of numbers."""
+    """Returns the hashes in ascending order, 8 bytes each: far smaller than a set of numbers."""
     return np.unique(np.fromiter(hashes, np.uint64, len(hashes))).tobytes()
 
 
 def may_share_keys(ours: Filter, theirs: Filter) -> bool:
-    """Whether some key may be in both. True also where that can't be told: other columns, other shapes."""
+    """Whether some key may be in both. True also if that is not known: other columns, other shapes."""
     if ours.fields != theirs.fields:
         return True
     if ours.bloom is None and theirs.bloom is None:

@@ -1,7 +1,8 @@
-"""Which operations can't simply stand beside which: the conflict rules as data (Lance facts 5.1 to 5.7).
+"""Which operations conflict: the rules as data (Lance facts 5.1 to 5.7).
 
-For each operation that is proposed a row: the operations that may have come in between, with the rules that
-then apply. What isn't named is compatible. `docs/conflicts.md` is written from this.
+Each operation that can be proposed has a row: the operations that may have been committed in between, with
+the rules that then apply. Kinds that a row doesn't name are compatible. `docs/conflicts.md` is generated from
+this module.
 """
 
 from __future__ import annotations
@@ -24,62 +25,68 @@ def _of_kind(severity: Severity, when: str) -> tuple[Rule, ...]:
     return (Rule(severity, when, always, reads_theirs=False),)
 
 
-# What the kind of the other operation decides alone.
-UNTOLD = _of_kind(RETRYABLE, "nobody can tell what that version did")
+# Rules that depend on nothing but the kind of the other operation.
+NO_TRANSACTION = _of_kind(RETRYABLE, "it has no readable transaction, so what it changed is not known")
 """pylance fails over such a version (Lance fact 5.6)."""
-REPLACED = _of_kind(INCOMPATIBLE, "it replaced what the table holds")
-REPLACED_BY_BOTH = _of_kind(RETRYABLE, "both replace what the table holds")
-MERGED_LOG = _of_kind(INCOMPATIBLE, "it brought the table's write-ahead log up to date")
+REPLACED = _of_kind(INCOMPATIBLE, "it replaced the table's contents")
+REPLACED_BY_BOTH = _of_kind(RETRYABLE, "both replace the table's contents")
+MERGED_LOG = _of_kind(INCOMPATIBLE, "it merged the table's write-ahead log")
 NULLABILITY = _of_kind(RETRYABLE, "it may have forbidden nulls that the values hold")
-VALUES = _of_kind(RETRYABLE, "it brought values, among them maybe nulls that are now to be forbidden")
-FRAGMENT_LIST = _of_kind(RETRYABLE, "it gave the table another list of fragments")
-OWN_FRAGMENT_LIST = _of_kind(RETRYABLE, "a merge lists all fragments, and those changed")
+VALUES = _of_kind(RETRYABLE, "it added values that may hold nulls, which the proposal may forbid")
+FRAGMENT_LIST = _of_kind(RETRYABLE, "it replaced the table's list of fragments")
+OWN_FRAGMENT_LIST = _of_kind(RETRYABLE, "a merge lists all fragments, and it changed them")
 OWN_SCHEMA = _of_kind(RETRYABLE, "both replace the schema")
 DROPPED_UNDER_MERGE = _of_kind(INCOMPATIBLE, "it dropped columns of the schema that the merge replaces")
-NO_LOG_STATE = _of_kind(INCOMPATIBLE, "it changed the table beside its write-ahead log")
+NO_LOG_STATE = _of_kind(INCOMPATIBLE, "it changed the table without its write-ahead log")
 
-# What the two touch.
-FRAGMENT = Rule(RETRYABLE, "both change a fragment", on.shared_fragments)
+# Rules that compare what both operations touch.
+FRAGMENT = Rule(RETRYABLE, "both change the same fragment", on.shared_fragments)
 UNMERGEABLE = Rule(
     RETRYABLE,
-    "both change a fragment, and their deleted rows can't be joined",
+    "both change the same fragment, and their deleted rows can't be merged",
     on.shared_but_unmergeable,
-    advice="build it again on the newest version; rows named in the envelope can be joined with others",
+    advice="build it again on the newest version; deleted rows can be merged if the envelope names them",
 )
 MERGEABLE = Rule(
-    REBASE, "both delete rows of a fragment, other ones, and the proposal says which", on.shared_and_mergeable
+    REBASE,
+    "both delete rows of the same fragment, not the same rows, and the proposal names its own",
+    on.shared_and_mergeable,
 )
 ROWS = (UNMERGEABLE, MERGEABLE)
 REWRITTEN = Rule(RETRYABLE, "it moved the rows of a fragment to another", on.shared_fragments)
 REMOVED = Rule(RETRYABLE, "it removed a fragment that the proposal changes", on.removed_fragments)
 TARGET_REMOVED = Rule(
-    INCOMPATIBLE, "it removed a fragment whose column is to be replaced", on.removed_fragments
+    INCOMPATIBLE, "it removed a fragment in which the proposal replaces a column", on.removed_fragments
 )
 MOVED_UNDER = Rule(
-    RETRYABLE, "it moved rows out of a fragment whose column is to be replaced", on.rows_moved_away
+    RETRYABLE, "it moved rows out of a fragment in which the proposal replaces a column", on.rows_moved_away
 )
 OVERLAID = Rule(RETRYABLE, "it changed values of rows that the proposal moves", on.moved_rows_covered)
-OVERLAID_VALUES = Rule(RETRYABLE, "both change values of one field in a fragment", on.same_values)
+OVERLAID_VALUES = Rule(RETRYABLE, "both change values of the same field in the same fragment", on.same_values)
 MOVED_OVERLAID = Rule(
     REBASE, "it moved rows out of a fragment whose values the proposal changes", on.overlaid_rows_moved
 )
-SAME_VALUES = Rule(RETRYABLE, "both change values of one field in a fragment", on.same_values)
+SAME_VALUES = Rule(RETRYABLE, "both change values of the same field in the same fragment", on.same_values)
 DROPPED = Rule(RETRYABLE, "it dropped a field whose values the proposal changes", on.dropped_fields)
-REPLACED_DROPPED = Rule(INCOMPATIBLE, "it dropped a field whose values are to be replaced", on.dropped_fields)
+REPLACED_DROPPED = Rule(
+    INCOMPATIBLE, "it dropped a field whose values the proposal replaces", on.dropped_fields
+)
 ANY_KEYS = Rule(
     RETRYABLE,
-    "the proposal inserts only new keys, and the appended rows may hold them",
+    "the proposal inserts rows only if their keys are new, and the appended rows may have the same keys",
     on_keys.inserts_keys,
     reads_theirs=False,
 )
 SAME_KEYS = Rule(
-    RETRYABLE, "the proposal inserts only new keys, and it may have inserted them", on_keys.same_inserted_keys
+    RETRYABLE,
+    "the proposal inserts rows only if their keys are new, and it may have inserted the same keys",
+    on_keys.same_inserted_keys,
 )
 
 # Indices.
 INDEX_NAME = Rule(
     RETRYABLE,
-    "both add an index of one name, or one removes what the other adds or replaces",
+    "both add an index of the same name, or one removes what the other adds or replaces",
     on_index.same_index_name,
 )
 LOG_INDEX_MERGED = Rule(
@@ -93,13 +100,17 @@ INDEXED_VALUES = Rule(
     RETRYABLE, "one indexes a field whose values the other replaces", on_index.indexed_values
 )
 STALE_INDEX = Rule(
-    REBASE, "it changed indexed values: those fragments leave the new index", on_index.index_of_updated
+    REBASE,
+    "it changed indexed values: the new index no longer covers those fragments",
+    on_index.index_of_updated,
 )
 INDEX_REWRITTEN = Rule(RETRYABLE, "it moved rows that the new index covers", on_index.index_of_rewritten)
 NGRAM_REWRITTEN = Rule(RETRYABLE, "it moved rows that a new n-gram index covers", on_index.ngram_of_rewritten)
 REWRITE_INDEXED = Rule(RETRYABLE, "it indexed rows that the proposal moves", on_index.rewrite_of_indexed)
 HALF_INDEXED = Rule(
-    RETRYABLE, "it indexed some of the fragments that are made into one", on_index.group_half_indexed
+    RETRYABLE,
+    "it indexed some of the fragments that the proposal makes into one",
+    on_index.group_half_indexed,
 )
 REUSE_MIXED = Rule(
     INCOMPATIBLE,
@@ -119,12 +130,12 @@ LOG_INDEX = Rule(
 )
 NO_LOG_INDEX = Rule(
     INCOMPATIBLE,
-    "it brought the table's write-ahead log up to date",
+    "it merged the table's write-ahead log",
     on_index.indexes_no_mem_wal,
     reads_theirs=False,
 )
 
-# Keys, metadata, shards, bases.
+# Rules on keys, metadata, shards and base paths.
 CONFIG = Rule(
     INCOMPATIBLE,
     "one sets a key of the configuration that the other sets or deletes",
@@ -132,11 +143,11 @@ CONFIG = Rule(
 )
 TABLE_METADATA = Rule(
     INCOMPATIBLE,
-    "both change one key of the table's metadata, or one replaces them all",
+    "both change the same key of the table's metadata, or one replaces all keys",
     on_keys.same_table_metadata,
 )
 SCHEMA_METADATA = Rule(INCOMPATIBLE, "both change the schema's metadata", on_keys.both_schema_metadata)
-FIELD_METADATA = Rule(INCOMPATIBLE, "both change the metadata of one field", on_keys.same_field_metadata)
+FIELD_METADATA = Rule(INCOMPATIBLE, "both change the metadata of the same field", on_keys.same_field_metadata)
 SCHEMA_REPLACED = Rule(
     INCOMPATIBLE,
     "it replaced the schema that the metadata belongs to",
@@ -151,12 +162,12 @@ SCHEMA_RESTORED = Rule(
 )
 SCHEMA_MERGED = Rule(
     RETRYABLE,
-    "it gave the table another schema, and the metadata belongs to that",
+    "it replaced the schema that the metadata belongs to",
     on_keys.describes_schema,
     reads_theirs=False,
 )
 DESCRIBED = Rule(
-    RETRYABLE, "it changed metadata of the schema that the merge replaces", on_keys.schema_described
+    RETRYABLE, "it changed metadata of the schema that the proposal replaces", on_keys.schema_described
 )
 DESCRIBED_RESTORED = Rule(
     INCOMPATIBLE, "it changed metadata of the schema that the restore replaces", on_keys.schema_described
@@ -165,21 +176,21 @@ OLDER_GENERATION = Rule(
     RETRYABLE, "it merged an older generation of the same shard", on_keys.older_generation
 )
 SAME_GENERATION = Rule(
-    INCOMPATIBLE, "it merged this or a newer generation of the same shard", on_keys.same_generation
+    INCOMPATIBLE, "it merged the same or a newer generation of the same shard", on_keys.same_generation
 )
 GENERATIONS = (SAME_GENERATION, OLDER_GENERATION)
-BASES = Rule(INCOMPATIBLE, "both add a base path of one id, name or path", on_keys.same_bases)
+BASES = Rule(INCOMPATIBLE, "both add a base path with the same id, name or path", on_keys.same_bases)
 
 
 def _row(rules: Mapping[Kind, tuple[Rule, ...]]) -> Row:
-    """A row as it is written; for any kind a version without a transaction can't be judged."""
-    return MappingProxyType({**rules, Kind.UNKNOWN: UNTOLD})
+    """Adds to a row the rule for versions without a transaction, which holds for every kind."""
+    return MappingProxyType({**rules, Kind.UNKNOWN: NO_TRANSACTION})
 
 
 WHOLE = {Kind.OVERWRITE: REPLACED, Kind.RESTORE: REPLACED}
-"""What no operation on what the table holds can follow."""
+"""What no operation can follow that depends on the table's contents."""
 CHANGES = {**WHOLE, Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG}
-"""What none can follow that doesn't know of the write-ahead log."""
+"""What no operation can follow that changes the contents without the write-ahead log."""
 MERGES = {Kind.MERGE: FRAGMENT_LIST, Kind.MERGE_KEEPING_NULLABILITY: FRAGMENT_LIST}
 MERGE_ROW = {
     **CHANGES,
@@ -329,7 +340,7 @@ RULES: Mapping[Kind, Row] = MappingProxyType(
         Kind.UNKNOWN: _row({}),
     }
 )
-"""For each kind that is proposed, and each that came in between, the rules that apply."""
+"""The rules that apply, by the proposed kind and the kind that was committed in between."""
 
 DETAILED = frozenset(
     other
@@ -337,4 +348,4 @@ DETAILED = frozenset(
     for other, rules in row.items()
     if any(rule.reads_theirs for rule in rules)
 )
-"""The kinds of which some rule asks more than that there was one."""
+"""The kinds of which some rule reads more than that such a version exists."""

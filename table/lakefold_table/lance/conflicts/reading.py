@@ -1,4 +1,4 @@
-"""Makes the footprint of a transaction: one function for each operation that leaves more than its kind."""
+"""Makes the footprint of a transaction. Each operation that leaves more than its kind has a function."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
 
 PLAIN = {kind: Footprint(kind) for kind in Kind}
-"""The footprints of the kinds that leave nothing else: there is one of each."""
+"""The footprints of the kinds that leave nothing else, one for each kind."""
 
 
 def footprint_of(
@@ -46,13 +46,14 @@ def footprint_of(
     affected_rows: Mapping[int, Bitmap] | None = None,
     carries_reuse: bool = False,
 ) -> Footprint:
-    """What a transaction touches; None stands for a version without one.
+    """Returns what a transaction touches. None is a version without a transaction.
 
     `affected_rows`: the row offsets that a Delete or an Update deletes or moves, by fragment id, as its
-    envelope says; None where nobody says. `carries_reuse`: a Rewrite comes with a fragment-reuse index, which
-    its message doesn't tell: for a proposal its envelope does, for a version its manifest. A part that can't
-    be read (the bitmap of an index, the details of one, an overlay's coverage) counts as one that isn't told,
-    which the rules take for the worst; that it can't be read is for the operation itself to say.
+    envelope says; None if it doesn't say. `carries_reuse`: a Rewrite comes with a fragment-reuse index. The
+    transaction doesn't contain that index; the envelope of a proposal or the manifest of a version does. A
+    part that can't be read (the bitmap of an index, the details of an index, an overlay's coverage) counts as
+    not known, for which the rules assume the worst; that it can't be read is an error of the operation
+    itself.
     """
     kind = kind_of(transaction)
     reader = _READERS.get(kind)
@@ -69,23 +70,23 @@ def _delete(transaction: Transaction) -> Footprint:
     removed = frozenset(delete.deleted_fragment_ids)
     return Footprint(
         Kind.DELETE,
-        touched=removed.union(one.id for one in delete.updated_fragments),
+        touched=removed.union(fragment.id for fragment in delete.updated_fragments),
         removed=removed,
-        files={one.id: _digest(one.files) for one in delete.updated_fragments},
+        files={fragment.id: _digest(fragment.files) for fragment in delete.updated_fragments},
     )
 
 
 def _update(transaction: Transaction) -> Footprint:
     update = transaction.update
     removed = frozenset(update.removed_fragment_ids)
-    updated = frozenset(one.id for one in update.updated_fragments)
+    updated = frozenset(fragment.id for fragment in update.updated_fragments)
     fields = frozenset(update.fields_modified)
     in_place = update.update_mode == Transaction.REWRITE_COLUMNS
     return Footprint(
         Kind.UPDATE,
         touched=removed | updated,
         removed=removed,
-        files={one.id: _digest(one.files) for one in update.updated_fragments},
+        files={fragment.id: _digest(fragment.files) for fragment in update.updated_fragments},
         moves_rows=bool(update.new_fragments) and not in_place,
         rewrites_columns=in_place,
         fields=fields,
@@ -102,11 +103,13 @@ def _overwrite(transaction: Transaction) -> Footprint:
 
 def _create_index(transaction: Transaction) -> Footprint:
     create = transaction.create_index
-    added = tuple(_index(one) for one in create.new_indices)
-    details = [one.index_details.value for one in create.new_indices if one.name == MEM_WAL]
+    added = tuple(_index(index) for index in create.new_indices)
+    details = [index.index_details.value for index in create.new_indices if index.name == MEM_WAL]
     return Footprint(
         Kind.CREATE_INDEX,
-        indexing=Indexing(added, tuple((one.name, one.uuid.uuid.hex()) for one in create.removed_indices)),
+        indexing=Indexing(
+            added, tuple((index.name, index.uuid.uuid.hex()) for index in create.removed_indices)
+        ),
         shards=_shards(_merged_generations(details[0])) if details else {},
     )
 
@@ -116,14 +119,16 @@ def _rewrite(transaction: Transaction) -> Footprint:
     replaced = [group.old_fragments for group in rewrite.groups]
     if rewrite.old_fragments:
         replaced.append(rewrite.old_fragments)
-    groups = tuple(frozenset(one.id for one in fragments) for fragments in replaced)
+    groups = tuple(frozenset(fragment.id for fragment in fragments) for fragments in replaced)
     old = frozenset[int]().union(*groups)
-    files = (name_of_file(file) for fragments in replaced for one in fragments for file in one.files)
+    files = (
+        name_of_file(file) for fragments in replaced for fragment in fragments for file in fragment.files
+    )
     return Footprint(Kind.REWRITE, touched=old, removed=old, groups=groups, rewritten=FileDigests.of(files))
 
 
 def _project(transaction: Transaction) -> Footprint:
-    return Footprint(kind_of(transaction), schema=frozenset(one.id for one in transaction.project.schema))
+    return Footprint(kind_of(transaction), schema=frozenset(field.id for field in transaction.project.schema))
 
 
 def _update_config(transaction: Transaction) -> Footprint:
@@ -142,16 +147,18 @@ def _update_config(transaction: Transaction) -> Footprint:
 
 
 def _describes(update: Transaction.UpdateConfig) -> bool:
-    """Whether it changes metadata of the schema or of a field: an update that names no key does not."""
+    """Whether it changes metadata of the schema or of a field. An update that names no key does not."""
     updates = [update.schema_metadata_updates, *update.field_metadata_updates.values()]
     old = update.schema_metadata or update.field_metadata
-    return bool(old) or any(one.update_entries or one.replace for one in updates)
+    return bool(old) or any(change.update_entries or change.replace for change in updates)
 
 
 def _data_replacement(transaction: Transaction) -> Footprint:
     values: dict[int, frozenset[int]] = {}
-    for one in transaction.data_replacement.replacements:
-        values[one.fragment_id] = values.get(one.fragment_id, frozenset()).union(_live(one.new_file))
+    for replacement in transaction.data_replacement.replacements:
+        values[replacement.fragment_id] = values.get(replacement.fragment_id, frozenset()).union(
+            _live(replacement.new_file)
+        )
     return Footprint(
         Kind.DATA_REPLACEMENT,
         touched=frozenset(values),
@@ -165,9 +172,11 @@ def _data_overlay(transaction: Transaction) -> Footprint:
     covered: dict[int, Bitmap | None] = {}
     for group in transaction.data_overlay.groups:
         covers = covered.get(group.fragment_id, Bitmap())
-        for one in group.overlays:
-            values[group.fragment_id] = values.get(group.fragment_id, frozenset()).union(_live(one.data_file))
-            more = _coverage(one)
+        for overlay in group.overlays:
+            values[group.fragment_id] = values.get(group.fragment_id, frozenset()).union(
+                _live(overlay.data_file)
+            )
+            more = _coverage(overlay)
             covers = None if covers is None or more is None else covers | more
         covered[group.fragment_id] = covers
     return Footprint(
@@ -187,8 +196,8 @@ def _mem_wal_state(transaction: Transaction) -> Footprint:
 
 def _update_bases(transaction: Transaction) -> Footprint:
     bases = tuple(
-        (one.id, one.name if one.HasField("name") else None, one.path)
-        for one in transaction.update_bases.new_bases
+        (base.id, base.name if base.HasField("name") else None, base.path)
+        for base in transaction.update_bases.new_bases
     )
     return Footprint(Kind.UPDATE_BASES, bases=bases)
 
@@ -210,16 +219,16 @@ _READERS: Mapping[Kind, Callable[[Transaction], Footprint]] = {
 
 
 def _digest(files: Iterable[DataFile]) -> bytes:
-    """Tells the data files of a fragment from others: their places and the fields that each still holds."""
+    """Returns a digest of the data files of a fragment: their paths and the fields that each still holds."""
     digest = blake2b(digest_size=8)
-    for one in files:
-        base = one.base_id if one.HasField("base_id") else None
-        digest.update(repr((one.path, list(one.fields), base)).encode())
+    for file in files:
+        base = file.base_id if file.HasField("base_id") else None
+        digest.update(repr((file.path, list(file.fields), base)).encode())
     return digest.digest()
 
 
 def _live(file: DataFile) -> Iterable[int]:
-    """The ids of the fields that a file holds; a negative one stands for none."""
+    """Returns the ids of the fields that a file holds. A negative id is that of no field."""
     return (number for number in file.fields if number >= 0)
 
 
@@ -241,7 +250,7 @@ def _bitmap(data: bytes) -> Bitmap | None:
 
 
 def _coverage(overlay: DataOverlayFile) -> Bitmap | None:
-    """The row offsets that an overlay covers in any of its fields."""
+    """Returns the row offsets that an overlay covers in any of its fields, or None if they can't be read."""
     parts = overlay.sparse.offset_bitmaps if overlay.HasField("sparse") else [overlay.dense]
     covered = Bitmap()
     for data in parts:
@@ -264,9 +273,9 @@ def _filter(transaction: Transaction) -> Filter:
 
 def _shards(tables: Iterable[CompactedSsTable]) -> Mapping[str, int]:
     newest: dict[str, int] = {}
-    for one in tables:
-        shard = one.shard_id.uuid.hex()
-        newest[shard] = max(one.generation, newest.get(shard, 0))
+    for table in tables:
+        shard = table.shard_id.uuid.hex()
+        newest[shard] = max(table.generation, newest.get(shard, 0))
     return newest
 
 
@@ -281,7 +290,7 @@ def _merged_generations(details: bytes) -> Iterable[CompactedSsTable]:
 def _changes(update: Transaction.UpdateMap) -> KeyChanges:
     entries = update.update_entries
     return KeyChanges(
-        frozenset(one.key for one in entries if one.HasField("value")),
-        frozenset(one.key for one in entries if not one.HasField("value")),
+        frozenset(entry.key for entry in entries if entry.HasField("value")),
+        frozenset(entry.key for entry in entries if not entry.HasField("value")),
         update.replace,
     )

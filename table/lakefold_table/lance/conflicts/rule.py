@@ -1,6 +1,6 @@
-"""What a conflict rule is: when it applies, how bad that is, and what the writer should do about it.
+"""What a conflict rule is: when it applies, how severe that is, and what the writer should do about it.
 
-The sentences of a rule are part of it: they make the evidence of an outcome and the page of the documents.
+The sentences of a rule are part of it: outcomes and docs/conflicts.md are written from them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Severity(IntEnum):
-    """How much trouble a rule means. The worse one counts where several apply."""
+    """How severe a rule is. If several rules apply, the most severe counts."""
 
     REBASE = 1
     RETRYABLE = 2
@@ -31,12 +31,12 @@ ADVICE = {
     Severity.RETRYABLE: BUILD_AGAIN,
     Severity.INCOMPATIBLE: LOOK_FIRST,
 }
-"""What the writer should do, unless a rule knows better."""
+"""What the writer should do, if the rule itself has no advice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A rule applies: the evidence. `rebase` is what a rule of that severity asks for."""
+    """The evidence that a rule applies. `rebase`: what the operation has to do, if the rule asks for it."""
 
     fragment_ids: frozenset[int] = frozenset()
     field_ids: frozenset[int] = frozenset()
@@ -46,11 +46,11 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One reason why two operations can't simply stand side by side.
+    """One reason why an operation can't be committed unchanged after another.
 
-    `when` says it in a few words, "it" being the operation that came before. `advice` is what the writer
-    should do, where that is more than the severity says. `reads_theirs`: the condition asks for more of
-    theirs than its kind.
+    `when` is that reason in a few words, in which "it" is the operation that came before. `advice` is what
+    the writer should do, if that is more than the severity says. `reads_theirs`: the condition reads more of
+    the other operation than its kind.
     """
 
     severity: Severity
@@ -66,25 +66,25 @@ class Rule:
 
     @property
     def always(self) -> bool:
-        """Whether the two kinds alone decide."""
+        """Whether the rule applies whenever operations of the two kinds meet."""
         return self.condition is always
 
 
 def always(_ours: Footprint, _theirs: Footprint, _version: int) -> Met:
-    """The condition of rules that apply to any two operations of their kinds."""
+    """The condition of rules that apply to any two operations of their kinds. Returns empty evidence."""
     return Met()
 
 
 def met_fragments(ids: frozenset[int]) -> Met | None:
-    """That the rule applies to these fragments, if there are any."""
+    """Returns these fragments as evidence, or None if there are none."""
     return Met(ids) if ids else None
 
 
 def met_fields(ids: frozenset[int]) -> Met | None:
-    """That the rule applies to these fields, if there are any."""
+    """Returns these fields as evidence, or None if there are none."""
     return Met(field_ids=ids) if ids else None
 
 
 def met_keys(keys: frozenset[str]) -> Met | None:
-    """That the rule applies to these keys, if there are any."""
+    """Returns these keys as evidence, or None if there are none."""
     return Met(keys=keys) if keys else None

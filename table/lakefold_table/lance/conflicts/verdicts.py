@@ -1,6 +1,6 @@
-"""What can become of a proposal that meets an older version's operation: the verdicts, as values.
+"""The verdicts of the conflict rules on a proposal and an operation committed before it, as values.
 
-A verdict changes nothing. What a `Rebase` asks for is done by the operation that is rebased.
+A verdict changes nothing. What a `Rebase` requires is done by the operation that is rebased.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compatible:
-    """Both can stand; nothing of the proposal has to change but the ids it is given."""
+    """The proposal can be committed; nothing of it has to change but the ids that it is given."""
 
 
 COMPATIBLE = Compatible()
@@ -24,13 +24,13 @@ COMPATIBLE = Compatible()
 
 @dataclass(frozen=True, slots=True)
 class Rebase:
-    """Both can stand once the proposal has been fitted to what came first (Lance facts 5.1 and 5.4).
+    """The proposal can be committed once it has been fitted to what came first (Lance facts 5.1 and 5.4).
 
-    `merges`: ids of fragments of which both deleted rows; the proposal's deleted rows are joined with those
-    that are there, and where both deleted one row it is refused after all. `compares`: ids of fragments of
-    which rows were moved away; the proposal stands if it covers none of those. `reuse`: the versions whose
-    fragment-reuse index the proposal's own must take in. `mem_wal`: the versions whose merged generations the
-    proposal's index `__lance_mem_wal` must take in. `uncovers`: by uuid (hexadecimal) of a new index the ids
+    `merges`: ids of fragments of which both deleted rows; the proposal's deleted rows are merged with those
+    of the table, and if both deleted the same row it is refused after all. `compares`: ids of fragments out
+    of which rows were moved; the proposal is refused if it covers some of them. `reuse`: the versions whose
+    fragment-reuse index the proposal's own must include. `mem_wal`: the versions whose merged generations the
+    proposal's index `__lance_mem_wal` must include. `uncovers`: by uuid (hexadecimal) of a new index the ids
     of fragments that it no longer describes.
     """
 
@@ -41,7 +41,7 @@ class Rebase:
     uncovers: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     def joined(self, other: Rebase) -> Rebase:
-        """What both ask for."""
+        """Returns what both require together."""
         uncovers = {
             index: self.uncovers.get(index, frozenset()) | other.uncovers.get(index, frozenset())
             for index in {**self.uncovers, **other.uncovers}
@@ -56,4 +56,4 @@ class Rebase:
 
 
 Verdict = Compatible | Rebase | Conflict
-"""What becomes of a proposal, in rising order of trouble."""
+"""What becomes of a proposal, in rising order of severity."""

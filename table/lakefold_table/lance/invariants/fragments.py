@@ -11,7 +11,7 @@ import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_table.lance.manifests.features import has_stable_row_ids
-from lakefold_table.lance.manifests.live_files import place_of_file, places_of
+from lakefold_table.lance.manifests.live_files import file_key, prefixes_of
 from lakefold_table.lance.operations.kinds import Kind, kind_of
 from lakefold_table.lance.rows.bitmaps import numbers_of
 from lakefold_table.lance.rows.row_versions import decode_runs
@@ -76,11 +76,11 @@ def fields_are_stored_once(step: Step) -> str:
 
 def files_lie_once(step: Step) -> str:
     """A data file belongs to a single fragment: if two list it, its rows are in the table twice."""
-    base_roots = places_of(step.after.head.base_paths)
+    base_roots = prefixes_of(step.after.head.base_paths)
     owners: dict[str, int] = {}
     for fragment, files in zip(step.fragments, step.files, strict=True):
         for file in files:
-            other = owners.setdefault(place_of_file(file, base_roots), fragment.id)
+            other = owners.setdefault(file_key(file, base_roots), fragment.id)
             if other != fragment.id:
                 return f"data file {file.path} belongs to the fragments {other} and {fragment.id}"
     return ""

@@ -1,6 +1,5 @@
-"""A manifest file, to a table in memory and back; where it lies, and what its flags say.
+"""Manifest files: a file to a table in memory and back, the files' names, and the feature flags.
 
-`codec` takes a file apart and puts one together; `wire` and `expansion` look at bytes before they are
-decoded;
+`codec` takes a file apart and puts one together; `wire` and `expansion` check bytes before they are decoded.
 `fragments` keeps the list of fragments encoded, in `chunks` that the next version shares.
 """

@@ -1,8 +1,9 @@
-"""Neighbouring fragments as bytes that versions share, and what must be known of them without decoding.
+"""Adjacent fragments as bytes that versions share, and what must be known of them without decoding.
 
-A chunk is the unit of a change: to replace one fragment, its chunk is encoded again, all others are shared.
-So its size is a balance. A change costs by the bytes of a chunk, a version by the number of chunks; at
-`CHUNK_BYTES` both are small beside the rest of a commit, up to some hundred thousand fragments.
+A chunk is the unit of a change: to replace a fragment, its chunk is encoded again, and all others are shared.
+Its size is a compromise. The cost of a change grows with the size of a chunk, the cost of a version with the
+number of chunks. At `CHUNK_BYTES` both are small beside the rest of a commit, up to some hundred thousand
+fragments.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 CHUNK_BYTES = 64 * 1024
-"""Neighbours that are together no longer than this become one chunk."""
+"""Adjacent chunks that are together no longer than this are joined."""
 MAX_CHUNK_BYTES = 2 * CHUNK_BYTES
-"""A chunk that grew longer is cut, unless it is one fragment. The gap between the two keeps a chunk that
-grows and shrinks from being cut and joined again and again."""
+"""A longer chunk is cut, unless it is a single fragment. As this is twice `CHUNK_BYTES`, a chunk that grows
+and shrinks is not cut and joined again and again."""
 U32 = 2**32
 
 
 class Tally(NamedTuple):
-    """What some fragments add up to. `size` is in bytes, as records of `Manifest.fragments`.
+    """The sums over some fragments. `size` is in bytes, as records of `Manifest.fragments`.
 
-    `untold`: how many don't say how many rows they have, or how many of them are deleted.
+    `unknown`: how many don't say how many rows they have, or how many of these are deleted.
     """
 
     fragments: int = 0
@@ -38,14 +39,14 @@ class Tally(NamedTuple):
     physical_rows: int = 0
     deleted_rows: int = 0
     deletion_files: int = 0
-    untold: int = 0
+    unknown: int = 0
 
     def plus(self, other: Tally) -> Tally:
-        """These fragments and others."""
+        """Returns the sums over these fragments and others."""
         return Tally(*map(int.__add__, self, other))
 
     def minus(self, other: Tally) -> Tally:
-        """These fragments without some of them."""
+        """Returns the sums over these fragments without some of them."""
         return Tally(*map(int.__sub__, self, other))
 
 
@@ -53,10 +54,10 @@ NOTHING = Tally()
 
 
 class Numbered(NamedTuple):
-    """One fragment that has its id: `encoded` is the whole DataFragment message, id included.
+    """One fragment that has its id. `encoded` is the whole DataFragment message, id included.
 
-    `deleted_rows` is what its deletion file says: 0 where there is none, or where it doesn't tell. Then only
-    `has_deletion_file` shows that there is one. `Numbered.of` fills all of it.
+    `deleted_rows` is the number in its deletion file's record: 0 if it has no deletion file or the record
+    doesn't say. `has_deletion_file` distinguishes the two. `Numbered.of` fills all fields.
     """
 
     id: int
@@ -67,25 +68,25 @@ class Numbered(NamedTuple):
 
     @classmethod
     def of(cls, fragment: DataFragment) -> Numbered:
-        """The fragment, encoded in the one way that is the same on every machine."""
+        """Returns the fragment, encoded in the form that is the same on every machine."""
         return counted(fragment, fragment.SerializeToString(deterministic=True))
 
     @property
     def tally(self) -> Tally:
-        """What the list grows by when this fragment is added."""
+        """What this fragment adds to the sums of a list."""
         files = int(self.has_deletion_file or self.deleted_rows > 0)
-        rows, untold = self.physical_rows, int(self.is_untold)
-        return Tally(1, record_size(self.encoded), rows, self.deleted_rows, files, untold)
+        rows, unknown = self.physical_rows, int(self.lacks_counts)
+        return Tally(1, record_size(self.encoded), rows, self.deleted_rows, files, unknown)
 
     @property
-    def is_untold(self) -> bool:
+    def lacks_counts(self) -> bool:
         """Whether it doesn't say how many rows it has, or how many of them are deleted."""
         return not self.physical_rows or (self.has_deletion_file and not self.deleted_rows)
 
 
 @dataclass(slots=True)
 class Edit:
-    """What happens to one chunk, in this order: first fragments it has, at last ones that it doesn't have."""
+    """A change of a chunk, in this order: first of fragments that it has, then new ones."""
 
     replaced: list[Numbered] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
@@ -94,10 +95,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some neighbouring fragments, at least one: `encoded` holds them as records of `Manifest.fragments`.
+    """Some adjacent fragments, at least one. `encoded` holds them as records of `Manifest.fragments`.
 
-    `ids`: theirs, ascending, from `first_id` to `last_id`; a range wherever they have no gap, so that they
-    take no memory.
+    `ids`: theirs, ascending, from `first_id` to `last_id`. A range if they have no gap, so that they take no
+    memory.
     """
 
     encoded: bytes
@@ -107,54 +108,54 @@ class Chunk:
     last_id: int
 
     def records(self) -> Sequence[bytes]:
-        """The fragments one by one, still encoded."""
+        """Returns the fragments in order, still encoded."""
         return decode_records(self.encoded)
 
     def decode(self) -> Sequence[DataFragment]:
-        """The fragments as messages."""
+        """Returns the fragments as messages."""
         return Manifest.FromString(self.encoded).fragments
 
     def joined(self, other: Chunk) -> Chunk:
-        """The chunk and the one that follows it as one."""
+        """Returns the chunk and the one that follows it as a single chunk."""
         return _chunk(self.encoded + other.encoded, _after(self.ids, other.ids), self.tally.plus(other.tally))
 
     def edited(self, edit: Edit) -> list[Chunk]:
-        """What becomes of the chunk: none where it is emptied, several where it grew too long.
+        """Returns the chunks that replace this one: none if it becomes empty, several if it becomes too long.
 
-        Fragments that are not part of the edit keep their bytes. Raises `KeyError` where one to be replaced
-        or removed is not here, `ValueError` where one to be added is.
+        Fragments that are not part of the edit keep their bytes. Raises `KeyError` if one to be replaced or
+        removed is not in the chunk, `ValueError` if one to be added is.
         """
         view = FragmentsView.FromString(self.encoded)
         records, tally = view.fragments, self.tally
-        for one in edit.replaced:
-            at = _known_place(self.ids, one.id)
-            tally = tally.minus(_tally_of(records[at])).plus(one.tally)
-            records[at] = one.encoded
+        for fragment in edit.replaced:
+            at = _known_index(self.ids, fragment.id)
+            tally = tally.minus(_tally_of(records[at])).plus(fragment.tally)
+            records[at] = fragment.encoded
         if not (edit.removed or edit.added):
             return _chunks(self.ids, view, tally)
         ids = list(self.ids)
         for number in edit.removed:
-            at = _known_place(ids, number)
+            at = _known_index(ids, number)
             tally = tally.minus(_tally_of(records[at]))
             del ids[at], records[at]
-        for one in edit.added:
-            if place_of(ids, one.id) is not None:
-                raise ValueError(f"two fragments with id {one.id}")
-            at = bisect_left(ids, one.id)
-            ids.insert(at, one.id)
-            records.insert(at, one.encoded)
-            tally = tally.plus(one.tally)
+        for fragment in edit.added:
+            if index_of(ids, fragment.id) is not None:
+                raise ValueError(f"two fragments with id {fragment.id}")
+            at = bisect_left(ids, fragment.id)
+            ids.insert(at, fragment.id)
+            records.insert(at, fragment.encoded)
+            tally = tally.plus(fragment.tally)
         return _chunks(ids, view, tally)
 
 
-def place_of(ids: Sequence[int], number: int) -> int | None:
-    """Where a number stands among ascending ids, None where it isn't there."""
+def index_of(ids: Sequence[int], number: int) -> int | None:
+    """Returns the index of a number among ascending ids, or None if it isn't among them."""
     at = bisect_left(ids, number)
     return at if at < len(ids) and ids[at] == number else None
 
 
-def _known_place(ids: Sequence[int], number: int) -> int:
-    at = place_of(ids, number)
+def _known_index(ids: Sequence[int], number: int) -> int:
+    at = index_of(ids, number)
     if at is None:
         raise KeyError(number)
     return at
@@ -170,19 +171,19 @@ def _chunks(ids: Sequence[int], view: FragmentsView, tally: Tally) -> list[Chunk
 
 
 def chunks_of(fragments: Sequence[Numbered]) -> list[Chunk]:
-    """New chunks of fragments that ascend by id. Raises `ValueError` where they don't."""
+    """Returns new chunks of fragments. Raises `ValueError` if their ids don't ascend."""
     chunks = []
     start = 0
-    for part in cut([one.encoded for one in fragments]):
+    for part in cut([fragment.encoded for fragment in fragments]):
         some = fragments[start : start + len(part)]
         before = fragments[start - 1].id if start else -1
         encoded = encode_records(part)
-        deletions = [one for one in some if one.has_deletion_file or one.deleted_rows > 0]
-        deleted = sum(one.deleted_rows for one in deletions)
-        rows = sum([one.physical_rows for one in some])
-        untold = sum([one.is_untold for one in some])
-        tally = Tally(len(some), len(encoded), rows, deleted, len(deletions), untold)
-        ids = [one.id for one in some]
+        deletions = [fragment for fragment in some if fragment.has_deletion_file or fragment.deleted_rows > 0]
+        deleted = sum(fragment.deleted_rows for fragment in deletions)
+        rows = sum([fragment.physical_rows for fragment in some])
+        unknown = sum([fragment.lacks_counts for fragment in some])
+        tally = Tally(len(some), len(encoded), rows, deleted, len(deletions), unknown)
+        ids = [fragment.id for fragment in some]
         _check_ascending(ids, before)
         chunks.append(_chunk(encoded, _compact(ids), tally))
         start += len(part)
@@ -190,43 +191,43 @@ def chunks_of(fragments: Sequence[Numbered]) -> list[Chunk]:
 
 
 def new_chunks(fragments: Sequence[bytes], first_id: int, rows: Sequence[int]) -> Iterator[Chunk]:
-    """New chunks of encoded fragments with neighbouring ids and so many rows, none of which is deleted."""
+    """Yields new chunks of encoded fragments with consecutive ids and these numbers of rows, none deleted."""
     at = 0
     for part in cut(fragments):
         encoded, end = encode_records(part), at + len(part)
         counts = rows[at:end]
-        untold = 0 if all(counts) else [*counts].count(0)
-        tally = Tally(len(part), len(encoded), sum(counts), untold=untold)
+        unknown = 0 if all(counts) else [*counts].count(0)
+        tally = Tally(len(part), len(encoded), sum(counts), unknown=unknown)
         yield _chunk(encoded, range(first_id + at, first_id + end), tally)
         at = end
 
 
 def parsed(encoded: bytes, before: int = -1) -> Chunk:
-    """The chunk that these records are; `before` is the id of the fragment in front of them.
+    """Returns the chunk of these records. `before` is the id of the fragment before them.
 
-    Decodes each fragment whole, so that what is broken in one is found when a manifest is read. Raises
-    `DecodeError` there, `ValueError` where the ids don't ascend: what is looked up in such a list is silently
-    wrong.
+    Decodes each fragment completely, so that a broken one is noticed when the manifest is read. Raises
+    `DecodeError` for a broken fragment, and `ValueError` if the ids don't ascend: looking up an id in such a
+    list gives wrong results.
     """
     ids: list[int] = []
-    rows = deleted = files = untold = 0
+    rows = deleted = files = unknown = 0
     for fragment in Manifest.FromString(encoded).fragments:
         ids.append(fragment.id)
-        physical, told = fragment.physical_rows, True
+        physical, counted_deletions = fragment.physical_rows, True
         rows += physical
         if fragment.HasField("deletion_file"):
-            gone = fragment.deletion_file.num_deleted_rows
+            deleted_here = fragment.deletion_file.num_deleted_rows
             files += 1
-            deleted += gone
-            told = gone > 0
-        if not (physical and told):
-            untold += 1
+            deleted += deleted_here
+            counted_deletions = deleted_here > 0
+        if not (physical and counted_deletions):
+            unknown += 1
     _check_ascending(ids, before)
-    return _chunk(encoded, _compact(ids), Tally(len(ids), len(encoded), rows, deleted, files, untold))
+    return _chunk(encoded, _compact(ids), Tally(len(ids), len(encoded), rows, deleted, files, unknown))
 
 
 def cut(records: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Cuts encoded fragments into parts that make chunks: at most `CHUNK_BYTES` each, or one fragment."""
+    """Cuts encoded fragments into parts that make chunks: at most `CHUNK_BYTES`, or a single fragment."""
     start = size = 0
     for at, length in enumerate(map(len, records)):
         more = length + 2 if length <= SEVEN_BITS else _size_of(length)
@@ -239,17 +240,17 @@ def cut(records: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def encode_records(fragments: Sequence[bytes]) -> bytes:
-    """Encoded DataFragments as the records of `Manifest.fragments`."""
+    """Encodes DataFragments, given as bytes, as the records of `Manifest.fragments`."""
     return FragmentsView(fragments=fragments).SerializeToString()
 
 
 def decode_records(encoded: bytes) -> Sequence[bytes]:
-    """Records of `Manifest.fragments` as encoded DataFragments."""
+    """Returns the records of `Manifest.fragments` as encoded DataFragments."""
     return FragmentsView.FromString(encoded).fragments
 
 
 def record_size(fragment: bytes) -> int:
-    """How many bytes an encoded fragment takes as a record: its tag, its length, itself."""
+    """Returns how many bytes an encoded fragment takes as a record: its tag, its length, itself."""
     return _size_of(len(fragment))
 
 
@@ -258,7 +259,7 @@ def _size_of(length: int) -> int:
 
 
 def counted(fragment: DataFragment, encoded: bytes) -> Numbered:
-    """A fragment with the bytes that it was decoded from."""
+    """Returns a fragment together with the bytes that it was decoded from."""
     deletion = fragment.deletion_file.num_deleted_rows
     return Numbered(
         fragment.id, encoded, fragment.physical_rows, deletion, fragment.HasField("deletion_file")
@@ -272,7 +273,7 @@ def _tally_of(encoded: bytes) -> Tally:
 def _check_ascending(ids: Sequence[int], before: int) -> None:
     for number in ids:
         if number <= before:
-            raise ValueError(f"fragment {number} stands after fragment {before}: their ids must ascend")
+            raise ValueError(f"fragment {number} comes after fragment {before}: ids must ascend")
         before = number
 
 
@@ -281,7 +282,7 @@ def _chunk(encoded: bytes, ids: Sequence[int], tally: Tally) -> Chunk:
 
 
 def _compact(ids: Sequence[int]) -> Sequence[int]:
-    """Ascending ids in little memory."""
+    """Returns ascending ids in a form that takes little memory."""
     if ids[-1] - ids[0] == len(ids) - 1:
         return range(ids[0], ids[-1] + 1)
     return array("I" if ids[-1] < U32 else "Q", ids)

@@ -1,8 +1,8 @@
 """The manifest file, byte by byte (Lance facts 2.1 and 2.2): sections, manifest, a footer of 16 bytes.
 
-A version we publish begins with its transaction section, so that one read of the file's head tells what
-changed, whatever the size of the table. Others put it elsewhere; reading goes by the offsets that the
-manifest names.
+A version that we publish begins with its transaction section, so that a single read of the file's head shows
+what changed, whatever the size of the table. Other clients put the section elsewhere; reading uses the
+offsets in the manifest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.allocation import check_allocated
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.expansion import check_expansion, most_parts
+from lakefold_table.lance.manifests.chunk_reuse import ChunkReuse
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, Chunk
 from lakefold_table.lance.manifests.fragments import Fragments, Gathering
-from lakefold_table.lance.manifests.neighbours import Neighbour
 from lakefold_table.lance.manifests.packed import without_fragments
 from lakefold_table.wire import Run, runs
 
@@ -60,7 +60,7 @@ def decode_file(
     """Takes a whole manifest file apart. Raises `DamagedError` naming `where` and what is wrong.
 
     `whole`: False leaves the fragments of an Append out of its transaction. `like`: the fragments of another
-    version of the table; chunks of them that stand here again are shared, and not decoded once more.
+    version of the table; chunks of them that are in this file too are shared, and not decoded again.
     """
     head, fragments = _decoded(data, _manifest_span(data, where), where, like)
     index = index_section(data, head, where)
@@ -69,10 +69,10 @@ def decode_file(
 
 
 def decode_head(data: bytes, where: str = "") -> tuple[Manifest, Transaction | None]:
-    """The manifest without its fragments, and the transaction, of a whole file. Raises `DamagedError`.
+    """Returns the manifest without its fragments, and the transaction, of a whole file.
 
-    For who follows versions, or looks back at old ones: what one did stands in its transaction. The fragments
-    are not decoded, which makes it many times cheaper than `decode_file`.
+    Raises `DamagedError`. For following versions, or reading old ones: what a version changed is in its
+    transaction. The fragments are not decoded, which makes it many times cheaper than `decode_file`.
     """
     span = _manifest_span(data, where)
     rest = bytearray()
@@ -84,17 +84,17 @@ def decode_head(data: bytes, where: str = "") -> tuple[Manifest, Transaction | N
 
 
 def index_section(data: bytes, head: Manifest, where: str = "") -> bytes:
-    """The index section of a whole file, encoded; empty where it has none. Raises `DamagedError`."""
+    """Returns the encoded index section of a whole file, empty if it has none. Raises `DamagedError`."""
     if not head.HasField("index_section"):
         return b""
     return _section(data, head.index_section, where, "index section")
 
 
 def transaction_of(data: bytes | None) -> Transaction | None:
-    """The transaction in a file of its own, as older clients wrote it beside the manifest.
+    """Returns the transaction in a file of its own, as older clients wrote it beside the manifest.
 
-    None where there is no such file or it can't be read: the table is sound without it, only what the version
-    did can't be told any more.
+    Returns None if the file doesn't exist or can't be read: the table is sound without it, only what the
+    version changed is no longer known.
     """
     if data is None:
         return None
@@ -107,10 +107,10 @@ def transaction_of(data: bytes | None) -> Transaction | None:
 
 
 def head_transaction(start: bytes) -> Transaction | None:
-    """The transaction at the very start of a manifest file that we wrote; None if it isn't there whole.
+    """Returns the transaction at the start of a manifest file that we wrote, or None if it isn't there whole.
 
-    Bytes of another's file may parse by chance: the caller checks that the properties name the version it
-    expects.
+    Bytes of another client's file may decode by chance: the caller checks that the properties name the
+    version that it expects.
     """
     if len(start) < LENGTH.size:
         return None
@@ -125,14 +125,15 @@ def head_transaction(start: bytes) -> Transaction | None:
 
 
 def head_length(start: bytes) -> int:
-    """How many bytes of the file hold the transaction section, if the file starts with one."""
+    """Returns how many bytes the transaction section takes, if the file starts with one."""
     return LENGTH.size + LENGTH.unpack_from(start)[0] if len(start) >= LENGTH.size else 0
 
 
 def encode_transaction(transaction: Transaction, packed: Packed | None = None) -> list[bytes]:
-    """The encoded transaction, in parts. `packed`: fragments of it that it doesn't list.
+    """Returns the encoded transaction, in parts. `packed`: fragments of it that it doesn't list.
 
-    The first part is then all that stands in front of them, its properties among it, which name the version.
+    With `packed` the first part is all that comes before the fragments, including the properties, which name
+    the version.
     """
     if packed is not None:
         return packed.section(transaction)
@@ -142,16 +143,16 @@ def encode_transaction(transaction: Transaction, packed: Packed | None = None) -
 def encode_file(
     head: Manifest, fragments: Fragments, index_section: bytes, transaction: Transaction
 ) -> list[Buffer]:
-    """The buffers of a manifest file, as `assemble_file` returns them."""
+    """Returns the buffers of a manifest file, as `assemble_file` does."""
     return assemble_file(head, fragments, index_section, encode_transaction(transaction))
 
 
 def assemble_file(
     head: Manifest, fragments: Fragments, index_section: bytes, encoded: Sequence[bytes]
 ) -> list[Buffer]:
-    """The buffers of a manifest file; the first is the transaction section. Changes `head`'s offsets.
+    """Returns the buffers of a manifest file; the first is the transaction section. Changes `head`'s offsets.
 
-    `encoded`: the transaction, as `encode_transaction` returns it. Raises `InvalidError` if a section grows
+    `encoded`: the transaction, as `encode_transaction` returns it. Raises `InvalidError` if a section is
     larger than a protobuf message may be.
     """
     size = sum(map(len, encoded))
@@ -170,7 +171,7 @@ def assemble_file(
 
 
 def _length(size: int, what: str) -> bytes:
-    """The length prefix of a section."""
+    """Returns the length prefix of a section."""
     if size > MAX_SECTION:
         raise InvalidError(
             f"the {what} of {size} bytes is larger than {MAX_SECTION}, which no client can read",
@@ -180,7 +181,7 @@ def _length(size: int, what: str) -> bytes:
 
 
 def _manifest_span(data: bytes, where: str) -> range:
-    """Where the Manifest message lies in the file. It is not copied: it may be as large as memory allows."""
+    """Returns where the Manifest message is in the file. It is not copied, as it may be very large."""
     span = _section_span(data, _manifest_offset(data, where), where, "manifest")
     if span.stop + FOOTER.size != len(data):
         raise DamagedError("the manifest message doesn't end where the footer starts", where=where)
@@ -211,7 +212,7 @@ def _decoded(
 def _runs(
     data: bytes, span: range, longest: int, where: str, like: Fragments | None = None
 ) -> Iterator[Run | Chunk]:
-    """The fragments of a Manifest message, and its other fields; chunks only where they stand in `like`."""
+    """Yields the fragments of a Manifest message and its other fields; chunks of `like` if they are in it."""
     most = most_parts(len(span))
     number = Manifest.FRAGMENTS_FIELD_NUMBER
     try:
@@ -219,7 +220,7 @@ def _runs(
         for run in (
             runs(data, number, longest, span)
             if like is None or not like.chunks
-            else Neighbour(like, number).parts(data, longest, span)
+            else ChunkReuse(like, number).parts(data, longest, span)
         ):
             others += isinstance(run, Run) and not run.wanted
             if others > most:
@@ -230,21 +231,21 @@ def _runs(
     except DecodeError as error:
         check_allocated(error)
         raise DamagedError(f"the manifest can't be decoded: {error}", where=where) from error
-    raise DamagedError(f"the manifest has over {most} fields that are no fragments", where=where)
+    raise DamagedError(f"the manifest has over {most} fields besides its fragments", where=where)
 
 
 def _manifest_offset(data: bytes, where: str) -> int:
     if len(data) < FOOTER.size + LENGTH.size:
         raise DamagedError(f"a manifest file of {len(data)} bytes is too short", where=where)
-    # The two version numbers decide nothing (Lance fact 2.4).
+    # The two version numbers mean nothing (Lance fact 2.4).
     offset, _, _, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
     if magic != MAGIC:
-        raise DamagedError("the file doesn't end with LANC: it is truncated or no manifest", where=where)
+        raise DamagedError("the file doesn't end with LANC: it is truncated or not a manifest", where=where)
     return int(offset)
 
 
 def _section(data: bytes, offset: int, where: str, what: str) -> bytes:
-    """The bytes of the length-prefixed section at `offset`."""
+    """Returns the bytes of the length-prefixed section at `offset`."""
     span = _section_span(data, offset, where, what)
     return data[span.start : span.stop]
 
@@ -252,7 +253,7 @@ def _section(data: bytes, offset: int, where: str, what: str) -> bytes:
 def _section_span(data: bytes, offset: int, where: str, what: str) -> range:
     end_of_sections = len(data) - FOOTER.size
     if offset + LENGTH.size > end_of_sections:
-        raise DamagedError(f"the {what} is said to start at byte {offset} of {len(data)}", where=where)
+        raise DamagedError(f"the {what} starts at byte {offset} of {len(data)}", where=where)
     (length,) = LENGTH.unpack_from(data, offset)
     start = offset + LENGTH.size
     if start + length > end_of_sections:
@@ -271,7 +272,7 @@ def _parsed(message: M, data: bytes, where: str, what: str) -> M:
 
 
 def _transaction(data: bytes, head: Manifest, where: str, *, whole: bool = True) -> Transaction | None:
-    """The inline transaction: field 23, or the older field 21 (Lance fact 2.3)."""
+    """Returns the transaction inside the file: field 23, or the older field 21 (Lance fact 2.3)."""
     if head.HasField("transaction_section"):
         offset = head.transaction_section
     elif head.HasField("transaction_section_before_14"):
@@ -283,10 +284,10 @@ def _transaction(data: bytes, head: Manifest, where: str, *, whole: bool = True)
         raise DamagedError("the transaction section is empty", where=where)
     if not whole:
         try:
-            told = without_fragments(data, span)
+            transaction = without_fragments(data, span)
         except DecodeError as error:
             check_allocated(error)
             raise DamagedError(f"the transaction section can't be decoded: {error}", where=where) from error
-        if told is not None:
-            return told
+        if transaction is not None:
+            return transaction
     return _parsed(Transaction(), data[span.start : span.stop], where, "transaction section")

@@ -1,8 +1,8 @@
-"""Feature flags of a table: what each means, which we know, how they follow from the content.
+"""Feature flags of a table: what each means, which this release knows, and how they follow from the content.
 
-A number tells nobody what a table needs, so each known and each refused bit has its meaning here. Flags are
-not carried from version to version: they are computed anew from what the version holds, as other Lance
-clients do, apart from the two that nothing else in the manifest tells (Lance facts 9.1 and 9.2).
+A number alone doesn't say what a table needs, so each known and each refused bit has its meaning here. Flags
+are not copied from version to version: like other Lance clients, we compute them from what the version
+contains, apart from the two that nothing else in the manifest shows (Lance facts 9.1 and 9.2).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Flag(IntFlag):
 READABLE = sum(Flag)
 WRITABLE = READABLE
 
-# As plain numbers: every version computes its flags, and an enum's `&` takes longer than all the rest of it.
+# As plain numbers: every version computes its flags, and an enum's `&` is slower than everything else here.
 _DELETIONS, _STABLE, _CONFIG = int(Flag.DELETION_FILES), int(Flag.STABLE_ROW_IDS), int(Flag.TABLE_CONFIG)
 _BASES, _MIXED = int(Flag.BASE_PATHS), int(Flag.MIXED_FILE_VERSIONS)
 
@@ -44,41 +44,41 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
         2: "rows keep their id for life",
         4: "data files of version 2 (an older sign)",
         8: "the table has a configuration",
-        16: "files may lie under other roots",
+        16: "files may be stored under other roots",
         32: "versions have no transaction file",
         64: "data overlay files",
         128: "covering indices",
         256: "data files of several versions",
         512: "a fragment-reuse index on a table with stable row ids",
         1024: "a fragment-reuse index with tags",
-        2048: "row ids and versions lie in data files",
-        4096: "a feature that Lance 14 doesn't know either, maybe a tree of fragments",
-        8192: "a feature that Lance 14 doesn't know either, maybe a tree of fragments",
+        2048: "row ids and versions are stored in data files",
+        4096: "a feature that Lance 14 doesn't know either, perhaps a tree of fragments",
+        8192: "a feature that Lance 14 doesn't know either, perhaps a tree of fragments",
         16384: "managed blobs",
         32768: "field ids are never used again",
         65536: "zone write seeds",
     }
 )
-"""What a bit means, for those that this release refuses too. pylance's errors name 16384 and 65536 if
+"""The meaning of each bit, also of those that this release refuses. pylance's errors name 16384 and 65536 if
 they are set on one side only (Lance fact 9.3)."""
 
 BITS = 64
 
 
 def bits_of(flags: int) -> tuple[int, ...]:
-    """The single flags that are set, ascending."""
+    """Returns the single flags that are set, ascending."""
     return tuple(1 << bit for bit in range(BITS) if flags >> bit & 1)
 
 
 def meaning(flag: int) -> str:
-    """What a single flag means."""
+    """Returns the meaning of a single flag."""
     return MEANINGS.get(flag, "a feature of a newer Lance")
 
 
 def check_readable(head: Manifest, where: str = "") -> None:
-    """Raises `InvalidError` where the table uses a feature that a reader must know and we don't.
+    """Raises `InvalidError` if the table uses a feature that a reader must know and we don't.
 
-    `DamagedError` where flag 256 stands on one side only: nobody can say what that means, and pylance opens
+    Raises `DamagedError` if flag 256 is set on one side only: this has no defined meaning, and pylance opens
     no such table either (Lance fact 9.3).
     """
     _refuse(head.reader_feature_flags & ~READABLE, "read", where)
@@ -88,17 +88,17 @@ def check_readable(head: Manifest, where: str = "") -> None:
 
 
 def check_writable(head: Manifest, where: str = "") -> None:
-    """Raises `InvalidError` where the table uses a feature that a writer must know and we don't."""
+    """Raises `InvalidError` if the table uses a feature that a writer must know and we don't."""
     check_readable(head, where)
     _refuse(head.writer_feature_flags & ~WRITABLE, "written", where)
 
 
 def flags_of(head: Manifest, *, deletions: bool) -> tuple[int, int]:
-    """The flags of a version for readers and for writers, as its content asks for.
+    """Returns the flags of a version for readers and for writers, as its content requires.
 
-    `head` is its manifest (fragments are not looked at), `deletions` says whether any fragment has a deletion
-    file. Stable row ids and mixed file versions are taken from the flags that `head` has: once set, they
-    stay (Lance facts 9.2 and 9.4). Flags 4 and 32 are not set any more, as in pylance 14.
+    `head` is its manifest (without its fragments), `deletions` says whether any fragment has a deletion file.
+    Stable row ids and mixed file versions are taken from the flags that `head` has: once set, they stay
+    (Lance facts 9.2 and 9.4). Flags 4 and 32 are no longer set, as in pylance 14.
     """
     both = head.reader_feature_flags & _STABLE | head.writer_feature_flags & _MIXED
     if deletions:
@@ -121,9 +121,9 @@ def has_stable_row_ids(head: Manifest) -> bool:
 
 def _refuse(unknown: int, verb: str, where: str) -> None:
     if unknown:
-        told = ", ".join(f"{flag} ({meaning(flag)})" for flag in bits_of(unknown))
+        names = ", ".join(f"{flag} ({meaning(flag)})" for flag in bits_of(unknown))
         raise InvalidError(
-            f"the table can't be {verb}: it uses feature flags that this release doesn't know: {told}",
+            f"the table can't be {verb}: it uses feature flags that this release doesn't know: {names}",
             where=where,
             hint="use a newer release",
         )

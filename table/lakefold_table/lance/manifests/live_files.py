@@ -1,14 +1,14 @@
-"""Which fragments of a version have a data file of a given name, without a manifest being decoded for it.
+"""Which fragments of a version have a data file of a given name, found without decoding a manifest.
 
-If a second fragment names a data file, its rows are in the table twice (Lance fact 4.7), so
-each commit has to know the files of all live fragments. Their names take a hundred bytes each; here a file
-takes 12: a 64-bit hash of its place and the id of its fragment. A hash only says where to look. Whether the
-fragment is live and has the file is read from the fragment itself, so two places with one hash, or a fragment
-that is gone, cost a look and change no answer. That is also why Python's own hash will do, whose seed is
-another in each process.
+If a second fragment names a data file, its rows are in the table twice (Lance fact 4.7), so each commit has
+to know the files of all live fragments. Their names take a hundred bytes each; here a file takes 12: a 64-bit
+hash of its key and the id of its fragment. A hash only says which fragments to check. Whether the fragment is
+live and has the file is read from the fragment itself, so two keys with the same hash, or a fragment that is
+gone, cost a check and change no answer. That is also why Python's own hash is good enough, whose seed differs
+between processes.
 
-The pairs lie in sorted arrays, each at least twice as long as the next (a log-structured merge): a version
-adds a short array and shares the others.
+The pairs are stored in sorted arrays, each at least twice as long as the next (a log-structured merge): a
+version adds a short array and shares the others.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.fragments import Fragments
 
 BYTES_OF_FILE = 12
-"""What a file takes in memory."""
+"""Bytes of memory that a file takes."""
 SPARE = 64 * 1024
-"""So many pairs of files that are gone may be kept besides as many as there are fragments."""
+"""How many pairs of removed files may be kept in addition to as many as there are fragments."""
 
-Places = Mapping[int, str]
-"""For each base of a table what stands in front of the names of the files that lie there."""
+BasePrefixes = Mapping[int, str]
+"""By the id of each base of a table what comes before the names of the files in it."""
 
 
 class Level(NamedTuple):
@@ -48,72 +48,74 @@ class Level(NamedTuple):
 
 @dataclass(slots=True)
 class LiveFiles:
-    """The data files of the fragments of one version. Its answers never change.
+    """The data files of the fragments of a version. Its answers never change.
 
-    It is built when it is first asked: readers never ask. `_fragments` and `_places`: what it is built from.
+    The arrays are built when they are first needed: readers never need them. `_fragments` and `_prefixes`:
+    what they are built from.
     """
 
     _fragments: Fragments
-    _places: Places
+    _prefixes: BasePrefixes
     _levels: tuple[Level, ...] | None = field(default=None, repr=False)
     _built: int = 0
 
     @classmethod
     def of(cls, fragments: Fragments, bases: Iterable[BasePath]) -> LiveFiles:
-        """The data files of these fragments. `bases`: those of the table."""
-        return cls(fragments, places_of(bases))
+        """Returns the data files of these fragments. `bases`: those of the table."""
+        return cls(fragments, prefixes_of(bases))
 
     @property
-    def places(self) -> Places:
-        """What stands in front of the names of files that lie under a base."""
-        return self._places
+    def prefixes(self) -> BasePrefixes:
+        """What comes before the names of the files in each base."""
+        return self._prefixes
 
     @property
     def memory_bytes(self) -> int:
-        """How many bytes the arrays take."""
-        return sum(one.hashes.nbytes + one.ids.nbytes for one in self._levels or ())
+        """How many bytes of memory the arrays take."""
+        return sum(level.hashes.nbytes + level.ids.nbytes for level in self._levels or ())
 
     def candidates(self, hashes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-        """Where a hash is known: its index, and the id of a fragment that may have such a file.
+        """Yields for each known hash its index, and the id of a fragment that may have such a file.
 
-        A fragment that has it is always among them.
+        A fragment that has the file is always among them.
         """
         return candidates_in(self._known(), hashes)
 
     def followed(
         self, fragments: Fragments, bases: Iterable[BasePath], added: Sequence[Level] = ()
     ) -> LiveFiles:
-        """The data files of the next version. `added`: those that it has and this one doesn't.
+        """Returns the data files of the next version. `added`: those that it has and this one doesn't.
 
-        Files that it has no more may stay known; they are dropped when there are as many as live ones.
+        Files that it no longer has may stay in the arrays; they are dropped when there are as many as live
+        ones.
         """
-        places = places_of(bases)
-        next_one = LiveFiles(fragments, places)
-        kept = all(places.get(number) == place for number, place in self._places.items())
-        if self._levels is None or not kept:
-            return next_one
+        prefixes = prefixes_of(bases)
+        following = LiveFiles(fragments, prefixes)
+        unchanged = all(prefixes.get(number) == prefix for number, prefix in self._prefixes.items())
+        if self._levels is None or not unchanged:
+            return following
         levels, count = self._levels, self._built
-        for one in added:
-            levels = _with(levels, one)
-        if sum(one.hashes.size for one in levels) <= 2 * max(fragments.count, count) + SPARE:
-            next_one._levels, next_one._built = levels, count
-        return next_one
+        for level in added:
+            levels = _with(levels, level)
+        if sum(level.hashes.size for level in levels) <= 2 * max(fragments.count, count) + SPARE:
+            following._levels, following._built = levels, count
+        return following
 
     def followed_by_foreign(
         self, before: Fragments, after: Fragments, bases: Iterable[BasePath]
     ) -> LiveFiles:
-        """The data files of a version that another client made; only fragments that changed are decoded."""
+        """Returns the data files of a version of another client. Only fragments that changed are decoded."""
         if self._levels is None:
             return LiveFiles.of(after, bases)
         bases = list(bases)
-        places = places_of(bases)
+        prefixes = prefixes_of(bases)
         changed = map(DataFragment.FromString, after.unlike(before))
-        return self.followed(after, bases, [level_of(changed, places)])
+        return self.followed(after, bases, [level_of(changed, prefixes)])
 
     def _known(self) -> tuple[Level, ...]:
         levels = self._levels
         if levels is None:
-            level = level_of(iter(self._fragments), self._places)
+            level = level_of(iter(self._fragments), self._prefixes)
             levels = self._levels = (level,)
             self._built = level.hashes.size
         return levels
@@ -125,62 +127,62 @@ def candidates_in(levels: Iterable[Level], hashes: NDArray[np.int64]) -> Iterato
         if not level.hashes.size:
             continue
         starts = np.searchsorted(level.hashes, hashes)
-        # A hash that isn't there points at its successor, or at the end.
-        there = np.flatnonzero(np.take(level.hashes, starts, mode="clip") == hashes)
-        for index in there.tolist():
+        # A hash that isn't in the array is given the index of its successor, or of the end.
+        matches = np.flatnonzero(np.take(level.hashes, starts, mode="clip") == hashes)
+        for index in matches.tolist():
             at = int(starts[index])
             while at < level.hashes.size and level.hashes[at] == hashes[index]:
                 yield index, int(level.ids[at])
                 at += 1
 
 
-def places_of(bases: Iterable[BasePath]) -> Places:
-    """What stands in front of the names of files that lie under each of these bases."""
+def prefixes_of(bases: Iterable[BasePath]) -> BasePrefixes:
+    """Returns what comes before the names of files in each of these bases."""
     return {base.id: f"{base.path}/data/" if base.is_dataset_root else f"{base.path}/" for base in bases}
 
 
-def place_of_file(file: DataFile, places: Places) -> str:
-    """What tells a data file from all others of the table: its name, below a base the whole path."""
+def file_key(file: DataFile, prefixes: BasePrefixes) -> str:
+    """Returns what distinguishes a data file from the table's others: its name, or its path in a base."""
     if not file.HasField("base_id"):
         return file.path
-    return places.get(file.base_id, f"base {file.base_id}/") + file.path
+    return prefixes.get(file.base_id, f"base {file.base_id}/") + file.path
 
 
 def hashes_of(files: Iterable[str]) -> NDArray[np.int64]:
-    """The hash of each place, as `LiveFiles` asks for it."""
+    """Returns the hash of each key, as `LiveFiles.candidates` needs it."""
     return np.frombuffer(array("q", map(hash, files)), np.int64)
 
 
-def level_of(fragments: Iterable[DataFragment], places: Places) -> Level:
-    """The data files of these fragments."""
+def level_of(fragments: Iterable[DataFragment], prefixes: BasePrefixes) -> Level:
+    """Returns the data files of these fragments as a level."""
     ids = array("I")
-    hashes = hashes_of(_files_of(fragments, places, ids))
+    hashes = hashes_of(_files_of(fragments, prefixes, ids))
     return sorted_level(hashes, np.frombuffer(ids, np.uint32))
 
 
-def _files_of(fragments: Iterable[DataFragment], places: Places, ids: array[int]) -> Iterator[str]:
-    """The place of each data file, one after the other; the id of its fragment goes to `ids`."""
-    for one in fragments:
-        number = one.id
-        for file in one.files:
+def _files_of(fragments: Iterable[DataFragment], prefixes: BasePrefixes, ids: array[int]) -> Iterator[str]:
+    """Yields the key of each data file in turn; appends the id of its fragment to `ids`."""
+    for fragment in fragments:
+        number = fragment.id
+        for file in fragment.files:
             ids.append(number)
-            yield place_of_file(file, places) if file.HasField("base_id") else file.path
+            yield file_key(file, prefixes) if file.HasField("base_id") else file.path
 
 
 def sorted_level(hashes: NDArray[np.int64], ids: NDArray[np.uint32]) -> Level:
-    """A level of these pairs."""
+    """Returns a level of these pairs, sorted."""
     order = np.argsort(hashes, kind="stable")
     return Level(hashes[order], ids[order])
 
 
 def _with(levels: tuple[Level, ...], added: Level) -> tuple[Level, ...]:
-    """The levels with one more; those that are no longer twice as long as the next are merged."""
+    """Returns the levels with another; those that are no longer twice as long as the next are merged."""
     if not added.hashes.size:
         return levels
-    kept = list(levels)
-    while kept and kept[-1].hashes.size < 2 * added.hashes.size:
-        last = kept.pop()
+    merged = list(levels)
+    while merged and merged[-1].hashes.size < 2 * added.hashes.size:
+        last = merged.pop()
         added = sorted_level(
             np.concatenate([last.hashes, added.hashes]), np.concatenate([last.ids, added.ids])
         )
-    return (*kept, added)
+    return (*merged, added)

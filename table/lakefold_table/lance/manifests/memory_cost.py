@@ -1,4 +1,4 @@
-"""An estimate of the memory that folding a proposal takes, from what its bytes hold, before it is decoded."""
+"""Estimates the memory that folding a proposal takes, from what its bytes hold, before it is decoded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIXED_BYTES = 2 << 20
 PACKED_MESSAGE_BYTES = 48
 """What folding takes for each message that is never decoded with the others: measured 40."""
 PACKED_COPIES = 2
-"""As `COPIES`, for a proposal whose fragments stay encoded."""
+"""As `MemoryCost.copies`, for a proposal whose fragments stay encoded."""
 
 
 class MemoryCost(NamedTuple):
@@ -47,7 +47,7 @@ COSTS = {
 }
 """By operation, a little more than was measured (`tests/faults/test_memory.py`)."""
 COST_OF_OTHERS = MemoryCost(column=184, copies=14)
-"""That of any other operation, of several in one proposal, and of none."""
+"""The cost of any other operation, of several in the same proposal, and of none."""
 
 
 def memory_to_fold(content: Content) -> int:
@@ -67,7 +67,7 @@ def memory_of_packed(content: Content) -> int:
 
 
 def operations_in(content: Content) -> frozenset[str]:
-    """Returns the operations of the transactions that a message holds."""
+    """Returns the operations of the transactions in a message."""
     return frozenset(name for oneof, name in content.choices if oneof == _OPERATION)
 
 

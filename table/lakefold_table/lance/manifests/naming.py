@@ -1,8 +1,8 @@
-"""Where a Lance table keeps its files, relative to its root (Lance facts 1.1 to 1.5).
+"""The paths of a Lance table's files, relative to its root (Lance facts 1.1 to 1.5).
 
-A table uses one of two manifest naming schemes for all its versions; the scheme is read off the names that
-are there. A detached version, made beside the line of versions and known by its number alone, has a name of
-its own.
+A table uses one of two manifest naming schemes for all its versions; which one is read from the existing
+names. A detached version, which is not in the sequence of versions and is known by its number alone, has a
+name of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUFFIX = ".manifest"
 DETACHED = "d"
 V2_DIGITS = 20
 _USUAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-"""Names of one segment that need no further look: most data files have one."""
+"""Names of a single segment that need no further check. Most data files have such a name."""
 PLAIN = frozenset(string.ascii_letters + string.digits + " !$&'()+,-.:;=@_")
 """The characters that Lance clients leave as they are in the name of a file (Lance fact 1.5)."""
 MAX_PATH, MAX_SEGMENT = 1000, 255
@@ -49,7 +49,7 @@ class Scheme(Enum):
 
     @staticmethod
     def of(name: str, version: int) -> Scheme | None:
-        """The scheme by which a manifest's file name stands for this version, None where it doesn't.
+        """Returns the scheme in which this file name is that of this version, or None.
 
         pylance makes detached versions only if names count down (Lance fact 1.2), so those are of `V2`.
         """
@@ -58,7 +58,7 @@ class Scheme(Enum):
         return next((scheme for scheme in Scheme if scheme.parse(name) == version), None)
 
     def path(self, version: int) -> str:
-        """The path of a version's manifest, relative to the table's root; a detached one's too."""
+        """Returns the path of a version's manifest, detached or not, relative to the table's root."""
         if is_detached(version):
             return f"{VERSIONS}/{DETACHED}{version}{SUFFIX}"
         if self is Scheme.V1:
@@ -66,10 +66,9 @@ class Scheme(Enum):
         return f"{VERSIONS}/{MAX_U64 - version:0{V2_DIGITS}d}{SUFFIX}"
 
     def parse(self, name: str) -> int | None:
-        """The version that a file name stands for in this scheme; None for anything else.
+        """Returns the version that a file name belongs to in this scheme, or None for any other name.
 
-        Detached manifests (`d….manifest`), staged and temporary files and the version hint are not of the
-        line.
+        Detached manifests (`d….manifest`), staged and temporary files and the version hint belong to none.
         """
         stem = name.removesuffix(SUFFIX)
         if stem == name or not (stem.isascii() and stem.isdigit()):
@@ -83,12 +82,12 @@ class Scheme(Enum):
 
 
 def is_detached(version: int) -> bool:
-    """Whether a version's number is that of a detached one (bit 63)."""
+    """Whether a version's number is that of a detached version (bit 63)."""
     return bool(version & DETACHED_BIT)
 
 
 def parse_detached(name: str) -> int | None:
-    """The detached version that a file name stands for; None for anything else, versions of the line too."""
+    """Returns the detached version that a file name belongs to, or None for any other name."""
     digits = name.removeprefix(DETACHED).removesuffix(SUFFIX)
     if not (digits.isascii() and digits.isdigit() and len(digits) <= V2_DIGITS):
         return None
@@ -98,17 +97,17 @@ def parse_detached(name: str) -> int | None:
 
 
 def detect(names: Iterable[str]) -> Scheme | None:
-    """The scheme that the names in `_versions/` follow, None where there is no manifest among them.
+    """Returns the scheme of the names in `_versions/`, or None if no manifest is among them.
 
-    Raises `DamagedError` where both are used: pylance refuses such a table too.
+    Raises `DamagedError` if both schemes are used: pylance refuses such a table too.
     """
-    # By its length a name can be one of only one scheme, so one look at each of a hundred thousand will do.
+    # The length of a name already excludes one of the schemes, so each of a hundred thousand is parsed once.
     down: list[str] = []
     up: list[str] = []
     for name in names:
         (down if len(name) == V2_DIGITS + len(SUFFIX) else up).append(name)
-    found = ((Scheme.V2, down), (Scheme.V1, up))
-    schemes = [one for one, some in found if any(one.parse(name) is not None for name in some)]
+    candidates = ((Scheme.V2, down), (Scheme.V1, up))
+    schemes = [scheme for scheme, some in candidates if any(scheme.parse(name) is not None for name in some)]
     if len(schemes) > 1:
         raise DamagedError(
             "manifests are named by two schemes",
@@ -119,17 +118,17 @@ def detect(names: Iterable[str]) -> Scheme | None:
 
 
 def data_path(path: str) -> str:
-    """The path of a data file that lies in the table itself, relative to the table's root."""
+    """Returns the path of a data file of the table itself, relative to the table's root."""
     return f"{DATA}/{path}"
 
 
 def transaction_path(name: str) -> str:
-    """The path of a version's transaction file by its name in the manifest; empty where that can't be one."""
+    """Returns the path of a transaction file by its name in the manifest, or "" if the name can't be one."""
     return f"{TRANSACTIONS}/{name}" if is_inside(name) and "/" not in name else ""
 
 
 def transaction_name(read_version: int, encoded: Sequence[bytes]) -> str:
-    """The name of a version's transaction file: `{read version}-{UUID}.txn`, as Lance clients name theirs.
+    """Returns the name of a version's transaction file: `{read version}-{UUID}.txn`, as Lance clients do.
 
     The UUID is a hash of the file's bytes, so two committers that write the same file write it under the same
     name, and a file of this name never holds other bytes.
@@ -141,41 +140,42 @@ def transaction_name(read_version: int, encoded: Sequence[bytes]) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a data file's path is one that every store takes and that stays inside its base.
+    """Whether every store accepts a data file's path and the path stays inside its base.
 
-    Relative, no empty, `.` or `..` segment, no control characters, no segment that begins with a dot (stores
-    keep such names for files being written), not longer than file systems and object stores allow.
+    It is relative, has no empty, `.` or `..` segment, no control characters, no segment that begins with a
+    dot (stores reserve such names for files being written), and is not longer than file systems and object
+    stores allow.
     """
     if _USUAL.fullmatch(path):
         return True
     if not path or "\\" in path or not path.isprintable() or len(path.encode()) > MAX_PATH:
         return False
     segments = path.split("/")
-    return all(one and one[0] != "." and len(one.encode()) <= MAX_SEGMENT for one in segments)
+    return all(segment and segment[0] != "." and len(segment.encode()) <= MAX_SEGMENT for segment in segments)
 
 
 def is_usual_name(path: str) -> bool:
-    """Whether a data file's name is one segment of such characters that nobody need look further."""
+    """Whether a data file's name is one segment of common characters, so that it needs no other check."""
     return _USUAL.fullmatch(path) is not None
 
 
 def is_data_name(path: str) -> bool:
-    """Whether a data file of this name is found by Lance clients.
+    """Whether Lance clients find a data file of this name.
 
     They take it for one segment and encode what isn't in `PLAIN`, `sub/a` as `sub%2Fa` (Lance fact 1.5). So
-    the file exists, and no client can open the table's rows.
+    such a file may exist, and yet no client can read its rows.
     """
     return _USUAL.fullmatch(path) is not None or (is_inside(path) and PLAIN.issuperset(path))
 
 
 def are_data_names(paths: Sequence[str]) -> bool:
-    """Whether `is_data_name` holds for each of them; many times faster than to ask one by one."""
+    """Whether `is_data_name` holds for each of them. Many times faster than calling it for each."""
     joined = "".join(f"{path}\n" for path in paths)
     return joined.count("\n") == len(paths) and _NAMES.fullmatch(joined) is not None
 
 
 def index_path(uuid: bytes, path: str) -> str:
-    """The path of a file of the index with this uuid, relative to the table's root."""
+    """Returns the path of a file of the index with this uuid, relative to the table's root."""
     number = uuid.hex()
     folder = "-".join((number[:8], number[8:12], number[12:16], number[16:20], number[20:]))
     return f"{INDICES}/{folder}/{path}"

@@ -1,12 +1,13 @@
 """The fragments of a large Append as its writer encoded them, never all decoded at once.
 
 A million fragments take a hundred megabytes as bytes and thirty times as much as messages. So they stay
-bytes, in portions; one portion after the other is decoded, looked at and dropped. Nearly all fragments of an
-Append are alike but for the names, sizes and row counts of their files: what is to be asked of the rest is
-asked once for each kind of fragment.
+bytes, in portions, and each portion is decoded, checked and dropped in turn. Nearly all fragments of an
+Append are equal but for the names, sizes and row counts of their files, so everything else is checked once
+for each kind of fragment.
 
-Only what needs nothing else is kept so: new fragments in files of the table itself, whose names, rows and
-bytes are sound in themselves. Any other proposal is decoded whole, and judged as every small one is.
+Only proposals that need nothing else are kept like this: new fragments in files of the table itself, whose
+names, rows and bytes are sound in themselves. Any other proposal is decoded completely, and checked like
+every small one.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 M = TypeVar("M", Transaction, Transaction.Append)
 
 PORTION_BYTES = 256 * 1024
-"""How much is decoded at once: whatever stands in so few bytes, it takes no memory to speak of."""
+"""How much is decoded at once: whatever is in so few bytes, it takes little memory."""
 MOST_KINDS = 64
-"""In how many ways the fragments of one proposal may differ, for each to be remembered."""
+"""How many different kinds of fragments a proposal may have, as each is remembered."""
 MAX_ROWS = 2**32 - 1
 APPEND = Transaction.APPEND_FIELD_NUMBER
 FRAGMENTS = Transaction.Append.FRAGMENTS_FIELD_NUMBER
@@ -48,9 +49,9 @@ FRAGMENTS = Transaction.Append.FRAGMENTS_FIELD_NUMBER
 class Packed:
     """The new fragments of an Append, in its order: without ids, each in files of the table itself.
 
-    `portions`: their records as `Append.fragments` holds them, in the one way that every client writes them.
-    `kinds`: one fragment of each kind, without its row count and the names and sizes of its files. `rows`:
-    the physical rows of each fragment. `sizes`: what each file is said to have, in bytes, 0 where it isn't.
+    `portions`: their records as in `Append.fragments`, in the form that every client writes. `kinds`: one
+    fragment of each kind, without its row count and the names and sizes of its files. `rows`: the physical
+    rows of each fragment. `sizes`: the size of each file in bytes as the proposal says, 0 if it doesn't.
     `hashes`: of the files' names, in the same order.
     """
 
@@ -62,62 +63,62 @@ class Packed:
 
     @property
     def count(self) -> int:
-        """How many fragments there are."""
+        """The number of fragments."""
         return len(self.rows)
 
     def fragments(self) -> Iterator[Sequence[DataFragment]]:
-        """The fragments as messages, portion by portion: not to be kept."""
+        """Yields the fragments as messages, portion by portion. The caller must not keep them."""
         for portion in self.portions:
             yield Transaction.Append.FromString(portion).fragments
 
     def records(self) -> Iterator[Sequence[bytes]]:
-        """The fragments one by one, still encoded, portion by portion."""
+        """Yields the fragments, still encoded, portion by portion."""
         for portion in self.portions:
             yield AppendView.FromString(portion).fragments
 
     def paths(self) -> Iterator[Sequence[str]]:
-        """The paths of all files below the table's root, portion by portion, in the order of `sizes`."""
+        """Yields the paths of all files below the table's root, by portion, in the order of `sizes`."""
         for fragments in self.fragments():
-            yield [data_path(file.path) for one in fragments for file in one.files]
+            yield [data_path(file.path) for fragment in fragments for file in fragment.files]
 
     def with_sizes(self, sizes: Sequence[int]) -> Packed:
-        """The same with the sizes of files that didn't say theirs; `sizes`: of all, in their order."""
-        complete = array("Q", [said or size for said, size in zip(self.sizes, sizes, strict=True)])
+        """Returns the same fragments with all file sizes filled in; `sizes`: of all files, in their order."""
+        complete = array("Q", [given or size for given, size in zip(self.sizes, sizes, strict=True)])
         portions, at = [], 0
         for portion in self.portions:
             message = Transaction.Append.FromString(portion)
-            for file in (file for one in message.fragments for file in one.files):
+            for file in (file for fragment in message.fragments for file in fragment.files):
                 file.file_size_bytes = complete[at]
                 at += 1
             portions.append(message.SerializeToString(deterministic=True))
         return replace(self, portions=portions, sizes=complete)
 
     def name(self, index: int) -> str:
-        """The name of one of the files, by its place in `sizes`; decodes what stands in front of it."""
+        """Returns the name of the file at this index of `sizes`. Decodes all files before it."""
         return next(islice(self.names(), index, None))
 
     def names(self) -> Iterator[str]:
-        """The names of all files, in the order of `sizes`; decodes portion by portion."""
-        return (file.path for one in self._each() for file in one.files)
+        """Yields the names of all files, in the order of `sizes`. Decodes portion by portion."""
+        return (file.path for fragment in self._each() for file in fragment.files)
 
     def files_of_fragments(self) -> NDArray[np.int64]:
-        """For each file which of the fragments has it."""
+        """Returns for each file the index of its fragment."""
         if len(self.hashes) == self.count:
             return np.arange(self.count)
-        return np.repeat(np.arange(self.count), [len(one.files) for one in self._each()])
+        return np.repeat(np.arange(self.count), [len(fragment.files) for fragment in self._each()])
 
     def _each(self) -> Iterator[DataFragment]:
         return chain.from_iterable(self.fragments())
 
-    def told(self, transaction: Transaction) -> Transaction:
-        """The transaction with one fragment of each kind: all that it says of the table's fields."""
-        sample = Transaction()
-        sample.CopyFrom(transaction)
-        sample.append.fragments.extend(self.kinds)
-        return sample
+    def sample_of(self, transaction: Transaction) -> Transaction:
+        """Returns the transaction with one fragment of each kind, which has all that it says of fields."""
+        message = Transaction()
+        message.CopyFrom(transaction)
+        message.append.fragments.extend(self.kinds)
+        return message
 
     def whole(self, transaction: Transaction) -> Transaction:
-        """The transaction with all the fragments, as messages."""
+        """Returns the transaction with all the fragments, as messages."""
         whole = Transaction()
         whole.CopyFrom(transaction)
         for portion in self.portions:
@@ -125,7 +126,7 @@ class Packed:
         return whole
 
     def section(self, transaction: Transaction) -> list[bytes]:
-        """The encoded transaction with these fragments, in parts; `transaction` has none of them."""
+        """Returns the encoded transaction with these fragments, in parts; `transaction` has none of them."""
         encoded = transaction.SerializeToString(deterministic=True)
         at = 0
         while True:
@@ -140,16 +141,17 @@ class Packed:
 
 
 def packed_transaction(data: bytes, span: range) -> tuple[Transaction, Packed] | None:
-    """The Append in these bytes without its fragments, and those; None where it is to be decoded whole.
+    """Returns the Append in these bytes without its fragments, and these, or None to decode it completely.
 
-    That is so for another operation, for an Append that is no good in itself, and for one whose fragments
-    bring ids, lie under another base, differ in more than `MOST_KINDS` ways or hold what no release knows.
+    That is so for another operation, for an Append that is not sound in itself, and for one whose fragments
+    have ids, are stored under another base, have more than `MOST_KINDS` kinds or fields that no release
+    knows.
     """
     try:
-        found = _append_apart(data, span)
-        if found is None:
+        parts = _append_apart(data, span)
+        if parts is None:
             return None
-        transaction, within = found
+        transaction, within = parts
         packing = _Packing()
         for run in runs(data, FRAGMENTS, PORTION_BYTES, within):
             if not run.wanted or not packing.take(data[run.start : run.end]):
@@ -162,7 +164,7 @@ def packed_transaction(data: bytes, span: range) -> tuple[Transaction, Packed] |
 
 
 def _append_apart(data: bytes, span: range) -> tuple[Transaction, range] | None:
-    """The transaction without its Append, and where that lies; None where it is no Append alone."""
+    """Returns the transaction without its Append, and the Append's range, or None if there is more."""
     rest, within = without(data, span, APPEND)
     if within is None:
         return None
@@ -171,20 +173,20 @@ def _append_apart(data: bytes, span: range) -> tuple[Transaction, range] | None:
 
 
 def beside_fragments(data: bytes, span: range) -> bytes | None:
-    """The transaction in these bytes without its Append; None if it has none. Raises `DecodeError`."""
+    """Returns the transaction in these bytes without its Append, or None. Raises `DecodeError`."""
     rest, within = without(data, span, APPEND)
     return None if within is None else rest
 
 
 def without_fragments(data: bytes, span: range) -> Transaction | None:
-    """The Append in these bytes without its fragments, which must be sound; None where it is no Append.
+    """Returns the Append in these bytes without its fragments (which must be sound), or None.
 
-    For who asks what a version did, and not which fragments it brought. Raises `DecodeError`.
+    For callers that need what a version did, but not its new fragments. Raises `DecodeError`.
     """
-    found = _append_apart(data, span)
-    if found is None:
+    parts = _append_apart(data, span)
+    if parts is None:
         return None
-    transaction, within = found
+    transaction, within = parts
     others = bytearray()
     for run in runs(data, FRAGMENTS, PORTION_BYTES, within):
         part = data[run.start : run.end]
@@ -196,9 +198,9 @@ def without_fragments(data: bytes, span: range) -> Transaction | None:
 
 
 def without(data: bytes, span: range, number: int) -> tuple[bytes, range | None]:
-    """A message without its field of this number, and where that one's content lies in the bytes.
+    """Returns a message without its field of this number, and the range of that field's content.
 
-    None, and no bytes, if the field isn't there exactly once, with a length. Raises `DecodeError`.
+    Returns no bytes and None unless the field occurs exactly once, with a length. Raises `DecodeError`.
     """
     content: range | None = None
     begin = at = end = span.start
@@ -214,7 +216,7 @@ def without(data: bytes, span: range, number: int) -> tuple[bytes, range | None]
 
 @dataclass(slots=True)
 class _Packing:
-    """Fragments while they are read: what `Packed` says of them, and the hashes of their files' names."""
+    """Collects fragments while they are read, for `Packed`."""
 
     portions: list[bytes] = field(default_factory=list)
     kinds: set[bytes] = field(default_factory=set)
@@ -223,23 +225,23 @@ class _Packing:
     hashes: array[int] = field(default_factory=lambda: array("q"))
 
     def take(self, portion: bytes) -> bool:
-        """Takes the next fragments; False where one of them isn't plain. Raises `DecodeError`."""
+        """Adds the next fragments. Returns False if some of them are unusual. Raises `DecodeError`."""
         message = _message(Transaction.Append, portion)
         self.portions.append(message.SerializeToString(deterministic=True))
         rows, sizes, names, kinds = self.rows.append, self.sizes.append, list[str](), self.kinds.add
-        for one in message.fragments:
-            rows(one.physical_rows)
-            one.physical_rows = 0
-            for file in one.files:
+        for fragment in message.fragments:
+            rows(fragment.physical_rows)
+            fragment.physical_rows = 0
+            for file in fragment.files:
                 names.append(file.path)
                 sizes(file.file_size_bytes)
                 file.path, file.file_size_bytes = "", 0
-            kinds(one.SerializeToString())
+            kinds(fragment.SerializeToString())
         self.hashes.extend(map(hash, names))
         return len(self.kinds) <= MOST_KINDS and are_data_names(names)
 
     def is_plain(self) -> bool:
-        """Whether all of them are sound in themselves, as far as can be told without a table."""
+        """Whether all fragments are sound in themselves, as far as this can be checked without a table."""
         if not self.rows or min(self.rows) < 1 or max(self.rows) > MAX_ROWS:
             return False
         # Equal names have equal hashes. Where two others have, which is next to never, all is decoded whole.
@@ -248,7 +250,7 @@ class _Packing:
         return all(map(_is_new, map(DataFragment.FromString, self.kinds)))
 
     def packed(self) -> Packed:
-        """All of it."""
+        """Returns all fragments added."""
         kinds = tuple(map(DataFragment.FromString, sorted(self.kinds)))
         return Packed(tuple(self.portions), kinds, self.rows, self.sizes, self.hashes)
 

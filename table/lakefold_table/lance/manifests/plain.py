@@ -1,9 +1,9 @@
-"""Appends as nearly all writers send them, told in a few plain values: one new fragment, in one new file.
+"""Appends as nearly all writers send them, as a few plain values: one new fragment, in one new file.
 
 A busy log holds thousands of them a second, and they differ in nothing but the names, sizes and rows of their
-files. So each is taken apart once, when its message is decoded, and what follows asks these values instead of
-the message. That the message says nothing else is told by its length: it is exactly as long as what was taken
-from it. Any other proposal, and any that is unusual in itself, is judged from its message.
+files. So each is taken apart once, when its message is decoded, and these values are used from then on
+instead of the message. Its length shows that the message contains nothing else: it is exactly the sum of the
+parts. Any other proposal, and any that is unusual in itself, is checked by its message.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 FileShape = tuple[int, int, tuple[int, ...], tuple[int, ...]]
-"""Of a data file: the major and minor version, the field ids, the column of each."""
+"""The parts of a data file that many share: the major and minor version, the field ids, the column of each.
+"""
 Shape = tuple[FileShape, ...]
-"""Of a fragment: the shapes of its files."""
+"""The shapes of a fragment's files."""
 
 MAX_ROWS = 2**32 - 1
 MAX_UUID_LENGTH = 64
 MOST_FIELDS = 10_000
-"""A file that lists more fields isn't usual."""
+"""A file that lists more fields is unusual."""
 SHAPES = 1024
-"""So many shapes are remembered, for all tables together."""
+"""How many shapes are remembered, for all tables together."""
 _SIZES = tuple(max(1, (bits + 6) // 7) for bits in range(65))
-"""How many bytes a number of so many bits takes as a varint."""
+"""By the number of bits of a number how many bytes it takes as a varint."""
 
 
 def _tag(number: int) -> int:
-    """How many bytes a field's tag takes."""
+    """Returns how many bytes a field's tag takes."""
     return len(varint(number << 3))
 
 
@@ -46,16 +47,17 @@ _PATH, _SIZE = _tag(DataFile.PATH_FIELD_NUMBER), _tag(DataFile.FILE_SIZE_BYTES_F
 
 
 class Plain(NamedTuple):
-    """What a usual Append says: there is nothing else in its transaction but the uuid.
+    """The content of a usual Append: its transaction has nothing else but the uuid.
 
-    `path`: of the new file, below the table's root; `place`: what tells it from others (`place_of_file`).
-    `rows`: its physical rows, at least one. `size`: what the file is said to have, in bytes, 0 where it
-    isn't. `shape`: the rest of what is said of it. `record`: the fragment as it was proposed, encoded.
+    `path`: of the new file, below the table's root; `key`: what distinguishes it from others (`file_key`).
+    `rows`: its physical rows, at least one. `size`: the file's size in bytes as the proposal says, 0 if it
+    doesn't. `shape`: the rest of what it says of the file. `record`: the fragment as it was proposed,
+    encoded.
     """
 
     read_version: int
     path: str
-    place: str
+    key: str
     rows: int
     size: int
     shape: Shape
@@ -63,7 +65,7 @@ class Plain(NamedTuple):
 
 
 def plain_of(envelope: Envelope) -> Plain | None:
-    """What a usual Append says; None for anything else."""
+    """Returns the content of a usual Append, or None for anything else."""
     transaction = envelope.lance
     fragments = transaction.append.fragments
     if len(fragments) != 1 or len(fragments[0].files) != 1:
@@ -82,7 +84,7 @@ def plain_of(envelope: Envelope) -> Plain | None:
     usual = 0 < rows <= MAX_ROWS and len(uuid) <= MAX_UUID_LENGTH and uuid.isascii() and is_usual_name(path)
     if not usual or envelope.HasField("create") or envelope.HasField("fragment_reuse_index"):
         return None
-    shape, length = _known(
+    shape, length = _shape_of(
         (file.file_major_version, file.file_minor_version, tuple(file.fields), tuple(file.column_indices))
     )
     length += _PATH + _length(len(path)) + (_SIZE + _SIZES[size.bit_length()] if size else 0)
@@ -97,13 +99,13 @@ def plain_of(envelope: Envelope) -> Plain | None:
 
 
 def _length(size: int) -> int:
-    """How many bytes so many take with their length in front."""
+    """Returns how many bytes a field of this size takes with its length before it."""
     return _SIZES[size.bit_length()] + size
 
 
 @lru_cache(maxsize=SHAPES)
-def _known(shape: FileShape) -> tuple[Shape, int]:
-    """The shape of a fragment of this one file, and how many bytes the file's message takes for it."""
+def _shape_of(shape: FileShape) -> tuple[Shape, int]:
+    """Returns the shape of a fragment with just this file, and its share of the file's message in bytes."""
     major, minor, fields, indices = shape
     file = DataFile(file_major_version=major, file_minor_version=minor, fields=fields, column_indices=indices)
     return (shape,), file.ByteSize()

@@ -14,7 +14,7 @@ from lakefold_table.format import Requirements
 from lakefold_table.lance.creation import schema_fault, version_of_all
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
-from lakefold_table.lance.neighbours import needs_around
+from lakefold_table.lance.nesting import needs_around
 from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import Change
 from lakefold_table.lance.operations.update_bases import needs_of

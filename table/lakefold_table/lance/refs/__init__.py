@@ -1,1 +1,1 @@
-"""Tags and branches: what they may be called and where they lie (`names`), and their files (`files`)."""
+"""Tags and branches: their names and the paths of their files (`names`), and the files' content (`files`)."""

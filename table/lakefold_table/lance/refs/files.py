@@ -1,7 +1,7 @@
-"""Tags and branches as their JSON files say (Lance facts 1.6 and 1.7): what a name of a version leads to.
+"""Reads and writes the JSON files of tags and branches (Lance facts 1.6 and 1.7).
 
-Written byte for byte as pylance 14 writes them, read as leniently as it reads them; what another writer added
-is kept. Names and places are in `ref_names`.
+They are written byte for byte as pylance 14 writes them, and read as leniently as it reads them. Keys that
+another writer added are kept. Names and paths are in `names`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_SIZE = 1 << 20
-"""No file of a ref is larger; what is claims more memory than a name is worth."""
+"""No file of a tag or branch is larger. A larger one would take more memory than a name is worth."""
 MAX_U64 = 2**64 - 1
 NANOS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A name for one version that stays until somebody moves it.
+    """A name for one version, which stays until it is moved.
 
-    `branch` is where the version lies, None for the main line. Times in nanoseconds since 1970, None where
-    the file tells none. `manifest_size` in bytes, 0 where it isn't known. `unknown` are the keys of the file
+    `branch`: the branch of the version, None for the main branch. Times in nanoseconds since 1970, None if
+    the file contains none. `manifest_size` in bytes, 0 if it isn't known. `unknown`: the keys of the file
     that this release doesn't know.
     """
 
@@ -46,12 +46,12 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Where a branch begins.
+    """A branch: from which version it was made.
 
-    `parent` is the branch that it was made from, None for the main line, at `parent_version`. `lineage` is
-    the chain of forks that leads to it, the first from the main line: the version forked at and an id of 32
-    hex digits; None where the file tells none. `created_s` in seconds since 1970; `manifest_size`, in bytes,
-    that of the parent version.
+    `parent`: the branch that it was made from, None for the main branch, at `parent_version`. `lineage`: the
+    forks that lead to it, the first one from the main branch; for each the version that was forked and an id
+    of 32 hex digits; None if the file contains none. `created_s` in seconds since 1970; `manifest_size`, in
+    bytes, is that of the parent version.
     """
 
     parent_version: int
@@ -64,7 +64,7 @@ class Branch:
 
 
 def encode_tag(tag: Tag) -> bytes:
-    """The file of a tag."""
+    """Returns the content of a tag's file."""
     return _bytes(
         {
             "branch": tag.branch,
@@ -79,10 +79,10 @@ def encode_tag(tag: Tag) -> bytes:
 
 
 def encode_branch(branch: Branch) -> bytes:
-    """The file of a branch."""
+    """Returns the content of a branch's file."""
     lineage = branch.lineage
     identifier = (
-        {} if lineage is None else {"identifier": {"version_mapping": [list(one) for one in lineage]}}
+        {} if lineage is None else {"identifier": {"version_mapping": [list(fork) for fork in lineage]}}
     )
     return _bytes(
         {
@@ -98,9 +98,9 @@ def encode_branch(branch: Branch) -> bytes:
 
 
 def decode_tag(data: bytes, where: str = "") -> Tag:
-    """The tag that a file holds; raises `DamagedError`.
+    """Returns the tag that a file describes. Raises `DamagedError`.
 
-    `version` and `manifestSize` must be there; writers before pylance 14 leave the rest out.
+    `version` and `manifestSize` are required; writers before pylance 14 omit the rest.
     """
     keys = _Keys(data, where)
     return Tag(
@@ -115,9 +115,9 @@ def decode_tag(data: bytes, where: str = "") -> Tag:
 
 
 def decode_branch(data: bytes, where: str = "") -> Branch:
-    """The branch that a file describes; raises `DamagedError`.
+    """Returns the branch that a file describes. Raises `DamagedError`.
 
-    `parentVersion`, `createAt` and `manifestSize` must be there, as pylance 14 asks for them.
+    `parentVersion`, `createAt` and `manifestSize` are required, as in pylance 14.
     """
     keys = _Keys(data, where)
     return Branch(
@@ -132,22 +132,22 @@ def decode_branch(data: bytes, where: str = "") -> Branch:
 
 
 class _Keys:
-    """The keys of one file: each is taken out once, what is left over is unknown."""
+    """The keys of a file. Each is taken out once; the remaining ones are unknown."""
 
     def __init__(self, data: bytes, where: str) -> None:
         self._where = where
-        self._left = self._parsed(data)
+        self._remaining = self._parsed(data)
 
     def number(self, key: str) -> int:
-        if key not in self._left:
+        if key not in self._remaining:
             raise self._damaged(f"{key} is missing")
-        value = self._left.pop(key)
+        value = self._remaining.pop(key)
         if type(value) is not int or not 0 <= value <= MAX_U64:
             raise self._damaged(f"{key} is {_short(value)}, not a number from 0 to 2^64 - 1")
         return value
 
     def text(self, key: str) -> str | None:
-        value = self._left.pop(key, None)
+        value = self._remaining.pop(key, None)
         if value is not None and not isinstance(value, str):
             raise self._damaged(f"{key} is {_short(value)}, not text")
         return value
@@ -162,38 +162,38 @@ class _Keys:
         return nanos
 
     def metadata(self) -> dict[str, str]:
-        found = self._left.pop("metadata", {})
-        if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-            raise self._damaged(f"metadata is {_short(found)}, not keys with texts")
-        return found
+        values = self._remaining.pop("metadata", {})
+        if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+            raise self._damaged(f"metadata is {_short(values)}, not a map of texts")
+        return values
 
     def lineage(self) -> tuple[tuple[int, str], ...] | None:
-        if "identifier" not in self._left:
+        if "identifier" not in self._remaining:
             return None
-        identifier = self._left.pop("identifier")
+        identifier = self._remaining.pop("identifier")
         steps = identifier.get("version_mapping") if isinstance(identifier, dict) else None
-        if not isinstance(steps, list) or not all(_is_step(one) for one in steps):
+        if not isinstance(steps, list) or not all(_is_step(step) for step in steps):
             raise self._damaged(f"identifier is {_short(identifier)}, not versions with ids")
         return tuple((version, name) for version, name in steps)
 
     def rest(self) -> dict[str, Any]:
-        return self._left
+        return self._remaining
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
         if len(data) > MAX_SIZE:
-            raise self._damaged(f"{len(data)} bytes are more than a tag or branch may have ({MAX_SIZE})")
+            raise self._damaged(f"{len(data)} bytes are more than such a file may have ({MAX_SIZE})")
         try:
             parsed = json.loads(data.decode(), object_pairs_hook=_once_each, parse_constant=_no_constant)
             json.dumps(parsed, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
-            raise self._damaged(f"it is no JSON: {error}") from error
+            raise self._damaged(f"it is not JSON: {error}") from error
         if not isinstance(parsed, dict):
-            raise self._damaged("it is no JSON object")
+            raise self._damaged("it is not a JSON object")
         return parsed
 
     def _damaged(self, what: str) -> DamagedError:
         hint = "remove the file and create the tag or branch again"
-        return DamagedError(f"this is no tag or branch: {what}", where=self._where, hint=hint)
+        return DamagedError(f"this is not a tag or branch: {what}", where=self._where, hint=hint)
 
 
 def _bytes(keys: dict[str, Any]) -> bytes:
@@ -201,18 +201,18 @@ def _bytes(keys: dict[str, Any]) -> bytes:
 
 
 def _once_each(pairs: list[tuple[str, T]]) -> dict[str, T]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        raise ValueError("a key is given twice")
+    return keys
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
-def _is_step(one: object) -> bool:
-    match one:
+def _is_step(item: object) -> bool:
+    match item:
         case [int(version), str()]:
             return type(version) is int and 0 <= version <= MAX_U64
     return False
@@ -220,24 +220,24 @@ def _is_step(one: object) -> bool:
 
 def _short(value: object) -> str:
     text = ascii(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004 - enough to know it by
+    return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004 - enough to recognize it
 
 
 def _nanos_of(text: str) -> int | None:
-    """RFC 3339 as nanoseconds since 1970; digits beyond nanoseconds are cut off. None for other text."""
-    found = _TIME.fullmatch(text)
-    if found is None:
+    """Returns an RFC 3339 time as nanoseconds since 1970 (further digits are cut), or None for other text."""
+    match = _TIME.fullmatch(text)
+    if match is None:
         return None
-    zone = "+00:00" if found[4] in "Zz" else found[4]
+    zone = "+00:00" if match[4] in "Zz" else match[4]
     try:
-        seconds = (datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}") - EPOCH) // timedelta(seconds=1)
+        seconds = (datetime.fromisoformat(f"{match[1]}T{match[2]}{zone}") - EPOCH) // timedelta(seconds=1)
     except (ValueError, OverflowError):
         return None
-    return seconds * NANOS + int((found[3] or "")[:9].ljust(9, "0"))
+    return seconds * NANOS + int((match[3] or "")[:9].ljust(9, "0"))
 
 
 def _text_of(nanos: int) -> str:
-    """As pylance writes a time: in UTC, with 0, 3, 6 or 9 digits of a second."""
+    """Returns a time as pylance writes it: in UTC, with 0, 3, 6 or 9 digits of a second."""
     seconds, rest = divmod(nanos, NANOS)
     digits = f"{rest:09d}"
     while digits.endswith("000"):

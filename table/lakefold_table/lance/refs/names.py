@@ -18,22 +18,22 @@ _ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 def tag_path(name: str) -> str:
-    """The file of a tag, relative to the root of the main line."""
+    """Returns the path of a tag's file, relative to the root of the main branch."""
     return f"{TAGS}/{_encoded(name)}{SUFFIX}"
 
 
 def branch_path(name: str) -> str:
-    """The file that describes a branch, relative to the root of the main line."""
+    """Returns the path of the file that describes a branch, relative to the root of the main branch."""
     return f"{BRANCHES}/{_encoded(name)}{SUFFIX}"
 
 
 def ref_name(file_name: str) -> str | None:
-    """The tag or branch that the name of a file in its folder stands for; None for any other file."""
+    """Returns the tag or branch that has a file of this name in its folder, or None for any other file."""
     if not file_name.endswith(SUFFIX) or file_name == SUFFIX:
         return None
     encoded = file_name.removesuffix(SUFFIX).encode(errors="surrogateescape")
     try:
-        return _ENCODED.sub(lambda found: bytes([int(found[1], 16)]), encoded).decode()
+        return _ENCODED.sub(lambda match: bytes([int(match[1], 16)]), encoded).decode()
     except UnicodeDecodeError:
         return None
 
@@ -44,19 +44,19 @@ def check_tag_name(name: str) -> None:
     if not name:
         raise refused("a tag", name, "the name is empty")
     if name[0] == "." or name[-1] == ".":
-        raise refused("a tag", name, "a dot can't stand first or last")
+        raise refused("a tag", name, "it can't begin or end with a dot")
     if ".." in name:
-        raise refused("a tag", name, "two dots can't follow each other")
+        raise refused("a tag", name, "it can't contain two dots in a row")
     if name.endswith(".lock"):
         raise refused("a tag", name, "it can't end with .lock")
     check_characters("a tag", name, name)
 
 
 def check_new_tag_name(name: str) -> None:
-    """`check_tag_name`, and ASCII only.
+    """As `check_tag_name`, and accepts ASCII only.
 
-    pylance 14.0.2 makes and opens tags with other letters, but where there is one, its listing of tags and
-    its clean-up of old versions fail, whatever they were asked for (Lance fact 1.6).
+    pylance 14.0.2 makes and opens tags with other letters. But if a table has such a tag, pylance's listing
+    of tags and its clean-up of old versions fail, whatever they are called with (Lance fact 1.6).
     """
     check_tag_name(name)
     if not name.isascii():

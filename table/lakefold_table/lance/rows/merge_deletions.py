@@ -134,7 +134,7 @@ def _touched_fault(
     touched = {*ids, *removed}
     if len(set(ids)) < len(ids):
         return Invalid("a fragment is updated twice in one transaction", "list each fragment once")
-    missing = touched - table.there(touched)
+    missing = touched - table.present(touched)
     if missing:
         return Invalid(
             f"fragments {some(missing)} are not in the table", "name fragments of the version that was read"

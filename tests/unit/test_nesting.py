@@ -16,7 +16,7 @@ from lakefold_committer.tables.branches import open_line
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import NotATableError
-from lakefold_table.lance.neighbours import needs_around
+from lakefold_table.lance.nesting import needs_around
 from lakefold_table.lance.state import LanceState
 from lakefold_table.roots import parents
 from lakefold_table.storage.memory import MemoryStorage
@@ -102,8 +102,8 @@ def test_a_creation_inside_another_table_is_refused_and_names_it(inside: str) ->
     for envelope in (at(uri), clone(f"{LAKE}/other", uri)):
         refused = folded(uri, envelope)
         assert isinstance(refused, Invalid)
-        assert refused.message.startswith(f"the folder {uri} lies inside the table {outer},")
-        assert "beside that table" in refused.hint
+        assert refused.message.startswith(f"the folder {uri} is inside the table {outer},")
+        assert "outside that table" in refused.hint
         assert not MemoryStorage(uri).anything_at_root()
 
 
@@ -126,9 +126,9 @@ def test_a_table_around_another_one_is_not_begun() -> None:
     begun(f"{LAKE}/a/data")
     refused = folded(f"{LAKE}/a", at(f"{LAKE}/a"))
     assert isinstance(refused, Invalid)
-    assert refused.message.startswith(f"the table {LAKE}/a/data lies inside the folder {LAKE}/a,")
+    assert refused.message.startswith(f"the table {LAKE}/a/data is inside the folder {LAKE}/a,")
     begun(f"{LAKE}/b/inner")
-    with pytest.raises(NotATableError, match="holds files"):
+    with pytest.raises(NotATableError, match="contains files"):
         opened(f"{LAKE}/b")
 
 

@@ -1,8 +1,8 @@
-"""A manifest's list of fragments read beside that of a neighbouring version: what is the same is shared.
+"""Reads a manifest's list of fragments with the help of another version's: equal chunks are shared.
 
-Most of a list is the same from version to version, byte for byte, wherever it stands in the file. So whoever
-has one version reads the next one at the cost of comparing bytes, and only the fragments around a change are
-walked through and decoded.
+Most of a list is the same from version to version, byte for byte, at whatever offset of the file. So with the
+list of one version the next one is read at the cost of comparing bytes, and only the fragments around a
+change are parsed and decoded.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.fragments import Fragments
 
 
-class Neighbour:
-    """The list of another version, as one walks through a message in which most of it stands again.
+class ChunkReuse:
+    """Finds the chunks of another version's list in a message, while it is read from start to end.
 
-    `number`: the field that the records are.
+    `number`: the field number of the records.
     """
 
     def __init__(self, like: Fragments, number: int) -> None:
@@ -31,51 +31,51 @@ class Neighbour:
         self._starts: dict[bytes, int] | None = None
 
     def parts(self, data: bytes, longest: int, span: range) -> Iterator[Run | Chunk]:
-        """As `runs`, with a chunk of the other list wherever its bytes stand. Raises as `runs`."""
+        """As `runs`, with a chunk of the other list for each part that equals it. Raises as `runs`."""
         at, end = span.start, span.stop
         while at < end:
             start = at
-            chunk = self._here(data, at, end)
+            chunk = self._chunk_at(data, at, end)
             while chunk is None and self._next < len(self._chunks):
                 after = record_end(data, at, end, self._number)
                 if after == at or (after - start > longest and at > start):
                     break
                 at = after
-                chunk = self._here(data, at, end)
+                chunk = self._chunk_at(data, at, end)
             if at > start:
                 yield Run(wanted=True, start=start, end=at)
             if chunk is not None:
                 yield chunk
                 at += len(chunk.encoded)
             elif at == start:
-                # Another field, or nothing of the other list is to come.
+                # The next field is not a fragment, or all chunks of the other list were found.
                 run = next(runs(data, self._number, longest, range(at, end)))
                 yield run
                 at = run.end
 
-    def _here(self, data: bytes, at: int, end: int) -> Chunk | None:
-        """The chunk that begins here and is none of those that came already."""
-        if self._next < len(self._chunks) and self._stands(self._next, data, at, end):
-            found = self._next
+    def _chunk_at(self, data: bytes, at: int, end: int) -> Chunk | None:
+        """Returns the chunk that begins at `at`, if it is one that was not found before."""
+        if self._next < len(self._chunks) and self._is_at(self._next, data, at, end):
+            index = self._next
         else:
             if self._starts is None:
                 self._starts = self._first_records()
             record = data[at : record_end(data, at, end, self._number)]
-            found = self._starts.get(record, -1)
-            if found < self._next or not self._stands(found, data, at, end):
+            index = self._starts.get(record, -1)
+            if index < self._next or not self._is_at(index, data, at, end):
                 return None
-        self._next = found + 1
-        return self._chunks[found]
+        self._next = index + 1
+        return self._chunks[index]
 
-    def _stands(self, index: int, data: bytes, at: int, end: int) -> bool:
+    def _is_at(self, index: int, data: bytes, at: int, end: int) -> bool:
         encoded = self._chunks[index].encoded
         return at + len(encoded) <= end and data.startswith(encoded, at)
 
     def _first_records(self) -> dict[bytes, int]:
-        """The record that each chunk begins with."""
-        found: dict[bytes, int] = {}
+        """Returns the index of each chunk by the record that it begins with."""
+        starts: dict[bytes, int] = {}
         for index, chunk in enumerate(self._chunks):
             encoded = chunk.encoded
-            found[encoded[: record_end(encoded, 0, len(encoded), self._number)]] = index
-        found.pop(b"", None)
-        return found
+            starts[encoded[: record_end(encoded, 0, len(encoded), self._number)]] = index
+        starts.pop(b"", None)
+        return starts
