@@ -83,7 +83,7 @@ def test_a_cursor_of_a_branch_that_was_made_anew(uri: str, version: int) -> None
     branch(uri, 50)
     cursor = cursor_at(uri, version, branch="side")
     branched_anew(uri)
-    with pytest.raises(lakefold.MadeAnewError, match=r"branch side was made anew|not there") as caught:
+    with pytest.raises(lakefold.MadeAnewError, match=r"branch side was created again|not there") as caught:
         lakefold.tail(uri, cursor, branch="side")
     assert "earliest" in caught.value.hint
 
@@ -97,7 +97,7 @@ def test_the_branch_s_identifier_tells_where_its_versions_were_cleaned_up(uri: s
     append(place, 400)
     newest = lance.dataset(place).version
     behind = str(Cursor.parse(cursor)).replace(":4:", f":{newest - 2}:")
-    with pytest.raises(lakefold.MadeAnewError, match="branch side was made anew"):
+    with pytest.raises(lakefold.MadeAnewError, match="branch side was created again"):
         lakefold.tail(uri, behind, branch="side")
 
 
@@ -105,7 +105,7 @@ def test_the_branch_s_identifier_tells_where_its_versions_were_cleaned_up(uri: s
 def test_a_cursor_of_a_table_without_marks_that_was_made_anew(uri: str, version: int) -> None:
     cursor = cursor_at(uri, version)
     remade(uri)
-    with pytest.raises(lakefold.MadeAnewError, match="the table was made anew"):
+    with pytest.raises(lakefold.MadeAnewError, match="the table was created again"):
         lakefold.tail(uri, cursor)
 
 
@@ -121,7 +121,7 @@ def test_a_tail_that_runs_while_its_table_is_made_anew(uri: str, seen: int) -> N
         assert next(tail).version == seen
         tail.close()
         remade(uri)
-        with pytest.raises(lakefold.MadeAnewError, match="the table was made anew"):
+        with pytest.raises(lakefold.MadeAnewError, match="the table was created again"):
             next(tail)
 
 
@@ -142,7 +142,7 @@ def test_a_tail_that_runs_while_its_branch_is_made_anew(uri: str) -> None:
     with lakefold.tail(uri, newest - 1, branch="side") as tail:
         assert next(tail).version == newest
         branched_anew(uri)
-        with pytest.raises(lakefold.MadeAnewError, match="branch side was made anew"):
+        with pytest.raises(lakefold.MadeAnewError, match="branch side was created again"):
             next(tail)
 
 
@@ -178,7 +178,7 @@ def test_a_checkpoint_of_a_table_without_marks(
     remade(uri, ROWS + 2)
     if restarted:
         query.start()
-    with pytest.raises(lakefold.MadeAnewError, match="the table was made anew") as caught:
+    with pytest.raises(lakefold.MadeAnewError, match="the table was created again") as caught:
         query.batch()
     assert "another checkpoint" in caught.value.hint
 
@@ -189,7 +189,7 @@ def test_a_checkpoint_of_a_branch(uri: str) -> None:
     query.ids()
     branched_anew(uri)
     query.start()
-    with pytest.raises(lakefold.MadeAnewError, match="branch side was made anew"):
+    with pytest.raises(lakefold.MadeAnewError, match="branch side was created again"):
         query.ids()
 
 
