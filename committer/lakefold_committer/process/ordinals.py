@@ -1,4 +1,4 @@
-"""Which partitions are folded by one of several processes that were counted beforehand."""
+"""Which partitions a process folds if the number of processes is fixed beforehand."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class Turn:
     replicas: int
 
     def of(self, partitions: int) -> tuple[int, ...]:
-        """Those of a topic with so many partitions; none where others have all of them."""
+        """Returns its partitions of a topic with so many. It has none if other processes have all of them."""
         return tuple(range(self.ordinal, partitions, self.replicas))

@@ -1,6 +1,6 @@
 """A partition that this process folds, and the thread that does it.
 
-The process's other threads tell it to end, and ask how it fares; what it does is passed in.
+The process's other threads ask it to stop, and read its trouble. Its work is passed in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STARTING = "starting"
 class PartitionThread:
     """Folds `partition` by `work`, once `after` has ended, until `stop` is set.
 
-    With `lost` set besides, it may report nothing more. `error` is what ended it, if anything did.
+    If `lost` is set as well, it may report nothing more. `error` is the error that ended it, or None.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class PartitionThread:
         self.stop = stop
         self.lost = threading.Event()
         self.error: BaseException | None = None
-        self._told: Callable[[], str] = lambda: STARTING
+        self._trouble: Callable[[], str] = lambda: STARTING
         self._thread = threading.Thread(target=self._run, args=(work, after), name=f"partition-{partition}")
         self._thread.start()
 
     @property
     def trouble(self) -> str:
-        """Why it isn't folding just now; empty while it is."""
-        return self._told()
+        """Why it isn't folding now. Empty while it is."""
+        return self._trouble()
 
     @property
     def over(self) -> bool:
@@ -48,16 +48,16 @@ class PartitionThread:
         return not self._thread.is_alive()
 
     def tell(self, trouble: Callable[[], str]) -> None:
-        """From now on this says what `trouble` is."""
-        self._told = trouble
+        """Sets the function that returns `trouble` from now on."""
+        self._trouble = trouble
 
     def ended(self, seconds: float) -> bool:
-        """Whether it has ended; waits for that."""
+        """Waits until it has ended, at most so many seconds. Returns whether it has."""
         self._thread.join(max(0.0, seconds))
         return self.over
 
     def _run(self, work: Callable[[PartitionThread], None], after: PartitionThread | None) -> None:
-        """Two threads of one process must not take a partition from each other."""
+        """Waits for the thread before it: two threads of a process must not fence each other."""
         while after is not None and not after.ended(WAIT_SECONDS):
             if self.stop.is_set():
                 return

@@ -1,9 +1,9 @@
-"""Looks at the stores that the roots name when a committer starts, so that a typo is seen at once.
+"""Checks the stores of the roots when a committer starts, so that a typo is noticed at once.
 
-A root that can't be used never ends a committer that goes on for ever: it may be a bucket that is still to
-be made, or a store that is away for a minute, and the tables below the other roots are folded meanwhile. A
-root that was found well is not looked at again; what happens to its tables then is told by parking them.
-Settings of which no store can be made are another thing: no waiting mends them.
+A root that can't be used doesn't end a committer that runs for ever: its bucket may be created later, or its
+store may be away for a minute, and the tables below the other roots are folded meanwhile. A root that could
+be used is not checked again: if its store fails later, its tables are parked. Settings with which no store
+can be opened raise at once, since waiting doesn't repair them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _EFFECTIVE: Final = os.access in os.supports_effective_ids
 
 class _Look(Protocol):
     def __call__(self) -> None:
-        """Raises the `LakefoldError` that says why tables can't lie there."""
+        """Raises the `LakefoldError` that says why no tables can be stored there."""
 
 
 class Roots:
-    """The roots of one process. `trouble` may be asked by any thread.
+    """The roots of one process. Any thread may read `trouble`.
 
-    Raises `InvalidError` where no store can be made of a root and the options.
+    Raises `InvalidError` if no store can be opened with a root and the options.
     """
 
     def __init__(self, roots: Iterable[str], storage_options: Mapping[str, str] | None = None) -> None:
@@ -55,17 +55,17 @@ class Roots:
 
     @property
     def trouble(self) -> str:
-        """Which root can't be used, and why; empty where all were found well."""
+        """The root that can't be used, and why. Empty if all can be used."""
         return next((f"root {root}: {why}" for root, why in list(self._pending.items())), "")
 
     def look(self) -> None:
-        """Looks at each, once. Raises for the first one that can't be used."""
+        """Checks each root once. Raises for the first one that can't be used."""
         for root, look in self._looks.items():
             look()
             del self._pending[root]
 
     def looked_after(self) -> AbstractContextManager[None]:
-        """Meanwhile, those that weren't found well yet are looked at again and again, side by side."""
+        """Returns a context in which the roots that can't be used yet are checked repeatedly."""
         return watching("root", [partial(self._keep_looking, root) for root in self._pending])
 
     def _keep_looking(self, root: str, over: threading.Event) -> None:
@@ -87,19 +87,19 @@ class Roots:
 
 
 def _look_of(root: str, storage_options: Mapping[str, str] | None) -> _Look:
-    found = place(root)
-    if found.scheme == FILE:
+    location = place(root)
+    if location.scheme == FILE:
         return _Folder(local_path(root))
-    if found.scheme == _EXTERNAL:
-        # Which manifest store it is, each table says for itself.
-        bucket = f"s3://{found.authority}/{root.partition('?')[0].partition('://')[2].partition('/')[2]}"
+    if location.scheme == _EXTERNAL:
+        # Each table's URI names its own manifest store.
+        bucket = f"s3://{location.authority}/{root.partition('?')[0].partition('://')[2].partition('/')[2]}"
         return _Bucket(open_storage(bucket, storage_options), commits_there=False)
     return _Bucket(open_storage(root, storage_options))
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A root on a local disk. One that isn't there is made with its first table."""
+    """A root on a local disk. If it doesn't exist, it is created with its first table."""
 
     path: str
 
@@ -108,16 +108,16 @@ class _Folder:
             folders = self._folders()
         except OSError as error:
             raise failure(error, self.path) from error
-        if not any(os.access(one, os.W_OK, effective_ids=_EFFECTIVE) for one in folders):
+        if not any(os.access(folder, os.W_OK, effective_ids=_EFFECTIVE) for folder in folders):
             message = "this process may write neither here nor in a folder below"
             hint = "give this user write permission there; is it mounted read-only?"
             raise InvalidError(message, where=self.path, hint=hint)
 
     def _folders(self) -> list[str]:
-        """Where tables or their folders may be made."""
+        """Returns the folders in which tables or their folders may be created."""
         try:
-            with os.scandir(self.path) as found:
-                return [self.path, *(one.path for one in found if one.is_dir())]
+            with os.scandir(self.path) as entries:
+                return [self.path, *(entry.path for entry in entries if entry.is_dir())]
         except FileNotFoundError:
             LOG.warning("root", root=self.path, error="it isn't there yet: its first table makes it")
         return [next(str(above) for above in Path(self.path).parents if os.path.lexists(above))]
@@ -125,7 +125,7 @@ class _Folder:
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """A root in a bucket. `commits_there`: whether its puts are what makes a version."""
+    """A root in a bucket. `commits_there`: whether versions are published by puts into it."""
 
     storage: Storage
     commits_there: bool = True

@@ -1,4 +1,4 @@
-"""Proves the settings of the topics again and again while a committer runs, beside its work."""
+"""Checks the settings of the topics repeatedly while a committer runs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 LOG: Final = structlog.get_logger("lakefold.committer")
 EVERY_SECONDS: Final = 10.0
-"""Compaction begins later than this after its setting was changed: Kafka's cleaner looks every 15 seconds."""
+"""It is shorter than the 15 seconds after which Kafka's cleaner notices a changed setting."""
 
 
 class PolicyWatch:
-    """Watches the topics' settings. `failure` is why the committer must not go on, None while it may.
+    """Checks the topics' settings. `failure` is the error that must end the committer, or None.
 
     `stop` is called once there is a failure, on another thread.
     """
@@ -38,7 +38,7 @@ class PolicyWatch:
         self.failure: LakefoldError | None = None
 
     def watching(self) -> AbstractContextManager[None]:
-        """Meanwhile the settings are proven, at once and every `every_s` seconds."""
+        """Returns a context in which the settings are checked, at once and every `every_s` seconds."""
         return watching("topic settings", [self._watch])
 
     def _watch(self, over: threading.Event) -> None:
@@ -46,7 +46,7 @@ class PolicyWatch:
             try:
                 self._warn(check_policies(self._admin, self._topics))
             except RetryError:
-                # Whether a broker answers, the partitions tell.
+                # The partitions report whether a broker answers.
                 pass
             except LakefoldError as error:
                 self.failure = error
@@ -56,16 +56,16 @@ class PolicyWatch:
             if over.wait(self._every_s):
                 return
 
-    def _warn(self, found: tuple[PolicyWarning, ...]) -> None:
-        """Tell of each warning once, and again if it had passed."""
-        for one in found:
-            if one not in self._warned:
+    def _warn(self, warnings: tuple[PolicyWarning, ...]) -> None:
+        """Logs each warning once, and again if it had passed."""
+        for warning in warnings:
+            if warning not in self._warned:
                 LOG.warning(
                     "topic",
-                    topic=one.topic,
-                    setting=one.setting or None,
-                    value=one.value or None,
-                    reason=one.reason,
-                    hint=one.hint,
+                    topic=warning.topic,
+                    setting=warning.setting or None,
+                    value=warning.value or None,
+                    reason=warning.reason,
+                    hint=warning.hint,
                 )
-        self._warned = found
+        self._warned = warnings

@@ -1,4 +1,4 @@
-"""Threads that look at something again and again beside the committer's work: settings, stores, topics."""
+"""Threads that check something repeatedly beside the committer's work: settings, stores, topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watching(name: str, watches: Iterable[Callable[[threading.Event], None]]) -> Iterator[None]:
-    """Runs each of these in a thread of its own while the block runs, and then sets their event.
+    """Runs each of these functions in a thread of its own while the block runs, and then sets their event.
 
     None of the threads keeps the process alive: a store or a broker may not answer for minutes.
     """
