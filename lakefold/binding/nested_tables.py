@@ -15,7 +15,7 @@ from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.tables.branches import located
 from lakefold_table.branch_names import TREE, branch_root, root_of
 from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
-from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS
+from lakefold_table.formats import BUILT_IN, MANIFESTS
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, local_path, place
 from lakefold_table.versions.dropped import FOLDER, is_note_inside, noted_inside
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
     from lakefold_table.versions.dropped import DroppedBranch
 
+_FOLDERS: Final = frozenset(one.folder for one in BUILT_IN)
 _NAMED: Final = 10
 """An error names at most this many tables."""
 
@@ -45,10 +46,11 @@ def check_alone(uri: str, branches: Iterable[str], storage_options: Mapping[str,
     if not others:
         return
     more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+    folders = " or ".join(sorted(_FOLDERS))
     raise PreconditionError(
         f"other tables are stored inside its folder: {', '.join(others[:_NAMED])}{more}",
         where=uri,
-        hint=f"drop them or move them elsewhere first; a folder with {VERSIONS} counts as a table",
+        hint=f"drop them or move them elsewhere first; a folder with {folders} counts as a table",
     )
 
 
@@ -79,8 +81,12 @@ def _among(paths: Iterable[str]) -> Iterator[str]:
         folder, _, name = path.rpartition("/")
         above, _, last = folder.rpartition("/")
         # A manifest that a manifest store has recorded, and that isn't copied yet, has a longer suffix.
-        if last == VERSIONS and SUFFIX in name:
+        if last in _FOLDERS and (MANIFESTS.suffix in name or _is_version(last, name)):
             yield above
+
+
+def _is_version(folder: str, name: str) -> bool:
+    return any(one.detect([name]) is not None for one in BUILT_IN if one.folder == folder)
 
 
 def _on_disk(root: Path) -> Iterator[str]:
@@ -92,7 +98,7 @@ def _on_disk(root: Path) -> Iterator[str]:
             raise PreconditionError(message, where=str(error.filename), hint=hint)
 
     for folder, inside, _ in os.walk(root, onerror=check):
-        if VERSIONS in inside:
+        if not _FOLDERS.isdisjoint(inside):
             relative = Path(folder).relative_to(root).as_posix()
             yield "" if relative == "." else relative
 

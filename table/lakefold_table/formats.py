@@ -6,10 +6,12 @@ folder. Everything else gets a format from here, or a registry of formats, and k
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_table.format import ALONE
 from lakefold_table.lance.format import LanceFormat
+from lakefold_table.lance.manifests.naming import DETACHED_BIT, SUFFIX, VERSIONS, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +20,20 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
     from lakefold_table.format import AnyFormat, GroupingRule, LargeProposal, State, TableProposal
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestNaming:
+    """How the versions of a format are named that an external manifest store commits.
+
+    `folder`, `suffix`: of their files. `version_of`: the version that a file name denotes, None for other
+    files. `first_detached`: versions from this number on are not in the row of a table's versions.
+    """
+
+    folder: str
+    suffix: str
+    version_of: Callable[[str], int | None]
+    first_detached: int
 
 
 class Formats:
@@ -49,7 +65,11 @@ class Formats:
 
     def proposal(self, envelope: Envelope) -> TableProposal | None:
         """Returns the proposal that an envelope holds, None if it holds none of a known format."""
-        return next((found for one in self if (found := one.proposal(envelope)) is not None), None)
+        for one in self._formats.values():
+            proposal: TableProposal | None = one.proposal(envelope)
+            if proposal is not None:
+                return proposal
+        return None
 
     def uuid_of(self, envelope: Envelope) -> str:
         """Returns the uuid of the proposal that an envelope holds, empty if it has none."""
@@ -103,3 +123,5 @@ def built_in(*, transaction_files: bool = True) -> Formats:
 
 
 BUILT_IN = built_in()
+MANIFESTS = ManifestNaming(VERSIONS, SUFFIX, version_of, DETACHED_BIT)
+"""The versions that a manifest store commits: only Lance clients know such stores (decision 0028)."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "lance"
 """The name of the format and of its field of the envelope."""
+APPEND: Final = "append"
 CLONE: Final = "clone"
 
 
@@ -54,8 +55,7 @@ class LanceProposal:
     @classmethod
     def of(cls, envelope: Envelope) -> LanceProposal:
         """Returns the proposal in an envelope that has all its fragments."""
-        plain = plain_of(envelope) if envelope.lance.HasField("append") else None
-        return cls(envelope, plain=plain)
+        return cls(envelope, None, plain_of(envelope))
 
     @property
     def transaction(self) -> Transaction:
@@ -70,6 +70,8 @@ class LanceProposal:
     @property
     def operation(self) -> str:
         """Lance's name of the operation, empty if there is none."""
+        if self.plain is not None:
+            return APPEND
         return self.envelope.lance.WhichOneof("operation") or ""
 
     @property

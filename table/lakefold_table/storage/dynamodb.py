@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from botocore import exceptions as aws
 
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
-from lakefold_table.lance.manifests.naming import DETACHED_BIT
+from lakefold_table.formats import MANIFESTS
 from lakefold_table.storage.aws import NEVER_SENT, aws_options, dynamodb_client, failure
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.concurrently import together
@@ -146,7 +146,10 @@ class DynamoManifests:
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": _BELOW,
-            "ExpressionAttributeValues": {":base_uri": {"S": base}, ":detached": {"N": str(DETACHED_BIT)}},
+            "ExpressionAttributeValues": {
+                ":base_uri": {"S": base},
+                ":detached": {"N": str(MANIFESTS.first_detached)},
+            },
             "ScanIndexForward": False,
             "ConsistentRead": True,
             "Limit": PAGE,
@@ -162,7 +165,7 @@ class DynamoManifests:
             "ConsistentRead": True,
         }
         versions = [self._recorded(base, item).version for item in self._items(base, request)]
-        newest = max((number for number in versions if number < DETACHED_BIT), default=0)
+        newest = max((number for number in versions if number < MANIFESTS.first_detached), default=0)
         together(
             partial(self._delete, base), [number for number in versions if number != newest], AT_ONE_TIME
         )

@@ -24,7 +24,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
-from lakefold_table.lance.manifests.naming import VERSIONS, is_detached
+from lakefold_table.formats import MANIFESTS
 from lakefold_table.storage.base import (
     BeginsPuts,
     DoubtfulPutError,
@@ -221,7 +221,7 @@ class ExternalManifests:
 
     def forget_versions(self) -> None:
         """See `RecordsElsewhere`; versions that are committed and not finished are finished first."""
-        self._finish_in(VERSIONS)
+        self._finish_in(MANIFESTS.folder)
         self._manifests.forget(self._finisher.from_bucket("").rstrip("/"))
 
     def make_durable(self, paths: Iterable[str]) -> None:
@@ -268,7 +268,8 @@ class ExternalManifests:
 
     def _finish_before(self, slot: Slot) -> None:
         """Finish the version before this one, and remove what attempts of this process left."""
-        if slot.version > 1 and not is_detached(slot.version) and not self._left.follows_finished(slot):
+        in_order = 1 < slot.version < MANIFESTS.first_detached
+        if in_order and not self._left.follows_finished(slot):
             before = self._manifests.get(slot.base, slot.version - 1)
             if before is not None and not before.is_final:
                 self._finisher.finish(slot.base, before)

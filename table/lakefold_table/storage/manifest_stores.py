@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from lakefold_table.lance.manifests.naming import SUFFIX
+from lakefold_table.formats import MANIFESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ class ManifestRecord:
     @property
     def is_final(self) -> bool:
         """Whether the manifest has its final name; otherwise the version is still to be finished."""
-        return self.path.endswith(SUFFIX)
+        return self.path.endswith(MANIFESTS.suffix)
 
 
 class ManifestStore(Protocol):

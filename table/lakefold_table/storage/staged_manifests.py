@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
-from lakefold_table.lance.manifests.naming import SUFFIX, VERSIONS, Scheme, parse_detached
+from lakefold_table.formats import MANIFESTS
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
     from lakefold_table.storage.manifest_stores import ManifestRecord, ManifestStore
 
-_STAGED: Final = f"{SUFFIX}-"
+_STAGED: Final = f"{MANIFESTS.suffix}-"
 """The text between a manifest's name and the part that no other writer uses."""
 
 
@@ -44,14 +44,14 @@ class VersionFinisher:
     def slot(self, path: str) -> Slot | None:
         """Returns the version whose manifest a path below the root names, or None for any other object."""
         folder, _, name = path.rpartition("/")
-        version = _version_of(name)
+        version = MANIFESTS.version_of(name)
         base = None if version is None else self.base_of(folder)
         return None if version is None or base is None else Slot(path, base, version)
 
     def base_of(self, folder: str) -> str | None:
         """Returns the table, from the bucket's root on, whose versions are in this folder, or None."""
         table, _, last = folder.rpartition("/")
-        return f"{self._base}/{table}".rstrip("/") if last == VERSIONS else None
+        return f"{self._base}/{table}".rstrip("/") if last == MANIFESTS.folder else None
 
     def from_bucket(self, path: str) -> str:
         """Returns the path from the bucket's root on."""
@@ -110,7 +110,7 @@ class VersionFinisher:
     def _paths(self, base: str, recorded: ManifestRecord) -> tuple[Slot, str]:
         """Returns a version's final path and its present path, both below the root."""
         final, mark, own = recorded.path.rpartition(_STAGED)
-        path = self._from_root(final + SUFFIX)
+        path = self._from_root(final + MANIFESTS.suffix)
         slot = self.slot(path) if mark and own and "/" not in own else None
         if slot is None or (slot.base, slot.version) != (base, recorded.version):
             raise DamagedError(
@@ -172,10 +172,3 @@ def _check_size(recorded: ManifestRecord, size: int, where: str) -> None:
             where=where,
             hint="some other program wrote it: restore the object, or correct the manifest store's item",
         )
-
-
-def _version_of(name: str) -> int | None:
-    """Returns the version that a manifest's name belongs to, detached or not, or None for any other name."""
-    numbers = (scheme.parse(name) for scheme in Scheme)
-    number = next((number for number in numbers if number is not None), None)
-    return parse_detached(name) if number is None else number

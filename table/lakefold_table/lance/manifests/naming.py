@@ -96,6 +96,13 @@ def parse_detached(name: str) -> int | None:
     return number if name == named and DETACHED_BIT <= number <= MAX_U64 else None
 
 
+def version_of(name: str) -> int | None:
+    """Returns the version that a manifest's name denotes, also a detached one; None for any other name."""
+    found = (scheme.parse(name) for scheme in Scheme)
+    number = next((one for one in found if one is not None), None)
+    return parse_detached(name) if number is None else number
+
+
 def detect(names: Iterable[str]) -> Scheme | None:
     """Returns the scheme of the names in `_versions/`, or None if no manifest is among them.
 
