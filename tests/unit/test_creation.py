@@ -123,7 +123,7 @@ def to_a_branch(envelope: Envelope) -> None:
 
 
 A = column("a", 0)
-CHAIN = [column("s", number, "struct", parent=number - 1) for number in range(64)]
+CHAIN = [column("s", number, "struct", parent=number - 1) for number in range(63)]
 REFUSED: dict[str, tuple[Change, str, str]] = {
     "nothing to create": (to_a_version, "there is no table at memory:", "has `create`"),
     "no such branch": (
@@ -149,7 +149,7 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
         "not sound: x: field 0 comes before its parent 1, or the two form a cycle",
         "a parent before it",
     ),
-    "too deep": (schema(*CHAIN, column("x", 64, parent=63)), "nested deeper than 64 levels", "no Lance"),
+    "too deep": (schema(*CHAIN, column("x", 63, parent=62)), "nested deeper than 63 levels", "no Lance"),
     "name twice": (schema(A, column("a", 1)), "several fields have the names ['a']", "rename"),
     "name twice below": (
         schema(column("s", 0, "struct"), column("x", 1, parent=0), column("x", 2, parent=0)),
@@ -205,7 +205,7 @@ def test_what_may_not_become_a_table(change: Change, message: str, hint: str) ->
 def test_names_below_a_column_may_have_dots() -> None:
     fields = [column("s", 0, "struct"), column("a.b", 1, parent=0), column("", 2, parent=0)]
     assert isinstance(MemoryTable().result(changed(creation(), schema(*fields))), Committed)
-    deep = [*CHAIN[:-1], column("x", 63, parent=62)]
+    deep = [*CHAIN[:-1], column("x", 62, parent=61)]
     assert isinstance(MemoryTable().result(changed(creation(), schema(*deep))), Committed)
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lakefold_table.format import Fetched
     from lakefold_table.lance.schemas.data_files import FileVersion
 
-MAX_DEPTH = 64
-"""The depth limit of Arrow's C interface: pylance can't read a deeper schema (Lance fact 4.10)."""
+MAX_DEPTH = 63
+"""The most levels of a schema that Arrow's C interface, and so pylance, can show (Lance fact 4.10)."""
 DEFAULT_STORAGE_VERSION = "2.2"
 
 
