@@ -18,6 +18,8 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
 
 .DEFAULT_GOAL := help
+# Tests start hundreds of Python processes on this tree. Each of them would compile it again if it kept no bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint types test-fast test-oracle test-integration test-faults test-azure test-clients soak bench docs generate charts setup lock clean
 
@@ -56,7 +58,7 @@ test-oracle: setup ## compare our tables with pylance's; test stores, random and
 
 test-integration: .java setup ## run the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
-	@$(BIN)/pytest tests/integration tests/faults/broker -n 2 --dist loadfile
+	@$(BIN)/pytest tests/integration tests/faults/broker -n 3 --dist loadgroup --no-loadscope-reorder
 
 test-faults: .java setup ## run all fault-injection tests (over two hours; needs strace and faketime); `make test` runs some
 	$(STEP) 'faults, all of them'

@@ -15,6 +15,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests.distribution import distribute
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -66,6 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by its folder; a folder that is not known is an error, not an unmarked test."""
     for item in items:
@@ -87,6 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         else:
             known = sorted(FAST | {"integration", "azure", "clients"})
             raise pytest.UsageError(f"{item.path}: tests lie in one of {known}")
+    distribute(items, [item for item in items if item.get_closest_marker("integration")])
 
 
 @pytest.fixture(autouse=True)

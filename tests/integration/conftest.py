@@ -16,6 +16,7 @@ import pytest
 
 from lakefold.local.broker import Broker
 from lakefold.local.spark import prepare_session
+from tests.servers.class_archive import quick_brokers
 from tests.servers.dynamodb import DynamoServer
 from tests.servers.s3 import S3Server
 
@@ -36,6 +37,12 @@ class TopicNames:
     outcomes: str
     dead_letters: str
     group: str
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_brokers() -> Iterator[None]:
+    """Each broker of this process starts from an archive of its classes."""
+    yield from quick_brokers()
 
 
 @pytest.fixture(scope="session")
