@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.codec.envelope import Decoded
-    from lakefold_log.read.lookup import Standing
+    from lakefold_log.read.lookup import PartitionStatus
     from lakefold_reader.versions.proposals import Finding, Sought
     from lakefold_table.entry import Outcome
     from lakefold_table.errors import LakefoldError
@@ -78,7 +78,7 @@ class Explanation:
     outcomes: list[Outcome] = field(default_factory=list)
     known_from: str = ""
     proposal: Decoded | None = None
-    standing: Standing | None = None
+    standing: PartitionStatus | None = None
     before: int | None = None
     waiting: int | None = None
     logs: list[LogId] = field(default_factory=list)

@@ -207,7 +207,7 @@ def _plain(letter: Letter) -> dict[str, Any]:
     entry = letter.proposal if isinstance(letter.proposal, Entry) else None
     return {
         "position": plain_position(letter.position),
-        "letter": plain_position(letter.place),
+        "letter": plain_position(letter.stored_at),
         "time": datetime.fromtimestamp(letter.time_us / 1_000_000, UTC).isoformat(),
         "table": letter.table,
         "branch": "" if entry is None else entry.envelope.branch,

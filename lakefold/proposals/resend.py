@@ -68,7 +68,7 @@ def pick(letters: Iterable[Letter], chosen: Sequence[str]) -> list[Letter]:
         for number in matches:
             hits[number] += 1
         if matches or not choosers:
-            name = letter.key or letter.place
+            name = letter.key or letter.stored_at
             picked.pop(name, None)
             picked[name] = letter
     for text, count in zip(chosen, hits, strict=True):
@@ -106,7 +106,7 @@ def checked(
             # If a table can't be opened, nothing is sent for it; `send_again` reports that.
             continue
         since |= sent_since(config, topics, mine, partition, group=group, timeout_s=timeout_s)
-    return [replace(letter, sent_since=since.get(letter.place, "")) for letter in letters]
+    return [replace(letter, sent_since=since.get(letter.stored_at, "")) for letter in letters]
 
 
 def send_again(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakefold.proposals.explanation import Brokers, Explanation
     from lakefold_log.codec.envelope import Decoded
-    from lakefold_log.read.lookup import Standing
+    from lakefold_log.read.lookup import PartitionStatus
     from lakefold_table.entry import Outcome
     from lakefold_table.position import LogId
 
@@ -93,7 +93,7 @@ class _Partition:
 
     explanation: Explanation
     lookup: Lookup
-    standing: Standing
+    standing: PartitionStatus
 
     @property
     def log(self) -> LogId:
@@ -147,7 +147,7 @@ class _Partition:
             self.explanation.proposal, self.explanation.standing = proposal, self.standing
 
     def _search_outcomes(self) -> None:
-        explanation, partition = self.explanation, self.lookup.outcomes_place
+        explanation, partition = self.explanation, self.lookup.outcomes_where
 
         def matches(outcome: Outcome) -> bool:
             if explanation.sought.offset is None and outcome.branch != explanation.branch:

@@ -1,18 +1,19 @@
-"""The commit log: how transactions get into an order that all can rely on.
+"""The commit log: gives transactions an order that all clients rely on.
 
-The loop. A writer stands at the end of its table's outcomes (`outcomes`), seals its transaction in an
-envelope (app id, batch id, table) and sends it to the transactions topic (`producer`); the broker gives it
-an offset, and that position is the order: nobody votes on it later. The committer takes over its partition
-(`reporter`, which fences whoever held it), asks where the proven offset is (`stamp`), and reads on from
-there without a gap (`consumer`). Each message is told apart (`envelope`): an entry is folded; what is no
-entry is answered and goes to the dead letters with the reason; what only a newer release can read stops its
-table. When the versions are published, a report gives all outcomes, the dead letters and the stamped offset
-in one Kafka transaction. The writer knows its outcome by its position; readers are woken by it. A crash
-anywhere before the report leaves the offset where it was, and the next committer reads the same entries and
-gives the same answers.
+A writer moves to the end of its table's outcomes (`outcomes`), encodes its transaction as an envelope (app
+id, batch id, table) and sends it to the transactions topic (`producer`). The broker assigns an offset, and
+that position is the order: it never changes later. The committer takes over its partition (`reporter`, which
+fences the committer that had it before), reads the committed offset (`offset_metadata`), and reads from that
+offset without a gap (`consumer`). Each message is decoded (`envelope`). An entry is folded. A message that is
+not an entry is answered and copied to the dead letters with the reason. A message that only a newer release
+can read stops its table. After the versions are published, a report writes all outcomes, the dead letters and
+the offset in one Kafka transaction. The writer finds its outcome by its position, and readers are woken by
+it. If a process dies anywhere before the report, the offset is unchanged, and the next committer reads the
+same entries and gives the same answers.
 
-Conditions of the log end the loop instead of being guessed at: another cluster or topic id (`guard`),
-entries that are gone, an offset beyond the end. A broker that is away does not: everybody keeps trying
-(`admin` says what each error means). A file of envelopes is a log too (`filelog`). This is the only package
-that talks to Kafka; `envelope`, `answers`, `partition` and `filelog` need no client of it.
+Faults of the log raise an error and are never guessed at: another cluster or topic id (`topic_identity`),
+entries that were removed, an offset beyond the end. An unreachable broker does not end the loop: every client
+keeps trying (`admin` maps each error code to what the caller must do). A file of envelopes is a log too
+(`file_log`). This is the only package that uses Kafka's client library; `envelope`, `claims`, `partitioner`
+and `file_log` do without it.
 """

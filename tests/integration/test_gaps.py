@@ -90,7 +90,7 @@ def test_a_writer_that_lives_on_in_a_topic_made_again_gets_no_other_entry_s_outc
         stage.make_again()
         # The new topic's next offset is that of batch 1000 in the old topic, whose outcome the line has read.
         stage.send(stage.batch(5))
-        with pytest.raises(GapError, match="made again") as caught:
+        with pytest.raises(GapError, match="created again") as caught:
             line.ask(stage.batch(7), 0, PATIENCE_S)
         assert stage.log.topic_id in caught.value.message
         assert first.position.log.topic_id in caught.value.message

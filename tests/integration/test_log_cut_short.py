@@ -121,7 +121,7 @@ def test_a_damaged_segment_loses_nothing_once_it_is_brought_back(
     own_broker.start()
     with pytest.raises(GapError, match="a segment of the log is damaged there") as caught:
         stage.fold()
-    assert "bring it back" in caught.value.hint
+    assert "restore it from a copy" in caught.value.hint
     assert ids_in(stage.uri) == [1, 2]
     own_broker.stop()
     segment.write_bytes(whole)

@@ -61,7 +61,7 @@ def test_a_proposal_is_answered_to_the_one_who_waits(bootstrap: str, topic_names
         assert waiter.wait(first, envelope(0), PATIENCE_S) == outcomes[0]
         with pytest.raises(RetryError, match="no outcome within") as caught:
             waiter.wait(foreign.position, envelope(9), 0.2)
-        assert "ask the table" in caught.value.hint
+        assert "read the table" in caught.value.hint
     assert (after, reporter.outcomes_offset) == (3, 3)
     assert list(read_outcomes(own.config, own.topics, 0, 1)) == [(1, outcomes[1]), (2, foreign)]
     assert stamped(own) == (2, own.stamp(2))
@@ -75,7 +75,7 @@ def test_the_outcome_of_another_proposal_at_the_position_is_not_the_answer(
         outcome = own.committed(0, 7)
         reporter.report([outcome], [], 1, own.stamp(1))
         for _ in range(2):
-            with pytest.raises(GapError, match="made again") as caught:
+            with pytest.raises(GapError, match="created again") as caught:
                 waiter.wait(outcome.position, envelope(5), PATIENCE_S)
             for batch in (0, 5):
                 assert transaction_uuid("app", batch, TABLE) in caught.value.message

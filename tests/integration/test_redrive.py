@@ -99,7 +99,7 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
     first, second = sorted(documents(capsys, "redrive", *flags), key=_offset)
     assert (first["table"], first["app_id"], first["batch_id"]) == (uri, "loader", 1)
     assert (first["operation"], first["position"]["offset"]) == ("append", 0)
-    assert (second["obstacle"], second["position"]["offset"]) == ("it is no proposal", bad)
+    assert (second["obstacle"], second["position"]["offset"]) == ("it is not a proposal", bad)
     dry = documents(capsys, "redrive", *flags, "--all", "--dry-run")
     assert [one["would_send"] for one in sorted(dry, key=_offset)] == [True, False]
 

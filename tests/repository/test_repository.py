@@ -34,10 +34,8 @@ WHOLLY_PURE = "table/lakefold_table/lance/"
 SHARED_CLASS_NAMES = {
     "Change",
     "Clients",
-    "Content",
     "Pace",
     "Settings",
-    "Standing",
     "State",
     "Table",
     "Target",

@@ -292,7 +292,7 @@ HOSTILE = {
     "another key's": (_other_key, "another table, key or branch"),
     "another branch's": (_other_branch, "another table, key or branch"),
     "a claim in a claim": (_in_a_claim, "holds a claim itself"),
-    "no envelope": (lambda small: claim_of(small, b"\xff\xff"), "is no Envelope"),
+    "no envelope": (lambda small: claim_of(small, b"\xff\xff"), "is not an Envelope"),
     "no proposal": (lambda small: claim_of(small, encode(Envelope(table=small.table))), "no proposal"),
     "changed": (_other_bytes, "other bytes than its hash"),
     "cut": (_cut, "bytes, the claim says"),
@@ -302,10 +302,10 @@ HOSTILE = {
     "a link": (_link_outside, "can't be read: a symbolic link leads out of the root"),
     "10 GB": (_huge, "10737418240 bytes, the limit is"),
     "another size": (_other_size, "bytes, the claim says"),
-    "a place elsewhere": (_place("file:///etc/passwd"), "names another place than its hash"),
-    "dots": (_place("../../x"), "names another place than its hash"),
+    "a place elsewhere": (_place("file:///etc/passwd"), "differs from the path that its hash gives"),
+    "dots": (_place("../../x"), "differs from the path that its hash gives"),
     "a short hash": (_short_hash, "hash has 5 bytes"),
-    "a part beside": (_beside, "stands beside its claim"),
+    "a part beside": (_beside, "is in the message beside its claim"),
 }
 
 
@@ -382,7 +382,7 @@ def test_a_claim_goes_alone(uri: str) -> None:
 
 
 def test_no_envelope_is_written_that_nobody_would_read(uri: str) -> None:
-    with pytest.raises(InvalidError, match="no committer takes more"):
+    with pytest.raises(InvalidError, match="the limit of every committer"):
         put_claim(open_storage(uri), at(uri, append()), bytes(MAX_ENVELOPE_BYTES), 1)
     assert not Path(local_path(uri)).exists()
 

@@ -59,7 +59,7 @@ def test_is_known_by_its_content() -> None:
 def test_takes_a_given_id_and_refuses_what_is_none() -> None:
     given = "0D5E0B0F-8A58-4B6B-9F6E-0B8B3F0B1C11"
     assert FileLog(b"", given).log.topic_id == given.lower()
-    with pytest.raises(InvalidError, match="no UUID"):
+    with pytest.raises(InvalidError, match="not a UUID"):
         FileLog(b"", "mine")
 
 

@@ -121,7 +121,7 @@ def test_another_entry_at_the_last_position_stops_the_committer(shelf: Shelf) ->
 def test_a_position_without_an_entry_stops_the_committer(shelf: Shelf) -> None:
     shelf.lose_from(4)
     shelf.end = 9
-    with pytest.raises(GapError, match="no entry stands at offset 4"):
+    with pytest.raises(GapError, match="the log has no entry at offset 4"):
         opened(shelf)
 
 

@@ -58,10 +58,10 @@ def test_chosen_by_position() -> None:
 
 def test_what_can_not_be_sent_says_why() -> None:
     assert letter(1).obstacle == ""
-    assert undecodable(1).obstacle == "it is no proposal"
+    assert undecodable(1).obstacle == "it is not a proposal"
     assert letter(1, name="").obstacle.startswith("it has no key")
     whole = letter(1)
-    left = Letter(whole.place, 0, whole.position, "", "", undecodable(1).proposal, 5_000, ())
+    left = Letter(whole.stored_at, 0, whole.position, "", "", undecodable(1).proposal, 5_000, ())
     assert left.obstacle.startswith("its 5,000 bytes")
 
 

@@ -162,7 +162,7 @@ def _redeemed(
     except InvalidError as error:
         return Invalid(error.message, error.hint)
     except DecodeError as error:
-        return Invalid(f"the claimed file is no Envelope: {error}", "write lakefold.log.v1.Envelope")
+        return Invalid(f"the claimed file is not an Envelope: {error}", "write lakefold.log.v1.Envelope")
     if envelope.HasField("claim"):
         return Invalid("the claimed envelope holds a claim itself", "write the whole proposal there")
     if not is_claims_envelope(entry.envelope, envelope):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.fold.binding import Acceptance
-    from lakefold_log.read.anchor import Anchor, Content
+    from lakefold_log.read.anchor import Anchor, PartitionContent
     from lakefold_table.entry import Outcome
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId, Position
@@ -77,7 +77,7 @@ class RecoveryContext:
     outcomes_offset: Callable[[], int] | None = None
     read_back_from: int | None = None
     owner: Owner | None = None
-    content: Content | None = None
+    content: PartitionContent | None = None
     unchanged_below: int = 0
     anchor: Anchor | None = None
     folded: dict[str, int] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from lakefold_log.client.admin import Admin
-    from lakefold_log.read.anchor import Anchor, Content
+    from lakefold_log.read.anchor import Anchor, PartitionContent
     from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.position import LogId
 
@@ -28,7 +28,13 @@ LOG = structlog.get_logger("lakefold.committer")
 
 
 def prove(
-    admin: Admin, group: str, topic: str, log: LogId, content: Content, *, accept_new_log: bool = False
+    admin: Admin,
+    group: str,
+    topic: str,
+    log: LogId,
+    content: PartitionContent,
+    *,
+    accept_new_log: bool = False,
 ) -> RecoveryContext:
     """From which offset entries are not yet proven answered: the stamped one, else where the log starts.
 
@@ -72,7 +78,7 @@ class Beginning:
 
 def beginning(
     found: tuple[int, OffsetMetadata] | None,
-    content: Content,
+    content: PartitionContent,
     group: str,
     log: LogId,
     topic: str,

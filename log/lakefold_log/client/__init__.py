@@ -1,1 +1,1 @@
-"""The connection to the cluster: how clients are set up, what they may ask, and what the topics must be."""
+"""The connection to the cluster: how clients are configured, what they query, and what the topics must be."""

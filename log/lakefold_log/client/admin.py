@@ -1,7 +1,7 @@
-"""How every client of the cluster is set up and what its errors mean: one place for both.
+"""Configures every client of the cluster and maps its errors to those of Lakefold.
 
-Users hand librdkafka's own options through; what correctness hangs on is fixed here and can't be set from
-outside. Kafka has some 150 error codes; callers need to know which of four things to do.
+Users pass librdkafka's own options; those that correctness depends on are fixed here and can't be set. Kafka
+has some 150 error codes; callers need to know which of four things to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Option = str | int | float | bool
 
-# Options that carry a promise of this package (exactly-once reports, no skipped entry, the right partition).
+# Options that guarantees of this package depend on (exactly-once reports, no skipped entry, partitioning).
 FIXED_OPTIONS = frozenset(
     {
         "acks",
@@ -51,17 +51,17 @@ FIXED_OPTIONS = frozenset(
     },
 )
 
-# What suits a local and a remote cluster alike; a user's own options win over these.
+# Defaults for local and remote clusters; a user's own options override them.
 _DEFAULTS: Mapping[str, Option] = {
     "client.id": "lakefold",
-    # A broker that comes back is found within a second, not ten; until then few attempts (see client_log).
+    # Reconnect to a restarted broker within a second, not ten, with few attempts until then (see client_log).
     "reconnect.backoff.ms": 250,
     "reconnect.backoff.max.ms": 1000,
     "socket.keepalive.enable": True,
 }
-# Some questions go to the broker that the client holds to be the controller, which brokers choose at random
-# for each answer about metadata. If that broker dies, the client waits for it until its metadata is fetched
-# again: after 5 minutes, if librdkafka (2.16) is left alone.
+# Some requests go to the broker that the client takes for the controller; brokers name a random one in each
+# metadata response. If that broker dies, the client waits for it until its metadata is fetched again, which
+# is after 5 minutes by default (librdkafka 2.16).
 _ADMIN_TUNED: Mapping[str, Option] = {"topic.metadata.refresh.interval.ms": 5000}
 
 _FENCED = frozenset(
@@ -98,24 +98,24 @@ _REFUSED_FOR_GOOD = frozenset(
 )
 _NO_ANSWER = frozenset({Local.TIMED_OUT, Local.TRANSPORT, Local.ALL_BROKERS_DOWN})
 _BROKER_HINT = (
-    "see that a broker runs there (`lakefold up` starts a local one), and that it speaks what "
-    "security.protocol says"
+    "check that a broker runs there (`lakefold up` starts a local one), and that security.protocol is the "
+    "protocol of its listener"
 )
 NO_GROUP = "lakefold-reader"
-"""What consumers name as their group if they are in none, since the client library makes none without a name.
+"""The group id of consumers that are in no group: the client library requires one.
 
-The library asks for the group's coordinator all the same. A refusal of that is of no importance.
+The library looks up the group's coordinator all the same. If the brokers refuse that, it does not matter.
 """
-# How long an answer may take before it is asked why, and how often then.
+# Seconds to wait for an answer before checking why it is late, and between these checks.
 _LISTEN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
-    """Where the brokers are, and the user's own librdkafka options, handed on as they are.
+    """The addresses of the brokers, and the user's own librdkafka options, which are passed on unchanged.
 
-    `options` may hold secrets, so that they never appear in a repr. Raises `InvalidError` where they name an
-    option that this package fixes itself, or an address holds a login.
+    `options` may hold secrets and is left out of the repr. Raises `InvalidError` if they set an option that
+    this package fixes, or if an address contains a login.
     """
 
     bootstrap_servers: str
@@ -128,14 +128,19 @@ class KafkaConfig:
             hint = "set bootstrap_servers" if "servers" in fixed[0] else "leave it out"
             raise InvalidError(message, where=f"kafka.{fixed[0]}", hint=hint)
         if "@" in self.bootstrap_servers:
-            # Told to whoever reads a log, wherever the brokers are named.
+            # The addresses are in logs and messages, where a password must not appear.
             hint = "name host:port,…; name and password are the kafka options sasl.username and sasl.password"
-            raise InvalidError("a broker's address holds no login", where="bootstrap_servers", hint=hint)
+            raise InvalidError(
+                "a broker's address must not contain a login", where="bootstrap_servers", hint=hint
+            )
 
     def client(
         self, *, fixed: Mapping[str, Option], tuned: Mapping[str, Option] | None = None
     ) -> dict[str, Option]:
-        """The options of one client: `fixed` always holds, `tuned` gives way to the user's own."""
+        """Returns the options of one client.
+
+        `fixed` can't be overridden, `tuned` can be by the user's own.
+        """
         servers = {"bootstrap.servers": self.bootstrap_servers}
         return {**_DEFAULTS, **(tuned or {}), **self.options, **servers, **fixed}
 
@@ -143,11 +148,11 @@ class KafkaConfig:
 def error_of(
     error: KafkaError, doing: str, where: str = "", *, rights: Sequence[Right] = ()
 ) -> LakefoldError:
-    """What the caller must do about a Kafka error that came up while `doing` something.
+    """Returns the Lakefold error for a Kafka error that happened while `doing` something.
 
-    A fenced or otherwise fatal client must stop; what the broker refuses for good is invalid; everything else
-    may pass, so that an unknown code is never taken for a refusal. `rights`: those that `doing` needs; the
-    error names the one that lacks.
+    A fenced or otherwise fatal client must stop; what the broker refuses permanently is invalid; everything
+    else may pass, so an unknown code is never taken for a refusal. `rights` are those that `doing` needs; if
+    one is missing, the error names it.
     """
     if lacks := lacking(error.code(), rights):
         text = f"{doing}: this user lacks the right {' or '.join(map(str, lacks))} ({error.name()})"
@@ -162,12 +167,14 @@ def error_of(
             text, where=where, hint="see the kafka options, the topic's settings and the ACLs"
         )
     if error.fatal():
-        return StopError(text, where=where, hint="this client is of no more use: start the process again")
+        return StopError(
+            text, where=where, hint="this client can't be used any more: start the process again"
+        )
     return RetryError(text, where=where, hint=_BROKER_HINT)
 
 
 def kafka_error(caught: KafkaException) -> KafkaError:
-    """The error inside an exception of the client library."""
+    """Returns the error inside an exception of the client library."""
     error = caught.args[0]
     if not isinstance(error, KafkaError):
         return KafkaError(Local.FAIL, str(error))
@@ -176,7 +183,7 @@ def kafka_error(caught: KafkaException) -> KafkaError:
 
 @contextmanager
 def kafka_errors(doing: str, where: str = "", *, rights: Sequence[Right] = ()) -> Iterator[None]:
-    """Turn the client library's exceptions into Lakefold's; `where` names brokers, a topic or a position.
+    """Raises the client library's exceptions as Lakefold's; `where` names brokers, a topic or a position.
 
     `rights`: see `error_of`.
     """
@@ -188,19 +195,22 @@ def kafka_errors(doing: str, where: str = "", *, rights: Sequence[Right] = ()) -
 
 @contextmanager
 def client_set_up(where: str) -> Iterator[None]:
-    """As `kafka_errors`, for making a client: a wrong option's name or value is `InvalidError`."""
+    """As `kafka_errors`, for creating a client.
+
+    Raises `InvalidError` if an option's name or value is wrong.
+    """
     try:
         yield
     except (KafkaException, TypeError, ValueError) as caught:
         reason = kafka_error(caught).str() if isinstance(caught, KafkaException) else str(caught)
         hint = "options are librdkafka's own names and values"
-        raise InvalidError(f"Kafka client can't be set up: {reason}", where=where, hint=hint) from caught
+        raise InvalidError(f"the Kafka client can't be created: {reason}", where=where, hint=hint) from caught
 
 
 class Admin:
-    """Asks the cluster about itself. One object serves many threads; it needs no closing.
+    """Sends administrative requests to the cluster. One object serves many threads; it needs no closing.
 
-    `timeout_s` bounds each question; a broker that doesn't answer in time gives `RetryError`.
+    `timeout_s` is the time limit of each request. Raises `RetryError` if a broker doesn't answer in time.
     """
 
     def __init__(self, config: KafkaConfig, *, timeout_s: float = 10.0) -> None:
@@ -208,11 +218,11 @@ class Admin:
         self.timeout_s = timeout_s
         self._was_answered = False
         with client_set_up(config.bootstrap_servers):
-            # The answers carry the errors; librdkafka's own lines on stderr would only repeat them.
+            # The answers contain the errors; librdkafka's own lines on stderr would only repeat them.
             self.client = KeptClient.made(config.client(fixed={"log_level": 0}, tuned=_ADMIN_TUNED))
 
     def answer(self, future: Future[T], doing: str, *, rights: Sequence[Right] = ()) -> T:
-        """Wait for one of the client's futures, no longer than the question itself may take.
+        """Wait for one of the client's futures and return its result, within the time limit of a request.
 
         `rights`: see `error_of`.
         """
@@ -220,40 +230,37 @@ class Admin:
             return self.result(future, doing)
 
     def result(self, future: Future[T], doing: str) -> T:
-        """As `answer`, but what the brokers answer is raised as the client library has it.
+        """As `answer`, but an error that the brokers return is raised as the client library's exception.
 
-        Raises `RetryError` where no broker answers in time, and `InvalidError` as soon as it is clear that
-        none ever will: they let nobody in by this name, or their certificates aren't known here.
+        Raises `RetryError` if no broker answers in time. Raises `InvalidError` as soon as it is clear that
+        none ever will: they refuse this user, or their certificates are not trusted here.
         """
         deadline = time.monotonic() + self.timeout_s + 1
-        connecting: ConnectionProbe | None = None
+        probe: ConnectionProbe | None = None
         while not wait([future], _LISTEN_S).done:
             if not self._was_answered:
-                connecting = connecting or ConnectionProbe(
-                    self.config.bootstrap_servers, self.config.client(fixed={})
-                )
-                connecting.check(doing)
+                probe = probe or ConnectionProbe(self.config.bootstrap_servers, self.config.client(fixed={}))
+                probe.check(doing)
             if time.monotonic() > deadline:
-                raise self.no_answer(doing, connecting)
+                raise self.no_answer(doing, probe)
         try:
-            found = future.result()
+            result = future.result()
         except KafkaException as caught:
             if kafka_error(caught).code() in _NO_ANSWER:
-                raise self.no_answer(doing, connecting) from caught
+                raise self.no_answer(doing, probe) from caught
             self._was_answered = True
             raise
         self._was_answered = True
-        return found
+        return result
 
     def ask_as_consumer(self, ask: Callable[[Consumer], T], doing: str, *, read_committed: bool) -> T:
-        """Put questions that only a consumer can put, through one that lives no longer.
+        """Send requests that only a consumer can send, through a consumer that is closed afterwards.
 
-        Such questions are rare; a consumer that is kept holds sockets and threads, and remembers leaders that
-        are none any more. `ask` blocks for `timeout_s` with each of its questions at most. Raises as `result`
-        does.
+        Such requests are rare. A consumer that is kept open holds sockets and threads, and remembers leaders
+        that have changed. Each request of `ask` may block for `timeout_s` at most. Raises as `result` does.
         """
         if not self._was_answered:
-            # It is this question that finds out whether anybody ever will answer.
+            # This request finds out whether a broker will ever answer.
             self.result(self.client.describe_cluster(request_timeout=self.timeout_s), doing)
         isolation = "read_committed" if read_committed else "read_uncommitted"
         fixed: dict[str, Option] = {"group.id": NO_GROUP, "isolation.level": isolation}
@@ -270,15 +277,18 @@ class Admin:
         finally:
             consumer.close()
 
-    def no_answer(self, doing: str, connecting: ConnectionProbe | None = None) -> RetryError:
-        """The error where no broker answered in time."""
+    def no_answer(self, doing: str, probe: ConnectionProbe | None = None) -> RetryError:
+        """Returns the error for a request that no broker answered in time."""
         message = f"{doing}: no answer within {self.timeout_s:g} s"
-        if connecting is not None and connecting.last:
-            message = f"{message}: {connecting.last}"
+        if probe is not None and probe.last:
+            message = f"{message}: {probe.last}"
         return RetryError(message, where=self.config.bootstrap_servers, hint=_BROKER_HINT)
 
     def cluster_id(self) -> str:
-        """The cluster's id, once a broker of it is alive. Raises `RetryError` where none answers in time."""
+        """Returns the cluster's id as soon as a broker is alive.
+
+        Raises `RetryError` if none answers in time.
+        """
         future = self.client.describe_cluster(request_timeout=self.timeout_s)
         cluster = self.answer(future, "no broker answers")
         if not cluster.nodes or not cluster.cluster_id:
@@ -287,8 +297,8 @@ class Admin:
 
 
 def cluster_id(bootstrap_servers: str, timeout: float) -> str:
-    """The id of the cluster at `bootstrap_servers`, asked for `timeout` seconds at most.
+    """Returns the id of the cluster at `bootstrap_servers`, waiting for `timeout` seconds at most.
 
-    Raises `RetryError` where no broker answers. This is the probe for "is it up".
+    Raises `RetryError` if no broker answers. This is the check whether a cluster is up.
     """
     return Admin(KafkaConfig(bootstrap_servers), timeout_s=timeout).cluster_id()

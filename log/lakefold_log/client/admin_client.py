@@ -1,8 +1,8 @@
-"""The client library's admin client, made so that none of the library's threads destroys it.
+"""The client library's admin client, made so that none of the library's own threads destroys it.
 
-librdkafka (2.16) ends the process if a client is destroyed by a thread of its own. Such a thread runs the
-callbacks of answers, and in them Python may look for garbage. If it finds that very client, because an error
-keeps the frames that it came from, the thread destroys it.
+librdkafka (2.16) ends the process if a client is destroyed by one of librdkafka's threads. Such a thread runs
+the callbacks of answers, and Python may collect garbage in them. If that frees the client itself, because an
+error still references the frames that it came from, the thread destroys it.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _OWN_REFERENCES = 3
-"""Of a client that nobody else names: the list, the name in the loop, and the argument."""
+"""References to a client that nothing else uses: the list, the name in the loop, and the argument."""
 
 
 class KeptClient(AdminClient):
-    """An admin client that is kept if a thread that Python did not start drops the last reference to it.
+    """An admin client that survives if a thread that Python did not start drops its last reference.
 
-    The next thread of Python's that makes or drops a client destroys it.
+    The next thread of Python's that creates or drops a client destroys it.
     """
 
     _kept: ClassVar[list[KeptClient]] = []
 
     @classmethod
     def made(cls, options: Mapping[str, Any]) -> Self:
-        """A client with these options. Raises as `AdminClient` does."""
+        """Returns a client with these options. Raises as `AdminClient` does."""
         cls._destroy()
         return cls(dict(options))
 
     def __del__(self) -> None:
         if type(threading.current_thread()).__name__ == "_DummyThread":
-            # That is what Python makes up for a thread that it did not start.
+            # Python uses this class for a thread that it did not start.
             self._kept.append(self)
         else:
             self._destroy()
@@ -44,5 +44,5 @@ class KeptClient(AdminClient):
     @classmethod
     def _destroy(cls) -> None:
         kept = [cls._kept.pop() for _ in range(len(cls._kept))]
-        # Python calls `__del__` once, so what has another reference must be kept on: any thread may drop it.
-        cls._kept.extend([one for one in kept if sys.getrefcount(one) > _OWN_REFERENCES])
+        # Python calls `__del__` once, so keep a client with another reference: any thread may drop that.
+        cls._kept.extend([client for client in kept if sys.getrefcount(client) > _OWN_REFERENCES])

@@ -1,7 +1,7 @@
-"""Where librdkafka's own log lines go, and how often the same one is let through.
+"""The logger for librdkafka's own log lines, which limits how often the same line is repeated.
 
-A broker that is away would fill the process's log: every client tries to connect several times a second and
-says so each time (tried: librdkafka 2.16 doesn't slow down). The first line of a kind tells all.
+An unreachable broker would fill the process's log: every client tries to connect several times a second and
+logs each attempt (tried: librdkafka 2.16 doesn't slow down). The first line of a kind is enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SAME_EVERY_S: Final = 30.0
 
 
 class _OncePerKind(logging.Filter):
-    """Lets a line through when its client has logged none of its kind for half a minute."""
+    """Passes a line if its client has logged none of its kind for half a minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class _OncePerKind(logging.Filter):
         return True
 
 
-# Nothing is printed unless the process sets a handler. Without one that does nothing, Python prints warnings
-# to stderr by itself.
+# Nothing is printed unless the process sets a handler. Without the null handler, Python itself prints
+# warnings to stderr.
 LOGGER: Final = logging.getLogger("lakefold_log.kafka")
 LOGGER.addHandler(logging.NullHandler())
 LOGGER.addFilter(_OncePerKind())

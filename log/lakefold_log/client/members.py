@@ -1,14 +1,14 @@
-"""Who shares a topic's partitions: a consumer group that hands them out, and reads and commits nothing.
+"""Shares a topic's partitions among processes by a consumer group, which reads and commits nothing.
 
-It is a group of its own beside the one that holds the stamped offsets. A group with live members takes
-offsets from its members only, while the stamp is put by a partition's own transactional producer and must
-outlast the membership of whoever put it. So the members' partitions are paused as soon as they are given, and
-the partition's committer reads by itself.
+It is a group of its own beside the one with the committed offsets. A group with live members accepts offsets
+from its members only, while the offset is written by a partition's own transactional producer and must
+outlast the membership of that process. So the members' partitions are paused as soon as they are assigned,
+and the partition's committer reads by itself.
 
-The protocol is Kafka's classic one. In it a member says itself how soon it is taken for dead, which the newer
-one leaves to the brokers (45 s at least); and one that is given nothing is told so, where the newer one makes
-no difference between it and one that waits to join (tried: librdkafka 2.16, Kafka 4.3). Partitions move one
-by one (cooperative): those that stay are folded on meanwhile.
+The protocol is Kafka's classic one. In it a member sets how soon it counts as dead, which the newer protocol
+leaves to the brokers (45 s at least). A member without partitions is also notified, while the newer protocol
+does not distinguish it from one that waits to join (tried: librdkafka 2.16, Kafka 4.3). Partitions move one
+by one (cooperative); those that stay are folded meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId
 
 SUFFIX: Final = ".members"
-"""What the name of the members' group ends in; it begins with the name of the stamped group."""
+"""The suffix of the members' group; the name begins with that of the group with the offsets."""
 
 _FIXED: Final[dict[str, Option]] = {
     "group.protocol": "classic",
@@ -46,44 +46,44 @@ _FIXED: Final[dict[str, Option]] = {
     "auto.offset.reset": "latest",
 }
 _TUNED: Final[dict[str, Option]] = {
-    # A member that is killed is taken for dead after this; one that leaves is not waited for at all.
+    # A killed member counts as dead after this time; the group does not wait for one that leaves.
     "session.timeout.ms": 10_000,
-    # How late the others hear that one came or left.
+    # The delay until the others learn that a member joined or left.
     "heartbeat.interval.ms": 1000,
     # Giving a partition up may take half of this.
     "max.poll.interval.ms": 60_000,
-    # How late a topic is seen to have more partitions than before.
+    # The delay until new partitions of the topic are noticed.
     "topic.metadata.refresh.interval.ms": 30_000,
 }
 _MILLISECONDS: Final = 1000
 
 
 def session_seconds(config: KafkaConfig) -> float:
-    """How long a member may be silent before the group does without it."""
+    """Returns for how many seconds a member may be silent before the group excludes it."""
     return float(config.client(fixed=_FIXED, tuned=_TUNED)["session.timeout.ms"]) / _MILLISECONDS
 
 
 class Holder(Protocol):
-    """Works on the partitions that this process is given. Called within `Membership.step` and `close`."""
+    """Works on the partitions that are assigned to this process. Called by `Membership.step` and `close`."""
 
     def given(self, partitions: Sequence[int]) -> None:
-        """These are this process's from now on. Whoever had them before has let go, or is taken for dead."""
+        """These are this process's from now on. Their former holder released them or counts as dead."""
         ...
 
     def taken(self, partitions: Sequence[int], patience_s: float) -> None:
-        """Another process may get these once this call returns, which may take `patience_s` seconds."""
+        """Release these: another process may get them once this returns, in `patience_s` seconds at most."""
         ...
 
     def lost(self, partitions: Sequence[int]) -> None:
-        """The group took this process for dead: another may have these already. Returns at once."""
+        """The group took this process for dead: another may already have these. Returns at once."""
         ...
 
 
 class Membership:
-    """A process's place among those that share `topic`; for one thread, which calls `step` again and again.
+    """A process's membership among those that share `topic`; for one thread, which calls `step` repeatedly.
 
-    `joined` says whether the group has told it its partitions, be it none. Raises `InvalidError` where the
-    kafka options can't be.
+    `joined` is true once the group has assigned partitions to it, even if that was none. Raises
+    `InvalidError` if the kafka options are invalid.
     """
 
     def __init__(self, config: KafkaConfig, group: str, topic: str, log: LogId, holder: Holder) -> None:
@@ -107,9 +107,9 @@ class Membership:
         return self._guard.answering
 
     def step(self, timeout_s: float) -> None:
-        """Hear from the group, for `timeout_s` seconds at most, and pass it on to the holder.
+        """Handle events of the group for `timeout_s` seconds at most, and call the holder for each.
 
-        Raises `GapError` where the topic is another one now, `InvalidError` where the brokers refuse it.
+        Raises `GapError` if the topic was created again, `InvalidError` if the brokers refuse access.
         """
         self._guard.step()
         message = self._consumer.poll(timeout_s)
@@ -119,7 +119,7 @@ class Membership:
             raise self._failure
 
     def close(self) -> None:
-        """Leave the group at once: the holder is told to let go of all it has, then the others are told."""
+        """Leave the group at once: the holder releases all it has before the other members are notified."""
         self._consumer.close()
 
     def __enter__(self) -> Self:
@@ -130,31 +130,31 @@ class Membership:
     ) -> None:
         self.close()
 
-    def _given(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Takes the places without reading them. Called with none too, where others have all of them."""
-        ends = [TopicPartition(self._topic, place.partition, OFFSET_END) for place in places]
+    def _given(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Accepts the partitions without reading them. Also called with none, if others have all of them."""
+        ends = [TopicPartition(self._topic, each.partition, OFFSET_END) for each in partitions]
         consumer.incremental_assign(ends)
         if ends:
             consumer.pause(ends)
         self.joined = True
-        self._holder.given(_numbers(places))
+        self._holder.given(_numbers(partitions))
 
-    def _taken(self, _: Consumer, places: list[TopicPartition]) -> None:
-        """The client lets go of them, and tells the group so, when this returns."""
-        self._holder.taken(_numbers(places), self._patience_s)
+    def _taken(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """The client releases them, and notifies the group, when this returns."""
+        self._holder.taken(_numbers(partitions), self._patience_s)
 
-    def _lost(self, _: Consumer, places: list[TopicPartition]) -> None:
+    def _lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.joined = False
-        self._holder.lost(_numbers(places))
+        self._holder.lost(_numbers(partitions))
 
     def _note(self, error: KafkaError) -> None:
-        """An event of the client: most pass by themselves, and the guard tells of a topic that is gone."""
+        """An event of the client: most pass by themselves, and the guard reports a topic that was deleted."""
         self._guard.hurry()
         rights = (*on_group("Read", self.group), *on_topics("Describe", self._topic))
-        known = error_of(error, "share the partitions", self.group, rights=rights)
-        if isinstance(known, InvalidError) and error.code() not in NOT_YET:
-            self._failure = known
+        fault = error_of(error, "share the partitions", self.group, rights=rights)
+        if isinstance(fault, InvalidError) and error.code() not in NOT_YET:
+            self._failure = fault
 
 
-def _numbers(places: Sequence[TopicPartition]) -> list[int]:
-    return sorted(place.partition for place in places)
+def _numbers(partitions: Sequence[TopicPartition]) -> list[int]:
+    return sorted(each.partition for each in partitions)

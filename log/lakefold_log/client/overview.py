@@ -1,4 +1,4 @@
-"""What a person wants to see of a cluster at one glance: brokers, topics, how far a group has come."""
+"""A summary of a cluster for a person: brokers, topics, and how far a group has read."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import Admin, Option
 
-# Enough to meet each table that is written to now and then, read in milliseconds.
+# Enough to include tables that are written to now and then; read in milliseconds.
 _RECENT = 500
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition: what can be read goes from offset `low` up to, and without, `high`.
+    """A partition: offsets from `low` up to, and without, `high` can be read.
 
-    `committed` is the group's offset: everything below it is answered. None where the group has none.
+    `committed` is the group's offset: everything below it is answered. None if the group has none.
     """
 
     topic: str
@@ -39,13 +39,13 @@ class PartitionView:
 
     @property
     def lag(self) -> int:
-        """How many offsets the group has still to go."""
+        """How many offsets the group still has to read."""
         return self.high - max(self.low, self.committed or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A cluster as it is now. `brokers` are addresses by node id; topics of Kafka's own are left out."""
+    """The state of a cluster now. `brokers` are addresses by node id; Kafka's own topics are left out."""
 
     cluster_id: str
     brokers: dict[int, str]
@@ -53,11 +53,11 @@ class Overview:
 
 
 def overview(admin: Admin, group: str) -> Overview:
-    """Ask the cluster about itself and about `group`. Raises `RetryError` where no broker answers."""
+    """Returns the state of the cluster and of `group`. Raises `RetryError` if no broker answers."""
     where = admin.config.bootstrap_servers
     cluster_id = admin.cluster_id()
     metadata = cluster_metadata(admin)
-    places = [
+    partitions = [
         TopicPartition(name, partition)
         for name, topic in sorted(metadata.topics.items())
         if not name.startswith("__")
@@ -65,22 +65,23 @@ def overview(admin: Admin, group: str) -> Overview:
     ]
     with kafka_errors("ask for offsets", where):
         ranges = offset_ranges(
-            admin, [(place.topic, place.partition) for place in places], read_committed=True
+            admin, [(each.topic, each.partition) for each in partitions], read_committed=True
         )
-    stands = {
-        (found.topic, found.partition): found.offset
-        for found in settled(admin, group, places)
-        if found.offset >= 0
+    committed = {
+        (each.topic, each.partition): each.offset
+        for each in settled(admin, group, partitions)
+        if each.offset >= 0
     }
-    views = (PartitionView(*key, *reach, stands.get(key)) for key, reach in ranges.items())
+    views = (PartitionView(*key, *reach, committed.get(key)) for key, reach in ranges.items())
     brokers = {node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}
     return Overview(cluster_id, dict(sorted(brokers.items())), tuple(views))
 
 
 def recent_keys(admin: Admin, partitions: Iterable[PartitionView]) -> set[str]:
-    """Give the keys (table URIs) of the last some hundred messages of each partition.
+    """Returns the keys (table URIs) of the last few hundred messages of each partition.
 
-    Raises `InvalidError` if the ACLs don't allow to read them. What can't be read in time is left out.
+    Raises `InvalidError` if the ACLs don't allow to read them. Partitions that can't be read in time are left
+    out.
     """
     keys: set[str] = set()
     fixed: dict[str, Option] = {"group.id": NO_GROUP, "enable.auto.commit": False}
@@ -114,8 +115,8 @@ def _keys(consumer: Consumer, view: PartitionView, timeout_s: float) -> set[str]
 
 
 def _check_allowed(error: KafkaError, view: PartitionView) -> None:
-    """Raises `InvalidError` if reading is refused. That the group is refused is no matter: there is none."""
+    """Raises `InvalidError` if reading is refused. A refusal of the group is ignored: this is in no group."""
     rights = on_topics("Read", view.topic)
-    known = error_of(error, "read recent keys", f"{view.topic}/{view.partition}", rights=rights)
-    if isinstance(known, InvalidError) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-        raise known
+    fault = error_of(error, "read recent keys", f"{view.topic}/{view.partition}", rights=rights)
+    if isinstance(fault, InvalidError) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+        raise fault

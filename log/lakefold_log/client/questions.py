@@ -1,13 +1,13 @@
-"""Puts questions to the cluster and checks every answer before anybody believes it.
+"""Sends requests to the cluster and checks every answer before it is used.
 
-librdkafka (2.16) reports a connection that breaks during a question as an answer without an error: the offset
-is -1001, or the list is empty. Taken for a fact, such an answer makes a gap where there is none, or a table
-that never was. So this module is the only one that uses the admin client, and an answer that says nothing
-raises `RetryError`.
+If a connection breaks during a request, librdkafka (2.16) reports an answer without an error: the offset is
+-1001, or the list is empty. If such an answer were believed, it would show a gap that does not exist, or a
+table that never existed. So this module is the only one that uses the admin client, and an answer without
+information raises `RetryError`.
 
-Offsets are asked for by a consumer. The admin client's own question for them, `list_offsets`, ends the
-process with a segmentation fault if news of the cluster arrives while it is put (librdkafka up to 2.16: the
-calling thread goes on with a request that another thread has answered and freed).
+Offsets are requested by a consumer. The admin client's own request for them, `list_offsets`, ends the process
+with a segmentation fault if news of the cluster arrives during it (librdkafka up to 2.16: the calling thread
+continues with a request that another thread has answered and freed).
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 Partition = tuple[str, int]
 """The name of a topic and the number of a partition."""
 
-_HINT: Final = "the connection to the broker broke; ask again"
+_HINT: Final = "the connection to the broker broke; try again"
 
 
 class UnknownAnswerError(RetryError):
-    """The client library gave an answer that says nothing."""
+    """The client library returned an answer that contains no information."""
 
 
 class Watermarks(NamedTuple):
-    """What can be read of a partition: from offset `start` up to, and without, `end`."""
+    """The offsets that can be read of a partition: from `start` up to, and without, `end`."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ class Watermarks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicAnswer:
-    """What the cluster says about a topic: its id in Kafka's own text form, its number of partitions."""
+    """What the cluster reports about a topic: its id in Kafka's text form, its number of partitions."""
 
     topic_id: str
     partitions: int
@@ -67,132 +67,135 @@ class TopicAnswer:
 def offset_ranges(
     admin: Admin, partitions: Iterable[Partition], *, read_committed: bool
 ) -> dict[Partition, Watermarks]:
-    """The range of offsets that can be read of each partition.
+    """Returns the range of offsets that can be read of each partition.
 
-    Raises `UnknownAnswerError` if an answer is missing or no offset, `RetryError` if no broker answers, and
-    the client library's `KafkaException` for what the brokers refuse.
+    Raises `UnknownAnswerError` if an answer is missing or is not an offset, `RetryError` if no broker
+    answers, and the client library's `KafkaException` if the brokers refuse.
     """
-    asked = list(partitions)
-    if not asked:
+    requested = list(partitions)
+    if not requested:
         return {}
 
     def ask(consumer: Consumer) -> tuple[dict[Partition, int], dict[Partition, int]]:
-        starts = _offsets(consumer, asked, OFFSET_BEGINNING, admin.timeout_s)
-        # Asked for second: the log may grow in between, and it is never shorter than its start.
-        return starts, _offsets(consumer, asked, OFFSET_END, admin.timeout_s)
+        starts = _offsets(consumer, requested, OFFSET_BEGINNING, admin.timeout_s)
+        # The end is requested second: the log may grow in between, and its end is never below its start.
+        return starts, _offsets(consumer, requested, OFFSET_END, admin.timeout_s)
 
-    doing = f"ask for the offsets of {', '.join(f'{topic}/{partition}' for topic, partition in asked)}"
+    doing = f"ask for the offsets of {', '.join(f'{topic}/{partition}' for topic, partition in requested)}"
     starts, ends = admin.ask_as_consumer(ask, doing, read_committed=read_committed)
     for (topic, partition), start in starts.items():
         end = ends[topic, partition]
         if not 0 <= start <= end:
-            message = f"the client library says that offsets go from {start} up to {end}, which is no answer"
+            message = f"the client library reports the offsets {start} up to {end}, which can't be true"
             raise UnknownAnswerError(message, where=f"{topic}/{partition}", hint=_HINT)
     return {each: Watermarks(start, ends[each]) for each, start in starts.items()}
 
 
 def _offsets(
-    consumer: Consumer, partitions: Sequence[Partition], asked: int, timeout_s: float
+    consumer: Consumer, partitions: Sequence[Partition], time: int, timeout_s: float
 ) -> dict[Partition, int]:
-    """The first offset of each partition (`OFFSET_BEGINNING`), or where it ends (`OFFSET_END`).
+    """Returns the first offset (`OFFSET_BEGINNING`) or the end (`OFFSET_END`) of each partition.
 
-    Kafka's protocol takes both as times. What is no answer is left as it was asked: below 0.
+    Kafka's protocol accepts both as times. If there is no answer, the value stays as it was sent: below 0.
     """
-    places = [TopicPartition(topic, partition, asked) for topic, partition in partitions]
-    found = consumer.offsets_for_times(places, timeout=timeout_s)
-    for place in found:
-        if place.error is not None:
-            raise KafkaException(place.error)
-    offsets = {(place.topic, place.partition): place.offset for place in found}
+    times = [TopicPartition(topic, partition, time) for topic, partition in partitions]
+    answer = consumer.offsets_for_times(times, timeout=timeout_s)
+    for each in answer:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    offsets = {(each.topic, each.partition): each.offset for each in answer}
     return {each: offsets.get(each, OFFSET_INVALID) for each in partitions}
 
 
 def ask_for_topic(admin: Admin, name: str) -> Future[RawDescription]:
-    """Ask which topic has this name without waiting; `topic_answer` checks what comes."""
+    """Request the topic of this name without waiting; `topic_answer` checks the answer."""
     futures = admin.client.describe_topics(TopicCollection([name]), request_timeout=admin.timeout_s)
-    asked: Future[RawDescription] = futures[name]
-    return asked
+    future: Future[RawDescription] = futures[name]
+    return future
 
 
 def topic_answer(name: str, answer: RawDescription) -> TopicAnswer:
-    """The checked answer to `ask_for_topic`.
+    """Returns the checked answer to `ask_for_topic`.
 
     Raises `UnknownAnswerError` if it names no topic id, or not all partitions from 0 on.
     """
     topic_id = topic_id_text(answer.topic_id)
-    numbers = sorted(one.id for one in answer.partitions)
+    numbers = sorted(partition.id for partition in answer.partitions)
     if not topic_id.strip("A") or not numbers or numbers != list(range(len(numbers))):
-        message = f"the client library names the id {topic_id or None} and the partitions {numbers}"
-        raise UnknownAnswerError(f"{message}, which is no answer", where=name, hint=_HINT)
+        message = f"the client library reports the id {topic_id or None} and the partitions {numbers}"
+        raise UnknownAnswerError(f"{message}, which can't be true", where=name, hint=_HINT)
     return TopicAnswer(topic_id, len(numbers))
 
 
 def topic_id_text(topic_id: Uuid) -> str:
-    """The UUID as Kafka's own tools print it: URL-safe base64, where the client library uses the other."""
+    """Returns the UUID as Kafka's own tools print it: in URL-safe base64, unlike the client library."""
     return str(topic_id).translate(str.maketrans("+/", "-_"))
 
 
 def settings_of(admin: Admin, name: str) -> dict[str, str]:
-    """The topic's effective settings by Kafka's own names.
+    """Returns the topic's effective settings by Kafka's own names.
 
-    Raises `InvalidError` if the brokers refuse to tell, `RetryError` if no broker answers or the answer is
-    empty.
+    Raises `InvalidError` if the brokers refuse to list them, `RetryError` if no broker answers or the answer
+    is empty.
     """
     resource = ConfigResource(ResourceType.TOPIC, name)
     future = admin.client.describe_configs([resource], request_timeout=admin.timeout_s)[resource]
     rights = on_topics("DescribeConfigs", name)
     answer = admin.answer(future, f"read the settings of topic {name}", rights=rights)
-    found = {key: entry.value for key, entry in answer.items() if entry.value is not None}
-    if not found:
-        raise UnknownAnswerError("the client library gives no setting of the topic", where=name, hint=_HINT)
-    return found
+    settings = {key: entry.value for key, entry in answer.items() if entry.value is not None}
+    if not settings:
+        raise UnknownAnswerError("the client library reports no setting of the topic", where=name, hint=_HINT)
+    return settings
 
 
 def create_topic(admin: Admin, topic: NewTopic) -> None:
-    """Make a topic. Raises as `offset_ranges` does; if no broker answers, the topic may be there."""
+    """Create a topic. Raises as `offset_ranges` does; if no broker answers, the topic may exist."""
     future = admin.client.create_topics([topic], request_timeout=admin.timeout_s)[topic.topic]
     admin.result(future, f"create topic {topic.topic}")
 
 
 def cluster_metadata(admin: Admin, topic: str | None = None) -> ClusterMetadata:
-    """The brokers and the topics (all, or one) as a broker knows them.
+    """Returns the brokers and the topics (all, or only `topic`) as a broker knows them.
 
-    Raises `RetryError` if no broker answers or something about a topic isn't known just now.
+    Raises `RetryError` if no broker answers or something about a topic isn't known at the moment.
     """
     where = topic or admin.config.bootstrap_servers
     with kafka_errors("list topics", where):
-        found = (
+        metadata = (
             admin.client.list_topics(timeout=admin.timeout_s)
             if topic is None
             else admin.client.list_topics(topic, timeout=admin.timeout_s)
         )
-    if not found.brokers:
-        raise UnknownAnswerError("the client library names no broker", where=where, hint=_HINT)
-    for name, each in found.topics.items():
+    if not metadata.brokers:
+        raise UnknownAnswerError("the client library reports no broker", where=where, hint=_HINT)
+    for name, each in metadata.topics.items():
         error = each.error
         if error is not None:
             raise error_of(error, f"list topic {name}", name, rights=on_topics("Describe", name))
         if not each.partitions:
-            raise UnknownAnswerError("the client library names no partition", where=name, hint=_HINT)
-    return found
+            raise UnknownAnswerError("the client library reports no partition", where=name, hint=_HINT)
+    return metadata
 
 
-def checked_commits(asked: Sequence[TopicPartition], answered: Sequence[TopicPartition] | None) -> None:
-    """Check a group's committed offsets: one for each partition asked for, in that order.
+def checked_commits(requested: Sequence[TopicPartition], answer: Sequence[TopicPartition] | None) -> None:
+    """Check a group's committed offsets: each requested partition must be returned, in that order.
 
-    An offset is at least 0, or `OFFSET_INVALID` if the group has none. Raises `UnknownAnswerError`.
+    An offset is at least 0, or `OFFSET_INVALID` if the group has none. Raises `UnknownAnswerError` otherwise.
     """
-    names = [(one.topic, one.partition) for one in asked]
-    found = [(one.topic, one.partition) for one in answered or ()]
-    wrong = [one.offset for one in answered or () if one.offset < 0 and one.offset != OFFSET_INVALID]
-    if found != names or wrong:
-        message = f"asked for the committed offsets of {names}, the client library answers for {found}"
+    names = [(each.topic, each.partition) for each in requested]
+    returned = [(each.topic, each.partition) for each in answer or ()]
+    wrong = [each.offset for each in answer or () if each.offset < 0 and each.offset != OFFSET_INVALID]
+    if returned != names or wrong:
+        message = f"the committed offsets of {names} were requested, the client library returns {returned}"
         raise UnknownAnswerError(f"{message}, offsets {wrong}" if wrong else message, hint=_HINT)
 
 
 def max_message_bytes(admin: Admin, name: str) -> int:
-    """The largest message that the topic takes, in bytes. Raises as `settings_of` does."""
-    found = settings_of(admin, name).get("max.message.bytes", "")
-    if not found.isdecimal():
+    """Returns the size in bytes of the largest message that the topic accepts.
+
+    Raises as `settings_of` does.
+    """
+    limit = settings_of(admin, name).get("max.message.bytes", "")
+    if not limit.isdecimal():
         raise UnknownAnswerError("the answer lacks the setting max.message.bytes", where=name, hint=_HINT)
-    return int(found)
+    return int(limit)

@@ -1,7 +1,7 @@
-"""Names the right that a client lacks if the brokers' authorizer refuses what it asks.
+"""Names the right that a client lacks if the brokers' authorizer refuses a request.
 
-The brokers answer with a code that says whether a topic, the group or the transactional id was refused,
-neither which nor what for. Whoever asks knows both, and says so before.
+The brokers answer with a code that says whether a topic, the group or the transactional id was refused, but
+not which one nor for what. The caller knows both, and passes the rights that its request needs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _KINDS: Final[Mapping[int, str]] = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
 }
 REFUSALS: Final = frozenset(_KINDS)
-"""The codes with which brokers refuse what a client may not do."""
+"""The codes with which brokers refuse a request that the client has no right to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A right in Kafka's own names: an operation, the kind of what it is done to, and its name."""
+    """A right in Kafka's own names: an operation, the kind of its resource, and the resource's name."""
 
     operation: str
     kind: str
@@ -37,32 +37,32 @@ class Right:
 
     @property
     def grant(self) -> str:
-        """How an administrator gives it, in the words of Kafka's own tool."""
+        """The options of Kafka's own tool with which an administrator grants it."""
         option = self.kind.replace(" ", "-")
         return f"--operation {self.operation} --{option} {self.name}"
 
 
 def on_topics(operation: str, *topics: str) -> tuple[Right, ...]:
-    """The right to do this to each of the topics."""
+    """Returns the right to do this to each of the topics."""
     return tuple(Right(operation, "topic", topic) for topic in topics)
 
 
 def on_group(operation: str, group: str) -> tuple[Right, ...]:
-    """The right to do this to a consumer group."""
+    """Returns the right to do this to a consumer group."""
     return (Right(operation, "group", group),)
 
 
 def on_transactional_id(name: str) -> tuple[Right, ...]:
-    """The right to take part in Kafka transactions under this name."""
+    """Returns the right to use Kafka transactions under this name."""
     return (Right("Write", "transactional id", name),)
 
 
 def lacking(code: int, rights: Iterable[Right]) -> Sequence[Right]:
-    """Those of the rights that an error of this code may be about. Returns none if it is no refusal."""
+    """Returns those of the rights that an error of this code may be about, none if it is no refusal."""
     return [right for right in rights if right.kind == _KINDS.get(code)]
 
 
 def hint(rights: Sequence[Right]) -> str:
-    """What to do about rights that lack."""
+    """Returns how to grant the missing rights."""
     grants = "` and `".join(f"kafka-acls.sh --add --allow-principal User:… {right.grant}" for right in rights)
     return f"give it to this client's user: `{grants}`; docs/operations.md lists the rights of each role"

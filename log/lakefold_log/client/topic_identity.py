@@ -1,7 +1,7 @@
-"""Sees that a topic is still the very topic that was proven, while it is being read or written.
+"""Checks that a topic is still the same one while it is being read or written.
 
-A topic that is deleted and made again is another log, but a consumer or producer in full swing goes on in the
-new one without any error (tried). Only the topic's UUID tells, so it is asked for again and again.
+A topic that is deleted and created again is another log, but a running consumer or producer continues in the
+new one without any error (tried). Only the topic's UUID shows the difference, so it is requested repeatedly.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from lakefold_table.errors import LakefoldError
     from lakefold_table.position import LogId
 
-# A broker that has just come up may not know its topics yet; a topic unknown for longer is gone.
+# A broker that has just started may not know its topics yet; a topic unknown for longer was deleted.
 _GONE_AFTER_S = 10.0
-# How often to ask while no broker answers, so that a return is noticed soon.
+# How often to check while no broker answers, so that a return is noticed soon.
 _AWAY_EVERY_S = 1.0
 ANOTHER_LOG = (
-    "see what deleted it, and whether these are the right brokers; "
-    "`lakefold committer --accept-new-log` goes on with the log that is there now"
+    "find out what deleted it, and check that these are the right brokers; "
+    "`lakefold committer --accept-new-log` continues with the log that exists now"
 )
 
 
 class TopicGuard:
-    """Compares the topic's UUID every `every_s` seconds, without making anybody wait for the answer.
+    """Compares the topic's UUID every `every_s` seconds, without waiting for the answer.
 
-    `answering` says whether the last question was answered. `step` and `hurry` are for one thread.
+    `answering` is true if the last request was answered. `step` and `hurry` are for one thread.
     """
 
     def __init__(self, admin: Admin, topic: str, log: LogId, *, every_s: float = 5.0) -> None:
@@ -53,58 +53,58 @@ class TopicGuard:
         self._asked: Future[TopicDescription] | None = None
         self._next_at = time.monotonic() + every_s
         self._missing_since: float | None = None
-        self._judging = threading.Lock()
+        self._checking = threading.Lock()
         self.answering = True
 
     def step(self) -> None:
-        """Take an answer that has come, and ask again when it is time. Returns at once.
+        """Take an answer that has come, and send the next request if it is due. Returns at once.
 
-        Raises `GapError` where the topic is another one, or gone; `InvalidError` where asking is refused.
+        Raises `GapError` if the topic was created again or deleted, `InvalidError` if the request is refused.
         """
         if self._asked is None:
             if time.monotonic() >= self._next_at:
                 self._asked = self.ask()
         elif self._asked.done():
             asked, self._asked = self._asked, None
-            error = self._judge(asked)
+            error = self._check(asked)
             if error is not None and not isinstance(error, RetryError):
                 raise error
             self._next_at = time.monotonic() + (self._every_s if self.answering else _AWAY_EVERY_S)
 
     def hurry(self) -> None:
-        """Ask at the next step: something happened that may have to do with the topic."""
+        """Check at the next step: something happened that may concern the topic."""
         self._next_at = time.monotonic()
 
     def verify(self) -> None:
-        """Ask now and wait for the answer (about a millisecond).
+        """Check now and wait for the answer (about a millisecond).
 
-        Raises `GapError` where the topic is another one, or gone; `RetryError` where that can't be told now.
+        Raises `GapError` if the topic was created again or deleted, `RetryError` if that is not known now.
         """
         self.settle(self.ask())
 
     def settle(self, asked: Future[TopicDescription]) -> None:
-        """Wait for the answer to a question. Raises as `verify`; for any thread."""
+        """Wait for the answer to a request. Raises as `verify`; for any thread."""
         with suppress(FutureTimeoutError, KafkaException):
             asked.result(self._admin.timeout_s + 1)
-        error = self._judge(asked)
+        error = self._check(asked)
         if error is not None:
             raise error
 
     def ask(self) -> Future[TopicDescription]:
-        """Ask which topic is there, and don't wait; for any thread."""
+        """Request the topic's identity without waiting; for any thread."""
         return ask_for_topic(self._admin, self._topic)
 
-    def _judge(self, future: Future[TopicDescription]) -> LakefoldError | None:
-        """None: it is the proven topic. An error: that can't be told now. Raises `GapError`: it is not.
+    def _check(self, future: Future[TopicDescription]) -> LakefoldError | None:
+        """Returns None if the topic is the expected one, an error if that is not known now.
 
-        The answer is there, or doesn't come any more.
+        Raises `GapError` if it is another one. The answer has come, or won't come any more.
         """
-        with self._judging:
-            return self._judged(future)
+        with self._checking:
+            return self._checked(future)
 
-    def _judged(self, future: Future[TopicDescription]) -> LakefoldError | None:
+    def _checked(self, future: Future[TopicDescription]) -> LakefoldError | None:
         try:
-            found = topic_answer(self._topic, future.result(0)).topic_id
+            topic_id = topic_answer(self._topic, future.result(0)).topic_id
         except UnknownAnswerError as unknown:
             return unknown
         except FutureTimeoutError:
@@ -118,9 +118,9 @@ class TopicGuard:
             rights = on_topics("Describe", self._topic)
             return error_of(error, f"check the topic {self._topic}", self._topic, rights=rights)
         self.answering, self._missing_since = True, None
-        if found != self._log.topic_id:
-            message = f"the topic was made again: its id is {found}, it was {self._log.topic_id}"
-            raise GapError(message, where=self._place, hint=ANOTHER_LOG)
+        if topic_id != self._log.topic_id:
+            message = f"the topic was created again: its id is {topic_id}, it was {self._log.topic_id}"
+            raise GapError(message, where=self._where, hint=ANOTHER_LOG)
         return None
 
     def _missing(self) -> RetryError:
@@ -128,21 +128,21 @@ class TopicGuard:
         since = self._missing_since = now if self._missing_since is None else self._missing_since
         if now - since >= _GONE_AFTER_S:
             raise GapError(
-                f"the topic is gone, its id was {self._log.topic_id}", where=self._place, hint=ANOTHER_LOG
+                f"the topic was deleted, its id was {self._log.topic_id}", where=self._where, hint=ANOTHER_LOG
             )
-        return RetryError("the broker doesn't know the topic just now", where=self._topic)
+        return RetryError("the broker doesn't know the topic at the moment", where=self._topic)
 
     @property
-    def _place(self) -> str:
+    def _where(self) -> str:
         return f"{self._topic}/{self._log.partition}"
 
 
 class LateProof:
-    """Messages that were handed out before it was known that they came from the proven topic; for any thread.
+    """Messages that were returned before it was verified that they came from the expected topic.
 
-    A consumer goes on in a topic that was made anew without a word. A topic's id never comes back: if it is
-    the proven one after messages came, they came from the proven one. So the question is asked when they have
-    come, and its answer awaited before anything is done that can't be undone.
+    For any thread. A consumer continues without notice in a topic that was created again. A topic's id never
+    comes back: if it is the expected one after messages came, they came from that topic. So the request is
+    sent after they have come, and its answer is awaited before anything is done that can't be undone.
     """
 
     def __init__(self, guard: TopicGuard) -> None:
@@ -152,16 +152,16 @@ class LateProof:
         self._owed = False
 
     def ask(self) -> None:
-        """Messages have come."""
+        """Messages have come: request the topic's identity."""
         asked = self._guard.ask()
         with self._changing:
             self._asked, self._owed = asked, True
 
     def settle(self) -> None:
-        """Wait until all messages that had come when this is called are known to be the proven topic's.
+        """Wait until all messages that had come before this call are verified to be from the expected topic.
 
-        Raises `GapError` where they may not be, `RetryError` where that can't be told now; then the next call
-        asks again.
+        Raises `GapError` if they may not be, `RetryError` if that is not known now; the next call checks
+        again.
         """
         with self._changing:
             if not self._owed:
@@ -177,7 +177,7 @@ class LateProof:
         self._end(asked, owed=False)
 
     def _end(self, asked: Future[TopicDescription], *, owed: bool) -> None:
-        """What was asked is answered; messages may have come since, with a question of their own."""
+        """The request is answered; messages may have come since, with a request of their own."""
         with self._changing:
             if self._asked is asked:
                 self._asked, self._owed = None, owed

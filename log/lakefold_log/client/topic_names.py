@@ -1,4 +1,4 @@
-"""The names of the three topics, which every client of the log is given."""
+"""The names of the three topics, which every client of the log gets."""
 
 from __future__ import annotations
 
@@ -18,4 +18,6 @@ class Topics:
     def __post_init__(self) -> None:
         names = (self.transactions, self.outcomes, self.dead_letters)
         if len(set(names)) != len(names) or not all(names):
-            raise InvalidError(f"the three topics need names of their own, got {', '.join(names)}")
+            raise InvalidError(
+                f"the three topics must have different names that are not empty, got {', '.join(names)}"
+            )

@@ -1,8 +1,8 @@
-"""What the committer needs of its topics' settings, as a table, and the proof that they are so.
+"""The settings that the committer needs of its topics, as a table, and the check of them.
 
-A setting can be changed at any time by anybody who may. Some changes lose entries without a trace (compaction
-keeps the last message of each table), others let a client's clock into the versions. So the settings are
-proven when a committer starts and again and again while it runs.
+Any user with the right can change a setting at any time. Some changes lose entries without a trace
+(compaction keeps the last message of each table), others let a client's clock into the versions. So the
+settings are checked when a committer starts and repeatedly while it runs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from lakefold_log.client.topic_names import Topics
 
 LEAST_MESSAGE_BYTES: Final = 1_000_000
-"""A topic that takes smaller messages only may not take an outcome, or a claim."""
+"""A topic whose limit is smaller may not accept an outcome, or a claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A setting by Kafka's name, the value that is right, and what goes wrong with another one.
+    """A setting by Kafka's name, its right value, and what goes wrong with another one.
 
-    `must`: with another value the committer stops. `holds` says whether a value is as good as `value`.
+    If `must`, the committer stops at another value. `holds` returns whether a value is as good as `value`.
     """
 
     setting: str
@@ -37,13 +37,13 @@ class Policy:
     holds: Callable[[str], bool] | None = None
 
     def allows(self, value: str) -> bool:
-        """Whether the topic's value will do."""
+        """Returns whether the topic's value is acceptable."""
         return value == self.value or (self.holds is not None and self.holds(value))
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyWarning:
-    """A setting that may do harm; `value` is empty if the brokers don't tell the settings."""
+    """A setting that may do harm; `value` is empty if the brokers don't show the settings."""
 
     topic: str
     setting: str
@@ -72,11 +72,11 @@ _ANSWERS: Final = (*_KEPT, Policy(_TIME, "LogAppendTime", "the times of messages
 
 
 def check_policies(admin: Admin, topics: Topics) -> tuple[PolicyWarning, ...]:
-    """Prove the settings of the three topics; returns what may do harm.
+    """Check the settings of the three topics; returns those that may do harm.
 
     Raises `StopError` for a setting with which entries or answers can be lost: it names the setting, its
-    value and the command that mends it. Raises `RetryError` if no broker answers. If the ACLs refuse to tell
-    the settings, that is a warning.
+    value and the command that corrects it. Raises `RetryError` if no broker answers. If the ACLs refuse to
+    show the settings, that is a warning.
     """
     warnings: list[PolicyWarning] = []
     for name, policies in (
@@ -85,19 +85,19 @@ def check_policies(admin: Admin, topics: Topics) -> tuple[PolicyWarning, ...]:
         (topics.dead_letters, _ANSWERS),
     ):
         try:
-            found = settings_of(admin, name)
+            settings = settings_of(admin, name)
         except InvalidError as error:
-            hint = f"allow DescribeConfigs on topic {name}; until then nobody sees that a setting is wrong"
-            warnings.append(PolicyWarning(name, "", "", f"its settings can't be proven: {error}", hint))
+            hint = f"allow DescribeConfigs on topic {name}; until then a wrong setting goes unnoticed"
+            warnings.append(PolicyWarning(name, "", "", f"its settings can't be checked: {error}", hint))
             continue
-        warnings.extend(_wrong(name, policies, found))
+        warnings.extend(_wrong(name, policies, settings))
     return tuple(warnings)
 
 
-def _wrong(name: str, policies: tuple[Policy, ...], found: dict[str, str]) -> list[PolicyWarning]:
+def _wrong(name: str, policies: tuple[Policy, ...], settings: dict[str, str]) -> list[PolicyWarning]:
     warnings = []
     for policy in policies:
-        value = found.get(policy.setting, "")
+        value = settings.get(policy.setting, "")
         if policy.allows(value):
             continue
         command = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config"

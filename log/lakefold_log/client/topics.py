@@ -1,7 +1,7 @@
-"""The three topics: their names, how the committer makes them, and what the cluster says about them.
+"""Creates the three topics and describes them.
 
-Only the committer makes topics, so that their settings are right from the first message on: the log's time is
-the broker's, and nothing is thrown away that a replay needs.
+Only the committer creates topics, so that their settings are right from the first message on: the log's time
+is the broker's, and no message is removed that a replay needs.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ NOT_YET = frozenset(
         Local.NOENT,
     },
 )
-# A client that lived through a broker's restart remembers a leader that is none, and asks it for ever (tried
-# with librdkafka 2.16) until its metadata is fetched again.
+# After a broker's restart a client may remember a former leader, and sends its requests to it (tried with
+# librdkafka 2.16) until its metadata is fetched again.
 _STALE = frozenset(
     {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, *NOT_YET},
 )
@@ -62,16 +62,16 @@ _MISSING_HINT = "start a committer first, it creates topics"
 _PAUSE_S = 0.02
 _KEEP_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
-# A producer may pack a message of gigabytes into a few kB, which no reader could unpack: its partition would
-# stand still. So the broker unpacks it, and its limit holds for the message itself.
+# A producer may compress a message of gigabytes into a few kB, which no reader could unpack: its partition
+# would be blocked. So the broker unpacks it, and its limit applies to the message itself.
 _FULL_SIZE = {"compression.type": "uncompressed"}
-# From three replicas on, one may be away while a write still reaches two.
+# With three replicas or more, one may be down while a write still reaches two.
 _SAFE_REPLICATION = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What identifies a topic: its cluster, its UUID in Kafka's own text form, its number of partitions."""
+    """What identifies a topic: its cluster, its UUID in Kafka's text form, its number of partitions."""
 
     name: str
     cluster_id: str
@@ -79,7 +79,7 @@ class TopicDescription:
     partitions: int
 
     def log_id(self, partition: int) -> LogId:
-        """The log that one of its partitions is. Raises `InvalidError` where there is no such partition."""
+        """Returns the id of partition `partition` as a log. Raises `InvalidError` if it does not exist."""
         if not 0 <= partition < self.partitions:
             message = f"there is no partition {partition}: it has {self.partitions}"
             hint = f"they are counted from 0: name one up to {self.partitions - 1}"
@@ -88,15 +88,15 @@ class TopicDescription:
 
 
 class MissingTopicError(InvalidError):
-    """The topic is not there."""
+    """The topic does not exist."""
 
 
 def describe(
     admin: Admin, name: str, *, wait_s: float = 0.0, stop: threading.Event | None = None
 ) -> TopicDescription:
-    """What the cluster says about topic `name`, waiting up to `wait_s` seconds for it to be known.
+    """Returns what the cluster reports about topic `name`, waiting up to `wait_s` seconds for it to exist.
 
-    Raises `MissingTopicError` where it isn't there, `RetryError` where no broker answers, or if `stop` is set
+    Raises `MissingTopicError` if it does not exist, `RetryError` if no broker answers, or if `stop` is set
     while it waits.
     """
 
@@ -110,18 +110,18 @@ def describe(
 def watermarks(
     admin: Admin, name: str, partition: int, *, read_committed: bool = True, wait_s: float = 5.0
 ) -> Watermarks:
-    """Where the partition begins, and where it ends for a reader of this isolation.
+    """Returns the first offset of the partition, and its end for a reader of this isolation.
 
-    Raises as `describe` does; a partition without a leader is waited for.
+    Raises as `describe` does; waits for a partition without a leader.
     """
-    asked = (name, partition)
+    key = (name, partition)
 
     def once() -> Watermarks:
         try:
-            return offset_ranges(admin, [asked], read_committed=read_committed)[asked]
+            return offset_ranges(admin, [key], read_committed=read_committed)[key]
         except KafkaException as caught:
             if kafka_error(caught).code() == Local.UNKNOWN_PARTITION:
-                # So is each one of a topic that the ACLs hide: this question is told of a refusal.
+                # Brokers also answer this if the ACLs hide the topic: the next request reports a refusal.
                 admin.result(ask_for_topic(admin, name), f"describe topic {name}")
             raise
 
@@ -129,14 +129,14 @@ def watermarks(
 
 
 def ends_of(admin: Admin, partitions: Sequence[Partition], *, read_committed: bool) -> dict[Partition, int]:
-    """Where each of the partitions ends for a reader of this isolation, asked for in one question.
+    """Returns the end of each partition for a reader of this isolation, by one request.
 
-    Raises as `describe` does; a partition without a leader just now is `RetryError`.
+    Raises as `describe` does. Raises `RetryError` if a partition has no leader at the moment.
     """
 
     def once() -> dict[Partition, int]:
-        found = offset_ranges(admin, partitions, read_committed=read_committed)
-        return {each: one.end for each, one in found.items()}
+        ranges = offset_ranges(admin, partitions, read_committed=read_committed)
+        return {each: marks.end for each, marks in ranges.items()}
 
     names = ", ".join(sorted({topic for topic, _ in partitions}))
     return _patiently(admin, once, f"ask for the offsets of {names}", names, 0.0)
@@ -151,13 +151,13 @@ def ensure_topics(
     wait_s: float = 30.0,
     stop: threading.Event | None = None,
 ) -> TopicDescription:
-    """Make those of the topics that are missing, and prove those that are there. For the committer alone.
+    """Create those of the topics that are missing, and check those that exist. For the committer alone.
 
-    Messages take the broker's time, are kept for ever, and none is larger than the broker's limit once it is
-    unpacked; outcomes get as many partitions as transactions, dead letters get one. Topics that exist are
-    left as they are. Returns the description of the transactions topic.
-    Raises `StopError` naming a setting of an existing topic that would lose entries or take a client's time,
-    `InvalidError` where the cluster refuses to make one, `RetryError` if `stop` is set while it waits.
+    Messages get the broker's time, are kept for ever, and none is larger than the broker's limit after
+    unpacking; outcomes get as many partitions as transactions, dead letters get one. Topics that exist are
+    not changed. Returns the description of the transactions topic. Raises `StopError` naming a setting of an
+    existing topic that would lose entries or use a client's time, `InvalidError` if the cluster refuses to
+    create one, `RetryError` if `stop` is set while it waits.
     """
     safe = {"min.insync.replicas": "2"} if replication >= _SAFE_REPLICATION else {}
     settings = {**_BROKER_TIME, **_KEEP_FOREVER, **_FULL_SIZE, **safe}
@@ -178,7 +178,7 @@ def ensure_topics(
 
 
 def _create(admin: Admin, topic: NewTopic) -> None:
-    """Make the topic unless it is there; two committers may do this at once."""
+    """Create the topic unless it exists; two committers may do this at once."""
     try:
         describe(admin, topic.topic)
     except MissingTopicError:
@@ -199,7 +199,7 @@ def _patiently(
     wait_s: float,
     stop: threading.Event | None = None,
 ) -> T:
-    """Ask again for `wait_s` seconds while the cluster doesn't know topic or leader, or says nothing."""
+    """Try again for `wait_s` seconds if the topic or its leader is unknown, or the answer is empty."""
     stop = threading.Event() if stop is None else stop
     deadline = time.monotonic() + wait_s
     while True:
@@ -215,10 +215,10 @@ def _patiently(
             if time.monotonic() >= deadline:
                 if error.code() in NO_TOPIC:
                     raise MissingTopicError(
-                        "there is no such topic", where=name, hint=_MISSING_HINT
+                        "the topic does not exist", where=name, hint=_MISSING_HINT
                     ) from caught
                 raise RetryError(f"{doing}: {error.str()}", where=name) from caught
         if stop.wait(_PAUSE_S):
-            raise RetryError(f"{doing}: stopped while it was waited for", where=name)
+            raise RetryError(f"{doing}: stopped while waiting", where=name)
         with suppress(LakefoldError):
             cluster_metadata(admin)

@@ -1,8 +1,8 @@
-"""From the bytes of a message to the value that the fold works on.
+"""Decodes the bytes of a message to the value that the fold works on.
 
-Whatever bytes stand in the log, decoding gives a value: a message that is no entry is
-answered and put aside, one that this release is too old for stops its table. What is done with each is the
-committer's business; what each message is, is decided here alone.
+Decoding returns a value for any bytes in the log. A message that is not an entry is answered and copied to
+the dead letters; one that needs a newer release stops its table. This module only decides what a message is.
+The committer decides what is done with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakefold_table.formats import Formats
     from lakefold_table.position import Position
 
-# The other direction is a module of its own, free of IO, for the fold; whoever reads the log finds both here.
+# Outcomes are encoded by a module without IO, for the fold; its functions are exported here for readers.
 __all__ = [
     "Decoded",
     "UnknownKind",
@@ -49,12 +49,12 @@ __all__ = [
 
 
 MAX_TABLE: Final = 4096
-"""The longest name of a table, in characters: no file system and no object store takes a longer one."""
+"""The longest name of a table, in characters: no file system and no object store accepts a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownKind:
-    """A well addressed proposal of a kind that this release doesn't know: its table must wait."""
+    """A correctly addressed proposal of a kind that this release doesn't know: its table must wait."""
 
     position: Position
     time_us: int
@@ -70,14 +70,14 @@ Decoded = Entry | Undecodable | UnknownKind
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What makes a message no entry."""
+    """Why a message is not an entry."""
 
     message: str
     hint: str
 
 
 def encode(envelope: log_pb2.Envelope) -> bytes:
-    """The bytes of the envelope; equal envelopes give equal bytes."""
+    """Returns the bytes of the envelope; equal envelopes give equal bytes."""
     return envelope.SerializeToString(deterministic=True)
 
 
@@ -91,12 +91,14 @@ def decode(
     """Returns what the message `data` at `position` is. Raises nothing but `MemoryError`.
 
     `key` is the message's key; a file log has none and it is not checked. `time_us` is the log's time.
-    `formats`: those whose proposals are known.
+    `formats` are those whose proposals can be read.
     """
     try:
         envelope = parsed(data)
     except DecodeError as error:
-        fault = _Fault(f"the message is no Envelope: {error}", "send lakefold.log.v1.Envelope as protobuf")
+        fault = _Fault(
+            f"the message is not an Envelope: {error}", "send lakefold.log.v1.Envelope as protobuf"
+        )
         return _undecodable(fault, position, time_us, _text(key), len(data))
     return classify(envelope, key, position, time_us, len(data), data, formats)
 
@@ -109,9 +111,9 @@ def decode_large(
     allow: Callable[[int], None] = lambda _bytes: None,
     formats: Formats = BUILT_IN,
 ) -> tuple[Decoded, int]:
-    """As `decode`, in the form that takes the least memory; and how much memory it takes, in bytes.
+    """As `decode`, in the form that takes the least memory; also returns that memory in bytes.
 
-    The memory is that until it is folded, or more. `allow`: see `parse_large`.
+    The figure is an upper bound of the memory until the entry is folded. `allow`: see `parse_large`.
     """
     estimates: list[int] = []
 
@@ -124,26 +126,30 @@ def decode_large(
         envelope, proposal = (parsed(data), None) if large is None else (large.envelope, large.proposal)
     except DecodeError:
         return decode(data, key, position, time_us, formats), len(data)
-    found = classify(envelope, key, position, time_us, len(data), data, formats, proposal)
-    if large is None or not isinstance(found, Entry):
-        return found, estimates[-1]
-    return found, large.memory
+    decoded = classify(envelope, key, position, time_us, len(data), data, formats, proposal)
+    if large is None or not isinstance(decoded, Entry):
+        return decoded, estimates[-1]
+    return decoded, large.memory
 
 
 def address_of(data: bytes) -> tuple[str, str] | None:
-    """The table and the branch that a message names, its proposal not decoded; None if it is no message."""
+    """Returns the table and the branch that a message names, or None if it is not an envelope.
+
+    The proposal is not decoded.
+    """
     try:
-        found = AddressView.FromString(data)
+        address = AddressView.FromString(data)
     except DecodeError as error:
         check_allocated(error)
         return None
-    return found.table, found.branch
+    return address.table, address.branch
 
 
 def parsed(data: bytes) -> log_pb2.Envelope:
-    """The envelope that these bytes are.
+    """Returns the envelope that these bytes encode.
 
-    Raises `DecodeError` if they are none, or are made to take much memory; `MemoryError` if that is short.
+    Raises `DecodeError` if they are not an envelope or are made to take much memory, `MemoryError` if memory
+    is short.
     """
     try:
         check_expansion(data, log_pb2.Envelope)
@@ -156,10 +162,10 @@ def parsed(data: bytes) -> log_pb2.Envelope:
 def parse_large(
     data: bytes, allow: Callable[[int], None] = lambda _bytes: None, formats: Formats = BUILT_IN
 ) -> LargeProposal | None:
-    """Returns the envelope, its proposal in a form that takes little memory; None if that is parsed whole.
+    """Returns the envelope with its proposal in a form that takes little memory.
 
-    `allow` is called with the bytes of memory that folding it takes, before anything is decoded that takes as
-    much; what it raises is raised. Raises as `parsed` does.
+    Returns None if the proposal is to be parsed as a whole. `allow` is called with the bytes of memory that
+    folding takes, before anything of that size is decoded; what it raises is raised. Raises as `parsed` does.
     """
     content = content_of(data, log_pb2.Envelope)
     large = formats.parse_large(data, content, allow)
@@ -178,9 +184,9 @@ def classify(
     formats: Formats = BUILT_IN,
     proposal: TableProposal | None = None,
 ) -> Decoded:
-    """As `decode`, for an envelope of `size` bytes that is parsed already.
+    """As `decode`, for an envelope of `size` bytes that is already parsed.
 
-    `data`: see `Entry`. `proposal`: that of the envelope, if it was read already.
+    `data`: see `Entry`. `proposal` is that of the envelope, if it was already read.
     """
     table = envelope.table
     fault = _length_fault(table) or _address_fault(table)
@@ -204,12 +210,12 @@ def classify(
 
 
 def _undecodable(fault: _Fault, position: Position, time_us: int, table: str, size: int) -> Undecodable:
-    """What is answered of a message must fit into one, so what it calls its table is cut where it is none."""
+    """Returns the value with a table name that is cut, so that its outcome fits into a message."""
     return Undecodable(position, time_us, table[:MAX_TABLE], fault.message, fault.hint, size)
 
 
 def _length_fault(table: str) -> _Fault | None:
-    """Why a name is none, told without keeping it: a message may be one long name."""
+    """Returns a fault without the name in it if that is too long: a message may be one long name."""
     if len(table) <= MAX_TABLE:
         return None
     return _Fault(f"the table's name has {len(table)} characters", f"use at most {MAX_TABLE}")
@@ -217,13 +223,13 @@ def _length_fault(table: str) -> _Fault | None:
 
 @lru_cache(maxsize=4096)
 def _address_fault(table: str) -> _Fault | None:
-    """Why `table` can't be a table's name. Cached: one name comes thousands of times."""
+    """Returns why `table` can't be a table's name, if so. Cached: the same name comes thousands of times."""
     if not table:
         return _Fault("the envelope names no table", "set `table` to the table's canonical URI")
     try:
         name = canonical(table)
     except InvalidError as error:
-        return _Fault(f"the table's name is no canonical URI: {error.message}", error.hint)
+        return _Fault(f"the table's name is not a canonical URI: {error.message}", error.hint)
     if name != table:
         return _Fault(f"{table} is not the table's canonical URI", f"send {name} as table and key")
     return None
@@ -233,11 +239,11 @@ def _key_fault(key: bytes | None, table: str) -> _Fault:
     hint = "the message's key must be the envelope's table in UTF-8"
     if key is None:
         return _Fault("the message has no key", hint)
-    return _Fault(f"the key {_text(key[:MAX_TABLE])!r} is unlike the envelope's table {table!r}", hint)
+    return _Fault(f"the key {_text(key[:MAX_TABLE])!r} is not the envelope's table {table!r}", hint)
 
 
 def _unknown_kind(envelope: log_pb2.Envelope, proposal: TableProposal | None, formats: Formats) -> str:
-    """Describes the proposal that only a newer release can read, empty if this one can."""
+    """Describes a proposal that only a newer release can read. Returns "" if this release can read it."""
     if proposal is not None:
         return "" if proposal.operation else formats.named(proposal.format).unknown_kind(envelope)
     fields = UnknownFieldSet(envelope)

@@ -1,7 +1,8 @@
-"""Which partition a table's proposals go to: the same answer as Kafka's own clients in every language.
+"""Computes the partition of a table's proposals, as Kafka's own clients do in every language.
 
-A table lives in one partition, so everybody who sends, waits or asks must compute the same number. Kafka's
-Java clients hash the key with murmur2 and take the remainder; librdkafka does so when it is told to.
+All proposals of a table are in one partition, so every client that sends, waits or looks up must compute the
+same number. Kafka's Java clients hash the key with murmur2 and take the remainder; librdkafka does so if it
+is configured to.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
 _SHIFT = 24
 _WORD = 0xFFFFFFFF
-# Kafka drops the sign bit instead of taking the absolute value, which has no answer for the smallest number.
+# Kafka drops the sign bit instead of taking the absolute value, which overflows for the smallest number.
 _POSITIVE = 0x7FFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """The 32 bit murmur2 hash of `key`, unsigned, with the seed of Kafka's clients."""
+    """Returns the 32 bit murmur2 hash of `key`, unsigned, with the seed of Kafka's clients."""
     length = len(key)
     state = (_SEED ^ length) & _WORD
     whole = length & ~3
@@ -34,16 +35,17 @@ def murmur2(key: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def partition_of(table: str, partitions: int) -> int:
-    """The partition of a topic with `partitions` partitions that the canonical URI `table` is hashed to.
+    """Returns the partition, of `partitions`, that the canonical URI `table` is hashed to.
 
-    A table that is bound already stays in the partition of its marks, whatever this says.
+    A table that is bound to a log stays in the partition that its marks name, whatever this returns.
     """
     return (murmur2(table.encode()) & _POSITIVE) % partitions
 
 
 def home_of(table: str, bound: int | None, partitions: int) -> int:
-    """The partition of a topic with `partitions` partitions that the table's entries are sent to.
+    """Returns the partition, of `partitions`, that the table's entries are sent to.
 
-    `bound`: the one that its marks name (None: none). A topic that was made anew may have fewer.
+    `bound` is the partition that its marks name (None: the table is not bound). It is ignored if the topic
+    was created again with fewer partitions.
     """
     return partition_of(table, partitions) if bound is None or bound >= partitions else bound

@@ -1,9 +1,10 @@
-"""A key by which committers tell their outcomes from what others write into the topic.
+"""A key by which committers distinguish their outcomes from what other clients write into the topic.
 
-Writers need no right to write outcomes, but a grant that is too wide gives it to them. What committers
-believe of outcomes decides which entries are passed over, and whether a table was set back. So a committer
-signs each outcome, and its successors believe only signed ones. The key needs no setting: it lies in the
-metadata of the group's stamped offset, which is trusted anyhow, and goes from each report to the next.
+Writers need no right to write outcomes, but a grant that is too wide gives it to them. The outcomes that
+committers trust decide which entries are passed over, and whether a table was restored to an earlier copy. So
+a committer signs each outcome, and the next committers trust only signed ones. The key needs no setting: it
+is in the metadata of the group's committed offset, which is trusted anyhow, and each report copies it to the
+next.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SECRET_BYTES, _SIGNATURE_BYTES, _BLOCK_BYTES = 16, 16, 64
 class OutcomesKey:
     """The key of one partition's outcomes.
 
-    Outcomes below offset `since` count without a signature: they stood there before the key was made.
+    Outcomes below offset `since` count without a signature: they were written before the key was created.
     """
 
     secret: bytes = field(repr=False)
@@ -40,48 +41,52 @@ class OutcomesKey:
 
     @classmethod
     def make(cls, since: int) -> Self:
-        """A new key."""
+        """Returns a new key."""
         return cls(secrets.token_bytes(_SECRET_BYTES), since)
 
     def not_after(self, end: int) -> OutcomesKey:
-        """The same key where the topic ends at offset `end`: a topic that was made anew is shorter."""
+        """Returns the same key for a topic that ends at offset `end`, as one that was created again does."""
         return self if self.since <= end else replace(self, since=end)
 
     def sign(self, value: bytes, begin: int) -> tuple[str, bytes]:
-        """The header that signs an outcome; its report begins at offset `begin` of the outcomes topic."""
+        """Returns the header that signs an outcome, whose report begins at offset `begin` of the topic."""
         return SIGNATURE, b"%d/%s" % (begin, self._signature(value, begin))
 
     def proves(
         self, offset: int, value: bytes, headers: Sequence[tuple[str, bytes | None]], *, since: int = 0
     ) -> bool:
-        """Whether the outcome at `offset` is a committer's, of a report that begins at or behind `since`.
+        """Returns whether a committer wrote the outcome at `offset`.
 
-        A copy of a signed outcome keeps the place where its report began.
+        Its report must begin at or after `since`. A copy of a signed outcome still has the offset where its
+        report began, so an old copy does not count.
         """
         if offset < self.since:
             return True
-        told = dict(headers).get(SIGNATURE)
-        number, _, signature = (told or b"").partition(b"/")
+        header = dict(headers).get(SIGNATURE)
+        number, _, signature = (header or b"").partition(b"/")
         begin = offset_of(number.decode(errors="replace"))
         if begin is None or not since <= begin <= offset:
             return False
         return hmac.compare_digest(signature, self._signature(value, begin))
 
     def encode(self) -> list[str | int]:
-        """As a list of plain values, for JSON."""
+        """Returns the key as a list of plain values, for JSON."""
         return [self.secret.hex(), self.since]
 
     @classmethod
     def decode(cls, value: Any) -> Self:  # noqa: ANN401 - what JSON holds
-        """The key whose `encode` gave this. Raises `TypeError` or `ValueError` if none did."""
+        """Returns the key that `encode` encoded.
+
+        Raises `TypeError` or `ValueError` if the value is malformed.
+        """
         secret, since = value
         return cls(bytes.fromhex(text_of(secret)), whole(since))
 
     def _signature(self, value: bytes, begin: int) -> bytes:
-        """The first bytes of HMAC-SHA256 (RFC 2104), in hexadecimal digits.
+        """Returns the first bytes of HMAC-SHA256 (RFC 2104), in hexadecimal digits.
 
-        `hmac.digest` gives the same, but lets other threads run meanwhile: a thread that computes then keeps
-        the interpreter for up to 5 ms, once for each outcome.
+        `hmac.digest` returns the same, but releases the interpreter lock: a thread that computes may then
+        keep the interpreter for up to 5 ms, once for each outcome.
         """
         inner, outer = _keyed(self.secret)
         inner.update(b"%d/" % begin + value)
@@ -90,7 +95,7 @@ class OutcomesKey:
 
 
 def _keyed(secret: bytes) -> tuple[HASH, HASH]:
-    """The two hashes of HMAC-SHA256 as they are before the message: copies, to be gone on with."""
+    """Returns copies of the two hashes of HMAC-SHA256 before the message, for the caller to continue."""
     inner, outer = _prepared(secret)
     return inner.copy(), outer.copy()
 

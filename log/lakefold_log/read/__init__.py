@@ -1,4 +1,4 @@
-"""Reads the log without a gap.
+"""Reads the log without a gap: entries, outcomes and dead letters.
 
-Entries, outcomes and dead letters, and the proofs that it is still the same log.
+Also checks that it is still the same log.
 """

@@ -1,10 +1,10 @@
-"""Proof that a log still holds the entries that were read from it: an anchor, and what is compared with it.
+"""Checks that a log still contains the entries that were read from it, by comparing an anchor.
 
-Offsets alone prove nothing. Kafka doesn't sync its files, so that a power cut, or a copy that is put back,
-takes the end of a log away; then writers append, and other entries stand at the offsets of those that were
-lost. What is lost is always the end: if the entry at one offset is the same as before, so is every one below
-it. So one entry for each promise is enough, the last one that the promise speaks of. The leader's epoch
-proves less, since a broker that was set back counts its epochs again; it is only named.
+Offsets alone are no evidence. Kafka doesn't sync its files, so a power cut, or a copy that is restored,
+removes the end of a log; then writers append, and other entries get the offsets of the lost ones. Only the
+end can be lost: if the entry at one offset is the same as before, so is every one below it. So a single entry
+is enough for each record, the last one that it covers. The leader's epoch is weaker evidence, since a broker
+that was restored to an earlier copy counts its epochs again; it is only named in messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.5
-# One message is wanted, and not those behind it.
+# Fetch a single message, and not those after it.
 _FEW: Final[Mapping[str, Option]] = {
     "queued.min.messages": 1,
     "queued.max.messages.kbytes": 64,
@@ -55,7 +55,7 @@ class Anchor:
 
     @classmethod
     def of(cls, message: Message) -> Anchor:
-        """The anchor that a message is."""
+        """Returns the anchor for a message."""
         try:
             uuid = BUILT_IN.uuid_of(parsed(message.value))
         except DecodeError:
@@ -63,12 +63,12 @@ class Anchor:
         return cls(message.offset, Fingerprint.of(message.value, message.time_us, uuid), message.leader_epoch)
 
     def encode(self) -> list[int | str | None]:
-        """As a list of plain values, for JSON."""
+        """Returns the anchor as a list of plain values, for JSON."""
         return [self.offset, self.fingerprint.digest, self.fingerprint.uuid, self.leader_epoch]
 
     @classmethod
     def decode(cls, value: Any) -> Anchor:  # noqa: ANN401 - what JSON holds
-        """The anchor whose `encode` gave this. Raises `TypeError` or `ValueError` if none did."""
+        """Returns the anchor that `encode` encoded. Raises `TypeError` or `ValueError` if it is malformed."""
         offset, digest, uuid, epoch = value
         fingerprint = Fingerprint(text_of(digest), text_of(uuid))
         return cls(whole(offset), fingerprint, None if epoch is None else whole(epoch))
@@ -78,43 +78,43 @@ class Anchor:
         return f"entry {self.offset} ({self.fingerprint}{epoch})"
 
 
-class Content(Protocol):
-    """What a partition holds now."""
+class PartitionContent(Protocol):
+    """What a partition contains now."""
 
     def reach(self) -> Watermarks:
-        """From where to where it reaches. Raises `RetryError` if no broker answers."""
+        """Returns the range of its offsets. Raises `RetryError` if no broker answers."""
         ...
 
     def first(self, offset: int, below: int) -> Anchor | None:
-        """The first message from `offset` on. Returns None if there is none below offset `below`.
+        """Returns the first message from `offset` on, or None if there is none below offset `below`.
 
-        Raises `RetryError` if that can't be told now.
+        Raises `RetryError` if that is not known now.
         """
         ...
 
 
-def contradiction(content: Content, anchor: Anchor, below: int = 0) -> str:
-    """What stands in the anchor's place now. Returns "" if the log still holds what it held.
+def contradiction(content: PartitionContent, anchor: Anchor, below: int = 0) -> str:
+    """Describes what the log contains instead of the anchor. Returns "" if the anchor's entry is unchanged.
 
-    `below`: nor may any message stand between the anchor and this offset. An anchor that retention has
-    removed contradicts nothing. Raises `RetryError` if that can't be told now.
+    If `below` is given, there may also be no message between the anchor and this offset. An anchor that
+    retention has removed contradicts nothing. Raises `RetryError` if that is not known now.
     """
     start, end = content.reach()
     if anchor.offset < start:
         return ""
     if anchor.offset >= end:
         return f"the log ends before offset {end}"
-    found = content.first(anchor.offset, anchor.offset + 1)
-    if found is None:
-        return f"no entry stands at offset {anchor.offset}"
-    if found.fingerprint != anchor.fingerprint:
-        return f"{found} stands there"
-    behind = content.first(anchor.offset + 1, min(below, end)) if below > anchor.offset + 1 else None
-    return "" if behind is None else f"{behind} stands behind it, where there was none"
+    entry = content.first(anchor.offset, anchor.offset + 1)
+    if entry is None:
+        return f"the log has no entry at offset {anchor.offset}"
+    if entry.fingerprint != anchor.fingerprint:
+        return f"{entry} is at its offset"
+    later = content.first(anchor.offset + 1, min(below, end)) if below > anchor.offset + 1 else None
+    return "" if later is None else f"{later} follows it, where there was no entry"
 
 
 class LogContent:
-    """What partition `log.partition` of `topic` holds now; for any thread.
+    """What partition `log.partition` of `topic` contains now; for any thread.
 
     Raises `GapError` if the topic is not the one that `log` names, `RetryError` if no broker answers in time.
     """
@@ -127,11 +127,11 @@ class LogContent:
         self._in_use = threading.Lock()
 
     def reach(self) -> Watermarks:
-        """See `Content`."""
+        """See `PartitionContent`."""
         return watermarks(self._admin, self._topic, self._log.partition, read_committed=False)
 
     def first(self, offset: int, below: int) -> Anchor | None:
-        """See `Content`."""
+        """See `PartitionContent`."""
         with self._in_use:
             reader = self._at(offset)
             deadline = time.monotonic() + _TIMEOUT_S
@@ -141,11 +141,11 @@ class LogContent:
                     return Anchor.of(messages[0]) if messages[0].offset < below else None
                 if time.monotonic() > deadline:
                     where = str(Position(self._log, offset, self._topic))
-                    raise RetryError(f"the log gave nothing within {_TIMEOUT_S:g} s", where=where)
+                    raise RetryError(f"no message came from the log within {_TIMEOUT_S:g} s", where=where)
         return None
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Disconnect from the broker."""
         if self._reader is not None:
             self._reader.close()
 

@@ -1,7 +1,7 @@
-"""Which entries above the stamped offset were answered already: read back, never derived again.
+"""Finds the entries above the committed offset that were already answered, by reading their outcomes.
 
-Tables go on at their own pace, so the offset below which all is answered may lie far behind what was answered
-last. Only the outcomes topic knows what lies between.
+Tables proceed at their own pace, so the offset below which all is answered may be far below the last answered
+entry. Only the outcomes topic records what was answered in between.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def answered_offsets(
     from_offset: int,
     trust: Trust = EVERYBODY,
 ) -> Sequence[int]:
-    """The offsets of `log` from `low_watermark` on that have an outcome, ascending, eight bytes each.
+    """Returns the offsets of `log` from `low_watermark` on that have an outcome, ascending, 8 bytes each.
 
-    `from_offset` is the stamp's: what the topic has forgotten since can't be read back, and is answered again
-    from the tables. Outcomes count that `trust` lets count. To be called once no other committer reports any
-    more. Raises `RetryError` if no broker answers.
+    `from_offset` is the one of the offset's metadata: outcomes that the topic has removed since can't be
+    read, and are answered again from the tables. Only outcomes that `trust` accepts count. Call this when no
+    other committer reports any more. Raises `RetryError` if no broker answers.
     """
     start, end = watermarks(Admin(config), topics.outcomes, log.partition)
-    found = array("q")
+    offsets = array("q")
     if max(start, from_offset) < end:
         first = max(start, from_offset)
         for _, outcome in read_outcomes(config, topics, log.partition, first, trust=trust):
             if outcome.position.log == log and outcome.position.offset >= low_watermark:
-                found.append(outcome.position.offset)
-    return array("q", sorted(found))
+                offsets.append(outcome.position.offset)
+    return array("q", sorted(offsets))

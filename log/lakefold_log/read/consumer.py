@@ -1,8 +1,8 @@
-"""Reads one partition in order, from an offset that is known, and never skips.
+"""Reads one partition in order, from a known offset, and never skips an entry.
 
-The offset to begin with comes from what is proven, not from Kafka's own memory of a group; where the log
-can't give exactly that offset the reader stops. A broker that is away is no error: the reader keeps trying,
-says so, and goes on where it was.
+The start offset comes from verified records, not from Kafka's own memory of a group; if the log doesn't have
+exactly that offset the reader stops. An unreachable broker is no error: the reader keeps trying, reports it,
+and continues at the same offset.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# librdkafka waits a whole second before it fetches on once its queue was full; the queue is small on purpose.
+# After its queue was full, librdkafka waits a second before the next fetch; the queue is small by design.
 _TUNED: Final[dict[str, Option]] = {
     "queued.max.messages.kbytes": 16384,
     "fetch.queue.backoff.ms": 5,
     "check.crcs": True,
 }
-_LOST_PLACE = frozenset({Local.AUTO_OFFSET_RESET, Local.LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
+_OFFSET_LOST = frozenset({Local.AUTO_OFFSET_RESET, Local.LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 _MICROSECONDS = 1000
-# Where a name is not UTF-8 the client (2.16) gives a list with a hole in it and leaves an error behind: a
-# method call that Python has sped up doesn't look for that, and a second look at the list ends the process.
+# If a name is not UTF-8 the client (2.16) returns a list with a null element and leaves an error set. A
+# method call that Python has specialized doesn't check for that, and reading the list again ends the process.
 _headers_of = methodcaller("headers")
 LOST_ENTRIES = (
-    "bring them back at their old offsets; `lakefold committer --accept-new-log` goes on without them"
+    "restore them at their old offsets; `lakefold committer --accept-new-log` continues without them"
 )
 WITHHELD = (
-    "the brokers' logs name a damaged segment: bring it back from a copy or replica, and nothing is lost; "
-    "if the log has grown again, `lakefold committer --accept-new-log` goes on with what it holds now"
+    "the brokers' logs name a damaged segment: restore it from a copy or replica, and nothing is lost; "
+    "if the log has grown again, `lakefold committer --accept-new-log` continues with what it holds now"
 )
 
 
 class Verify(Enum):
-    """When it is proven that messages came from the proven topic, and not from one made anew meanwhile."""
+    """When to verify that messages are from the expected topic, and not from one that was created again."""
 
     NEVER, FIRST, LATER = range(3)
 
@@ -69,11 +69,11 @@ class Verify(Enum):
 class Message:
     """One message of the log. `time_us`: the topic's timestamp in microseconds since 1970."""
 
-    __slots__ = ("_found", "_raw", "key", "offset", "time_us", "value")
+    __slots__ = ("_headers", "_raw", "key", "offset", "time_us", "value")
 
     def __init__(self, raw: RawMessage, offset: int) -> None:
         self._raw = raw
-        self._found: Headers | None = None
+        self._headers: Headers | None = None
         self.offset = offset
         self.key = raw.key()
         self.value = raw.value() or b""
@@ -86,30 +86,30 @@ class Message:
 
     @property
     def headers(self) -> Headers:
-        """The message's headers in order; decoded when they are asked for. None where a name is not UTF-8."""
-        if self._found is None:
-            self._found = _decoded(self._raw)
-        return self._found
+        """The message's headers in order, decoded at the first access; empty if a name is not UTF-8."""
+        if self._headers is None:
+            self._headers = _decoded(self._raw)
+        return self._headers
 
 
 def _decoded(raw: RawMessage) -> Headers:
     try:
-        found = _headers_of(raw) or ()
+        headers = _headers_of(raw) or ()
     except (SystemError, UnicodeDecodeError):
         return ()
-    pairs = found.items() if isinstance(found, dict) else found
+    pairs = headers.items() if isinstance(headers, dict) else headers
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 
 
 class PartitionReader:
     """Reads partition `log.partition` of `topic` from `start_offset` on; for one thread.
 
-    `verify`: for who folds, messages must be known to have come from the proven topic. `FIRST`: none is
-    handed out before that; `LATER`: `prove` must be asked before what they say has any effect.
-    `on_hole` is told of offsets that hold neither a message nor the marker of a transaction, before any later
-    message is handed out; what it raises ends reading there. Without it such holes aren't looked for.
-    Raises `GapError` where the topic is not the one that `log` names, or doesn't reach to `start_offset` or
-    back to it; `RetryError` where no broker answers; `MissingTopicError` where there is no topic.
+    `verify` is for readers that fold, whose messages must be verified to come from the expected topic. With
+    `FIRST` none is returned before that; with `LATER` call `prove` before the messages have any effect.
+    `on_hole` is called with offsets that contain neither a message nor the marker of a transaction, before
+    any later message is returned; what it raises ends reading. Without it such gaps aren't searched for.
+    Raises `GapError` if the topic is not the one that `log` names, or `start_offset` is not within its
+    offsets, `RetryError` if no broker answers, `MissingTopicError` if the topic does not exist.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class PartitionReader:
         self._on_hole = on_hole
         self._whole_below = start_offset
         self._proof = LateProof(self._guard)
-        self._lost_place = False
+        self._offset_lost = False
         self._failure: LakefoldError | None = None
-        self._prove_topic()
-        self._prove_offset(start_offset)
+        self._check_topic()
+        self._check_offset(start_offset)
         self._consumer = self._make(config)
         self._assign(start_offset)
 
@@ -151,18 +151,18 @@ class PartitionReader:
         return self._guard.answering
 
     def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
-        """Up to `max_messages` that follow, in order; waits `timeout_s` seconds for the first one only.
+        """Returns the next messages in order, `max_messages` at most; waits `timeout_s` for the first only.
 
-        `position` is then the offset to read next, past what carries no message (markers, aborted ones).
-        Raises `GapError` where the topic is another one now or doesn't hold the next offset any more,
-        `StopError` where messages can't be unpacked, `InvalidError` where reading is not allowed. A broker
-        that is away gives an empty list.
+        Afterwards `position` is the offset to read next, after what is not a message (markers, aborted
+        messages). Returns an empty list if the broker is unreachable. Raises `GapError` if the topic was
+        created again or doesn't contain the next offset any more, `StopError` if messages can't be unpacked,
+        `InvalidError` if reading is not allowed.
         """
         self._guard.step()
         self._raise_failure()
         with self._in_use:
             messages = self._next(max_messages, timeout_s)
-            self._hear_of_the_end()
+            self._read_known_end()
         return messages
 
     def _next(self, max_messages: int, timeout_s: float) -> list[Message]:
@@ -176,16 +176,16 @@ class PartitionReader:
                     for more in self._consumer.consume(max_messages - 1, 0):
                         if not self._take(more, messages):
                             break
-                return self._proven(messages)
+                return self._verified(messages)
             self._raise_failure()
             raw = self._consumer.poll(max(0.0, deadline - time.monotonic()))
         return messages
 
-    def _proven(self, messages: list[Message]) -> list[Message]:
-        """The messages once the topic they came from is known to be the proven one; none where that waits.
+    def _verified(self, messages: list[Message]) -> list[Message]:
+        """Returns the messages if their topic is the expected one, none if that must be checked again.
 
-        The client goes on in a topic that was made anew without a word. A topic's id never comes back: if it
-        is the proven one after these came, they came from the proven one.
+        The client continues without notice in a topic that was created again. A topic's id never comes back:
+        if it is the expected one after these came, they came from that topic.
         """
         if self._verify is Verify.LATER:
             self._proof.ask()
@@ -200,64 +200,64 @@ class PartitionReader:
         return messages
 
     def prove(self) -> None:
-        """Wait until all messages handed out so far are known to have come from the proven topic.
+        """Wait until all messages returned before this call are verified to be from the expected topic.
 
-        For any thread. Raises `GapError` where it is another one now, `RetryError` where that can't be told.
+        For any thread. Raises `GapError` if the topic is another one now, `RetryError` if that is not known.
         """
         self._proof.settle()
 
     def seek(self, offset: int) -> None:
-        """Go on from `offset` instead. Raises as the constructor does where the log doesn't hold it."""
-        self._prove_offset(offset)
+        """Continue at `offset`. Raises as the constructor does if the log doesn't contain it."""
+        self._check_offset(offset)
         self._assign(offset)
-        self.position, self._lost_place, self._failure = offset, False, None
+        self.position, self._offset_lost, self._failure = offset, False, None
         self._whole_below = offset
 
     def verify_topic(self) -> None:
-        """Ask now whether the topic is still the proven one (about a millisecond).
+        """Check now whether the topic is still the expected one (about a millisecond).
 
-        Raises `GapError` where it is another one, or gone; `RetryError` where that can't be told now.
+        Raises `GapError` if it was created again or deleted, `RetryError` if that is not known now.
         """
         self._guard.verify()
 
     def start_offset(self) -> int:
-        """The first offset that the log still holds. Raises `RetryError` where no broker answers."""
+        """Returns the first offset that the log still has. Raises `RetryError` if no broker answers."""
         return self._watermarks().start
 
     def end_offset(self) -> int:
-        """Where the log ends for this reader: up to here, and without it, `poll` will come.
+        """Returns the end of the log for this reader: `poll` returns the messages below it.
 
-        Under `read_committed` that is the first offset of the oldest transaction that is still open.
-        Raises `RetryError` where no broker answers.
+        Under `read_committed` that is the first offset of the oldest open transaction. Raises `RetryError` if
+        no broker answers.
         """
         return self._watermarks().end
 
     @property
     def known_end(self) -> int:
-        """Where the log ended when the client last heard of it; costs no question. For any thread.
+        """The end of the log as the client last received it, without a request. For any thread.
 
-        Entries of transactions that are still open count.
+        Entries of open transactions count.
         """
-        # The client lets one thread in at a time: others would wait for a poll, and for the next one.
+        # The client serves one thread at a time: others would wait for a poll, and for the next one.
         if self._in_use.acquire(blocking=False):
             try:
-                self._hear_of_the_end()
+                self._read_known_end()
             finally:
                 self._in_use.release()
         return max(self._known_end, self.position)
 
-    def _hear_of_the_end(self) -> None:
+    def _read_known_end(self) -> None:
         try:
-            place = TopicPartition(self.topic, self.log.partition)
-            found: tuple[int, int] | None = self._consumer.get_watermark_offsets(place, cached=True)
+            partition = TopicPartition(self.topic, self.log.partition)
+            marks: tuple[int, int] | None = self._consumer.get_watermark_offsets(partition, cached=True)
         except (RuntimeError, KafkaException):
-            # The reader was closed, or has not been told of the partition yet.
-            found = None
-        # Before the first fetch the client says -1001.
-        self._known_end = 0 if found is None else max(0, found[1])
+            # The reader was closed, or the client does not know the partition yet.
+            marks = None
+        # Before the first fetch the client returns -1001.
+        self._known_end = 0 if marks is None else max(0, marks[1])
 
     def close(self) -> None:
-        """Leave the broker. Nothing is committed."""
+        """Disconnect from the broker. Nothing is committed."""
         self._consumer.close()
 
     def __enter__(self) -> Self:
@@ -284,15 +284,15 @@ class PartitionReader:
     def _assign(self, offset: int) -> None:
         self._consumer.assign([TopicPartition(self.topic, self.log.partition, offset)])
 
-    def _prove_topic(self) -> None:
-        found = describe(self._admin, self.topic)
-        if (found.cluster_id, found.topic_id) != (self.log.cluster_id, self.log.topic_id):
-            message = f"this is another log: cluster {found.cluster_id}, topic id {found.topic_id}"
-            wanted = f"proven is cluster {self.log.cluster_id}, topic id {self.log.topic_id}"
-            raise GapError(f"{message}; {wanted}", where=self.topic, hint=ANOTHER_LOG)
-        found.log_id(self.log.partition)
+    def _check_topic(self) -> None:
+        topic = describe(self._admin, self.topic)
+        if (topic.cluster_id, topic.topic_id) != (self.log.cluster_id, self.log.topic_id):
+            message = f"this is another log: cluster {topic.cluster_id}, topic id {topic.topic_id}"
+            expected = f"expected is cluster {self.log.cluster_id}, topic id {self.log.topic_id}"
+            raise GapError(f"{message}; {expected}", where=self.topic, hint=ANOTHER_LOG)
+        topic.log_id(self.log.partition)
 
-    def _prove_offset(self, offset: int) -> None:
+    def _check_offset(self, offset: int) -> None:
         start, end = self._watermarks(read_committed=False)
         if start <= offset <= end:
             return
@@ -310,7 +310,7 @@ class PartitionReader:
         return watermarks(self._admin, self.topic, self.log.partition, read_committed=committed)
 
     def _take(self, raw: RawMessage, messages: list[Message]) -> bool:
-        """Take in what the client gave. Returns False if what it gave after that must not be taken in."""
+        """Accept what the client returned. Returns False if what it returned after that must be dropped."""
         error = raw.error()
         offset = raw.offset()
         if offset is not None and offset != self.position and not self._may_go_to(offset, error):
@@ -324,20 +324,18 @@ class PartitionReader:
         return True
 
     def _may_go_to(self, offset: int, error: KafkaError | None) -> bool:
-        """Whether nothing is missing between the position and `offset`, as far as that is looked for.
+        """Returns whether nothing is missing between the position and `offset`, if gaps are searched for.
 
-        `error`: what the client gave there; None if it is a message.
-
-        If that can't be told now, reading begins again at the position; if something is missing, the next
-        poll raises it.
+        `error` is what the client returned at `offset`; None if it is a message. If the answer is not known
+        now, reading begins again at the position; if something is missing, the next poll raises that.
         """
-        is_place = error is None or error.code() == Local.PARTITION_EOF
-        if self._on_hole is None or not is_place or offset <= max(self.position, self._whole_below):
+        is_position = error is None or error.code() == Local.PARTITION_EOF
+        if self._on_hole is None or not is_position or offset <= max(self.position, self._whole_below):
             return True
         try:
-            found = count_records(self._config, self.topic, self.log.partition, self.position, offset)
-            if found.missing:
-                self._on_hole(self._hole(found))
+            counted = count_records(self._config, self.topic, self.log.partition, self.position, offset)
+            if counted.missing:
+                self._on_hole(self._hole(counted))
         except RetryError as unknown:
             self.last_error = str(unknown)
             self._guard.hurry()
@@ -346,33 +344,33 @@ class PartitionReader:
         except StopError as gap:
             self._failure = gap
             return False
-        self._whole_below = found.end
+        self._whole_below = counted.end
         return True
 
-    def _hole(self, found: Counted) -> GapError:
+    def _hole(self, counted: Counted) -> GapError:
         message = (
-            f"of the offsets {found.start} up to {found.end} {found.missing} hold neither a message nor the "
-            f"marker of a transaction: entries were removed, as compaction does "
+            f"of the offsets {counted.start} up to {counted.end} {counted.missing} hold neither a message "
+            f"nor the marker of a transaction: entries were removed, for example by compaction "
             f"(cluster {self.log.cluster_id}, topic id {self.log.topic_id})"
         )
-        return GapError(message, where=str(Position(self.log, found.start, self.topic)), hint=LOST_ENTRIES)
+        return GapError(message, where=str(Position(self.log, counted.start, self.topic)), hint=LOST_ENTRIES)
 
     def _withheld(self, start: int, end: int) -> GapError:
-        """The brokers refuse to read at an offset that lies between the log's ends."""
+        """Returns the error if the brokers refuse to read at an offset between the log's start and end."""
         message = (
-            f"the log holds {start} up to {end}, but the brokers give nothing from {self.position} on: "
+            f"the log holds {start} up to {end}, but the brokers return nothing from {self.position} on: "
             "a segment of the log is damaged there, or the log lost its end and has grown again "
             f"(cluster {self.log.cluster_id}, topic id {self.log.topic_id})"
         )
         return GapError(message, where=str(Position(self.log, self.position, self.topic)), hint=WITHHELD)
 
     def _note(self, error: KafkaError, offset: int | None) -> None:
-        """An event of the client: the end was reached, the place was lost, or something that may pass."""
+        """Handle an event of the client: the end was reached, the offset was lost, or a passing error."""
         code = error.code()
         if code == Local.PARTITION_EOF:
             self.position = self.position if offset is None else max(offset, self.position)
-        elif code in _LOST_PLACE:
-            self._lost_place = True
+        elif code in _OFFSET_LOST:
+            self._offset_lost = True
         elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             # This reader is in no group.
             return
@@ -387,18 +385,18 @@ class PartitionReader:
             self.last_error = error.str()
             self._guard.hurry()
             where = str(Position(self.log, self.position, self.topic))
-            known = error_of(error, "read the log", where, rights=on_topics("Read", self.topic))
-            if not isinstance(known, RetryError) and code not in NOT_YET:
-                self._failure = known
+            fault = error_of(error, "read the log", where, rights=on_topics("Read", self.topic))
+            if not isinstance(fault, RetryError) and code not in NOT_YET:
+                self._failure = fault
 
     def _raise_failure(self) -> None:
-        if self._lost_place:
-            # Even where the log reaches to the offset again: what stands there may be something else by now.
+        if self._offset_lost:
+            # Even if the log has the offset again: its entry may be another one now.
             try:
-                self._prove_topic()
+                self._check_topic()
                 start, end = self._watermarks(read_committed=False)
             except RetryError as unknown:
-                # The client gives nothing more at a lost place, so the next poll asks again.
+                # The client returns nothing more at a lost offset, so the next poll checks again.
                 self.last_error = str(unknown)
                 self._guard.hurry()
                 return
@@ -409,7 +407,7 @@ class PartitionReader:
             raise self._failure
 
     def _on_error(self, error: KafkaError) -> None:
-        """Called by the client, within `poll`, about errors that no message carries."""
+        """Called by the client, within `poll`, for errors that no message contains."""
         self.last_error = error.str()
         if error.code() == Local.ALL_BROKERS_DOWN:
             self._guard.answering = False

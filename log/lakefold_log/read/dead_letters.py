@@ -1,7 +1,7 @@
-"""Dead letters: the proposals that were refused, as they came, and why.
+"""Dead letters: the refused proposals, unchanged, with the reason.
 
-The report that answers a proposal writes them (`reporter`), with the reason and the first position in headers
-of their own. They are read back by who looks at them and sends one again.
+The report that answers a proposal writes them (`reporter`), with the reason and the original position in
+headers. They are read for a person who inspects them or sends one again.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from lakefold_log.read.consumer import Headers, Message
 
 _BATCH: Final = 500
-# Past the last message a poll waits for all of its time, even where only a marker was left to read.
+# After the last message a poll waits for its full time, even if only a marker was left to read.
 _POLL_S: Final = 0.05
 _OURS: Final = "lakefold."
-# What Kafka adds to a batch of one record, and to each header: more than enough for the fields around them.
+# The bytes that Kafka adds to a batch of one record, and to each header: upper bounds.
 _RECORD_OVERHEAD: Final = 1024
 _HEADER_OVERHEAD: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was not folded: its own bytes as they stood at `position`, and why."""
+    """A message that was not folded: its own bytes as they were at `position`, and the reason."""
 
     position: Position
     key: bytes | None
@@ -47,15 +47,15 @@ class DeadLetter:
     headers: Headers = ()
 
     def fitting(self, largest: int) -> tuple[bytes | None, bytes, Headers]:
-        """Key, value and headers of a message of at most `largest` bytes, as the broker counts them.
+        """Returns key, value and headers of a message of at most `largest` bytes, as the broker counts them.
 
-        What is too large is left out, its size told: it must not block the partition, and the log keeps the
-        message itself. Headers that bear our prefix and came with the message are left out: whoever reads
-        dead letters takes them for the committer's.
+        A part that is too large is left out and its size recorded: it must not block the partition, and the
+        log still has the message. Headers with our prefix that came with the message are left out, since
+        readers of dead letters take them for the committer's.
         """
         why = _why(self)
-        kept = (header for header in self.headers if not header[0].startswith(_OURS))
-        key, value, headers = self.key, self.value, (*kept, *why)
+        original = (header for header in self.headers if not header[0].startswith(_OURS))
+        key, value, headers = self.key, self.value, (*original, *why)
         if _size(key, value, headers) > largest:
             value, headers = b"", (*why, ("lakefold.left-out", str(len(value)).encode()))
             if _size(key, value, headers) > largest:
@@ -65,15 +65,15 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter: the message that stood at `position` of the log, and why it was refused.
+    """A dead letter that was read: the message that was at `position` of the log, and why it was refused.
 
-    `place` is where the letter itself lies, `time_us` when it was put there (microseconds since 1970).
-    `proposal` is what the message is. `left_out` tells the size in bytes of a message that was too large to
-    be kept; 0 where it is here. `headers` are those that the proposal came with. `sent_since`: why another
-    copy of it keeps it from being sent again (`resent`), empty if nobody looked or nothing does.
+    `stored_at` is its own position in the dead letters topic, `time_us` when it was written (microseconds
+    since 1970). `proposal` is the decoded message. `left_out` is the size in bytes of a message that was too
+    large to be kept, 0 if it was kept. `headers` are those of the proposal. `sent_since` is why another copy
+    of the proposal forbids to send it again (`resent`), empty if that was not checked or nothing forbids it.
     """
 
-    place: Position
+    stored_at: Position
     time_us: int
     position: Position
     reason: str
@@ -85,12 +85,15 @@ class Letter:
 
     @property
     def table(self) -> str:
-        """The table it was for, as far as that can be told."""
+        """The table it was for, as far as known."""
         return self.proposal.envelope.table if isinstance(self.proposal, Entry) else self.proposal.table
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """What makes a second letter one of the same proposal; None where there is no proposal."""
+        """Identifies the proposal: two letters with the same key are for the same one.
+
+        None if it is not a proposal.
+        """
         if not isinstance(self.proposal, Entry):
             return None
         entry = self.proposal
@@ -101,28 +104,28 @@ class Letter:
 
     @property
     def obstacle(self) -> str:
-        """Why it can't be sent again; empty where it can."""
+        """Why it can't be sent again; empty if it can."""
         if self.left_out:
-            return f"its {self.left_out:,} bytes were too large to be kept here; the log has them"
+            return f"its {self.left_out:,} bytes were too large for the dead letters; the log has them"
         if not isinstance(self.proposal, Entry):
-            return "it is no proposal"
+            return "it is not a proposal"
         if not self.proposal.app_id and not self.proposal.uuid and not self.proposal.is_claim:
             return "it has no key, so nothing would keep it from being folded twice"
         return self.sent_since
 
 
 def read_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterator[Letter]:
-    """The dead letters that are there now, in their order, one partition after another.
+    """Returns the dead letters that exist now, in their order, partition by partition.
 
-    Raises `MissingTopicError` where there is no such topic, `RetryError` where the brokers give nothing for
+    Raises `MissingTopicError` if the topic does not exist, `RetryError` if the brokers send nothing for
     `timeout_s` seconds.
     """
     admin = Admin(config, timeout_s=min(10.0, timeout_s))
-    found = describe(admin, topic)
-    for partition in range(found.partitions):
+    description = describe(admin, topic)
+    for partition in range(description.partitions):
         start, end = watermarks(admin, topic, partition)
         if start < end:
-            log = found.log_id(partition)
+            log = description.log_id(partition)
             with PartitionReader(config, topic, log, start) as reader:
                 yield from _letters(reader, end, timeout_s)
 
@@ -138,56 +141,56 @@ def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[Le
             deadline = time.monotonic() + timeout_s
         elif time.monotonic() >= deadline:
             where = f"{reader.topic}/{reader.log.partition}@{before}"
-            raise RetryError(f"nothing came for {timeout_s:g} s {reader.last_error}".rstrip(), where=where)
+            raise RetryError(f"no message came for {timeout_s:g} s {reader.last_error}".rstrip(), where=where)
 
 
-def letter_of(message: Message, place: Position) -> Letter:
-    """The letter that a message of the dead letters is. One that no committer wrote stands for itself."""
-    told = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
-    position = _position(told) or place
-    headers = tuple(one for one in message.headers if not one[0].startswith(_OURS))
+def letter_of(message: Message, stored_at: Position) -> Letter:
+    """Returns the dead letter in a message. A message that no committer wrote is a letter about itself."""
+    texts = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
+    position = _position(texts) or stored_at
+    headers = tuple(header for header in message.headers if not header[0].startswith(_OURS))
     proposal = decode(message.value, message.key, position, message.time_us)
-    reason = told.get("lakefold.reason") or _fault(proposal)
+    reason = texts.get("lakefold.reason") or _fault(proposal)
     return Letter(
-        place,
+        stored_at,
         message.time_us,
         position,
         reason,
-        told.get("lakefold.hint", ""),
+        texts.get("lakefold.hint", ""),
         proposal,
-        offset_of(told.get("lakefold.left-out", "")) or 0,
+        offset_of(texts.get("lakefold.left-out", "")) or 0,
         headers,
     )
 
 
 def _fault(proposal: Decoded) -> str:
-    return "no reason is told" if isinstance(proposal, Entry) else proposal.message
+    return "no reason was recorded" if isinstance(proposal, Entry) else proposal.message
 
 
-def _position(told: Mapping[str, str]) -> Position | None:
-    partition, offset = (offset_of(told.get(f"lakefold.{name}", "")) for name in ("partition", "offset"))
+def _position(texts: Mapping[str, str]) -> Position | None:
+    partition, offset = (offset_of(texts.get(f"lakefold.{name}", "")) for name in ("partition", "offset"))
     if partition is None or offset is None:
         return None
-    log = LogId(told.get("lakefold.cluster-id", ""), told.get("lakefold.topic-id", ""), partition)
-    return Position(log, offset, told.get("lakefold.topic", ""))
+    log = LogId(texts.get("lakefold.cluster-id", ""), texts.get("lakefold.topic-id", ""), partition)
+    return Position(log, offset, texts.get("lakefold.topic", ""))
 
 
 def _size(key: bytes | None, value: bytes, headers: Headers) -> int:
-    """At most so many bytes are a message of these for the broker."""
-    told = sum(len(name.encode()) + len(text or b"") + _HEADER_OVERHEAD for name, text in headers)
-    return _RECORD_OVERHEAD + len(key or b"") + len(value) + told
+    """Returns an upper bound of the message's size in bytes for the broker."""
+    header_bytes = sum(len(name.encode()) + len(text or b"") + _HEADER_OVERHEAD for name, text in headers)
+    return _RECORD_OVERHEAD + len(key or b"") + len(value) + header_bytes
 
 
 def _why(letter: DeadLetter) -> Headers:
-    """The headers that say why a message lies in the dead letters, and where it stood."""
-    place = letter.position
-    told = (
+    """Returns the headers with the reason why a message is a dead letter, and its original position."""
+    position = letter.position
+    texts = (
         ("lakefold.reason", letter.reason[:MAX_TEXT]),
         ("lakefold.hint", letter.hint[:MAX_TEXT]),
-        ("lakefold.cluster-id", place.log.cluster_id),
-        ("lakefold.topic-id", place.log.topic_id),
-        ("lakefold.topic", place.topic),
-        ("lakefold.partition", str(place.log.partition)),
-        ("lakefold.offset", str(place.offset)),
+        ("lakefold.cluster-id", position.log.cluster_id),
+        ("lakefold.topic-id", position.log.topic_id),
+        ("lakefold.topic", position.topic),
+        ("lakefold.partition", str(position.log.partition)),
+        ("lakefold.offset", str(position.offset)),
     )
-    return tuple((name, text.encode()) for name, text in told)
+    return tuple((name, text.encode()) for name, text in texts)

@@ -1,8 +1,8 @@
 """A log in a file: the same entries without Kafka, for `lakefold fold`, tests and other languages.
 
-The file is a run of envelopes, each behind its length as a varint (protobuf's delimited form). A cut or
-flipped byte in a length shifts everything behind it, so the whole framing is checked before the first entry
-is handed out: a damaged file folds nothing, instead of half.
+The file is a sequence of envelopes, each after its length as a varint (protobuf's delimited form). A missing
+or flipped byte in a length shifts everything after it, so the whole framing is checked before the first entry
+is returned: of a damaged file nothing is folded, instead of half.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _NANOS: Final = 1_000_000_000
 class FileLog:
     """A file of envelopes as partition 0 of a log, from offset 0 on.
 
-    `log_id` is a UUID; without it the log is known by its content (SHA-256), so that the same file is the
-    same log wherever it lies. `where` is the file's name, for messages. Raises `InvalidError` with the byte
-    offset where the framing is broken or an envelope is larger than `max_envelope_bytes`, and where `log_id`
-    is no UUID.
+    `log_id` is a UUID; without it the log is identified by its content (SHA-256), so that the same file is
+    the same log at any path. `where` is the file's name, for messages. Raises `InvalidError` with the byte
+    offset if the framing is broken or an envelope is larger than `max_envelope_bytes`, and if `log_id` is not
+    a UUID.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class FileLog:
         return len(self._frames)
 
     def __iter__(self) -> Iterator[Decoded]:
-        """What stands at each position, in order; the time is `proposed_at`, 0 where there is none."""
+        """Returns the decoded message at each position, in order; its time is `proposed_at`, 0 if not set."""
         for offset, (start, end) in enumerate(self._frames):
             yield self._at(Position(self.log, offset), self._data[start:end])
 
@@ -79,16 +79,16 @@ class FileLog:
             return decode(data, None, position, 0, self._formats)
         seconds, nanos = envelope.proposed_at.seconds, envelope.proposed_at.nanos
         if not (0 <= seconds <= _MAX_SECONDS and 0 <= nanos < _NANOS):
-            text = f"proposed_at is no time since 1970: {seconds} s, {nanos} ns"
-            return Undecodable(position, 0, envelope.table, text, "leave it out or mend it", len(data))
+            text = f"proposed_at is not a time since 1970: {seconds} s, {nanos} ns"
+            return Undecodable(position, 0, envelope.table, text, "leave it out or correct it", len(data))
         time_us = seconds * 1_000_000 + nanos // 1000
         return classify(envelope, None, position, time_us, len(data), formats=self._formats)
 
 
 def read_file_log(source: str | Path, log_id: str | None = None) -> FileLog:
-    """The log in a file (`-`: standard input), read whole. Raises `InvalidError` as `FileLog` does.
+    """Returns the log in a file (`-`: standard input), read whole. Raises `InvalidError` as `FileLog` does.
 
-    Also where there is no such file, or it is larger than `MAX_FILE_BYTES`.
+    Also raises it if the file does not exist, or is larger than `MAX_FILE_BYTES`.
     """
     name = str(source)
     try:
@@ -112,7 +112,7 @@ def _whole(file: BinaryIO, name: str) -> bytes:
 
 
 def framed(envelopes: Iterable[log_pb2.Envelope]) -> bytes:
-    """The bytes of a file log that holds these envelopes."""
+    """Returns the bytes of a file log that contains these envelopes."""
     parts: list[bytes] = []
     for data in map(encode, envelopes):
         parts += (_varint(len(data)), data)
@@ -129,10 +129,10 @@ def _varint(number: int) -> bytes:
 
 
 def _frames(data: bytes, where: str, limit: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each envelope. Raises `InvalidError` at the first length that doesn't fit."""
-    place, end, count = 0, len(data), 0
-    while place < end:
-        size, start = _length_at(data, place)
+    """Returns start and end of each envelope. Raises `InvalidError` at the first length that doesn't fit."""
+    at, end, count = 0, len(data), 0
+    while at < end:
+        size, start = _length_at(data, at)
         fault = ""
         if size is None:
             fault = "has a length of more than ten bytes" if start < end else "has a length that is cut off"
@@ -141,28 +141,28 @@ def _frames(data: bytes, where: str, limit: int) -> Iterator[tuple[int, int]]:
         elif size > end - start:
             fault = f"has a length of {size} bytes, but {end - start} are left"
         if size is None or fault:
-            message = f"envelope {count} at byte {place} {fault}"
+            message = f"envelope {count} at byte {at} {fault}"
             hint = "nothing was folded; the file must be varint-length-delimited Envelope messages, whole"
             raise InvalidError(message, where=where, hint=hint)
         yield start, start + size
-        place, count = start + size, count + 1
+        at, count = start + size, count + 1
 
 
-def _length_at(data: bytes, place: int) -> tuple[int | None, int]:
-    """The varint at `place` and where it ends; None where it is cut off or too long."""
+def _length_at(data: bytes, at: int) -> tuple[int | None, int]:
+    """Returns the varint at byte `at` and its end; None instead of it if it is cut off or too long."""
     size = 0
-    for index in range(_MAX_VARINT_BYTES):
-        if place + index >= len(data):
+    for i in range(_MAX_VARINT_BYTES):
+        if at + i >= len(data):
             return None, len(data)
-        byte = data[place + index]
-        size |= (byte & 0x7F) << (7 * index)
+        byte = data[at + i]
+        size |= (byte & 0x7F) << (7 * i)
         if byte < _MORE:
-            return size, place + index + 1
-    return None, place
+            return size, at + i + 1
+    return None, at
 
 
 def _uuid_of(data: bytes) -> str:
-    """A UUID of the content: the first bytes of its SHA-256, marked as version 8 (RFC 9562: custom)."""
+    """Returns a UUID of the content: the start of its SHA-256, marked as version 8 (RFC 9562: custom)."""
     number = int.from_bytes(hashlib.sha256(data).digest()[:16], "big")
     number = number & ~(0xF << 76) | 8 << 76
     number = number & ~(0x3 << 62) | 2 << 62
@@ -173,4 +173,6 @@ def _checked(log_id: str) -> str:
     try:
         return str(uuid.UUID(log_id))
     except ValueError as error:
-        raise InvalidError(f"the log id {log_id!r} is no UUID", hint="leave it out to derive one") from error
+        raise InvalidError(
+            f"the log id {log_id!r} is not a UUID", hint="leave it out to derive one"
+        ) from error

@@ -1,10 +1,10 @@
-"""Counts the records between two offsets of a partition, so that a hole in its offsets can be explained.
+"""Counts the records between two offsets of a partition, so that a gap in its offsets can be explained.
 
-Offsets of a partition that was never compacted have no holes: each belongs to a message or to the marker that
-ends a Kafka transaction, which consumers aren't shown. A hole that is larger than the markers in it held
-entries. librdkafka (2.16) tells how many records a fetch brought, markers included, only in the lines of its
-debug context `fetch`. So they are read from there, by a consumer that lives as long as one count. A release
-that words these lines otherwise explains no hole, and the committer goes on at none.
+Offsets of a partition that was never compacted have no gaps: each belongs to a message or to the marker that
+ends a Kafka transaction, which consumers don't see. A gap that is larger than its number of markers contained
+entries. librdkafka (2.16) reports how many records a fetch returned, markers included, only in the log lines
+of its debug context `fetch`. So they are read from these lines, by a consumer that lives as long as one
+count. If a release words these lines differently, no gap can be explained, and the committer stops at each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIXED: Final[dict[str, Option]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
-    # What was aborted is a message here, so that only markers are hidden.
+    # Aborted messages are returned too, so that only markers are hidden.
     "isolation.level": "read_uncommitted",
     "debug": "fetch",
     "log_level": 7,
@@ -39,7 +39,7 @@ _FIXED: Final[dict[str, Option]] = {
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """So many records, messages and markers, lie from offset `start` up to, and without, `end`."""
+    """The number of records, messages and markers, from offset `start` up to, and without, `end`."""
 
     start: int
     end: int
@@ -47,18 +47,18 @@ class Counted:
 
     @property
     def missing(self) -> int:
-        """How many offsets belong to no record."""
+        """How many offsets have no record."""
         return self.end - self.start - self.records
 
 
 def count_records(config: KafkaConfig, topic: str, partition: int, start: int, end: int) -> Counted:
-    """The records of a partition from `start` on, at least up to `end`.
+    """Returns the count of a partition's records from `start` on, at least up to `end`.
 
-    Ends with the answer of a broker, which may reach beyond `end`. Raises `RetryError` if that takes longer
-    than 15 seconds, because no broker answers or because the client library's lines aren't understood.
+    It ends with a broker's answer, which may reach beyond `end`. Raises `RetryError` if that takes longer
+    than 15 seconds, because no broker answers or because the client library's lines are not recognized.
     """
     fetches = _Fetches(topic, partition, start)
-    # Of this count alone: one by name would be every count's.
+    # A logger of this count alone: a named one would be shared by all counts.
     logger = logging.Logger("lakefold_log.read.holes", logging.DEBUG)  # noqa: LOG001 - registered nowhere, gone with this count
     logger.addHandler(fetches)
     deadline = time.monotonic() + _TIMEOUT_S
@@ -71,7 +71,7 @@ def count_records(config: KafkaConfig, topic: str, partition: int, start: int, e
                 raise RetryError(
                     f"the records up to offset {end} could not be counted",
                     where=f"{topic}/{partition}@{start}",
-                    hint="is the broker away? If not, this release of confluent-kafka is not understood",
+                    hint="check that the broker runs; else this release of confluent-kafka is not supported",
                 )
             consumer.poll(_POLL_S)
     finally:
@@ -80,21 +80,24 @@ def count_records(config: KafkaConfig, topic: str, partition: int, start: int, e
 
 
 class _Fetches(logging.Handler):
-    """Adds up what the client library says of its fetches, each of which begins where the last one ended."""
+    """Adds up the records of the client library's fetches, from its log lines.
+
+    Each fetch begins where the last one ended.
+    """
 
     def __init__(self, topic: str, partition: int, start: int) -> None:
         super().__init__()
-        place = re.escape(f"{topic} [{partition}]")
-        self._asked = re.compile(rf"Fetch topic {place} at offset (\d+) ")
-        self._brought = re.compile(rf"Enqueue (\d+) .*message\(s\) .* on {place} fetch queue ")
+        partition_text = re.escape(f"{topic} [{partition}]")
+        self._fetch_line = re.compile(rf"Fetch topic {partition_text} at offset (\d+) ")
+        self._records_line = re.compile(rf"Enqueue (\d+) .*message\(s\) .* on {partition_text} fetch queue ")
         self._since = 0
         self.counted = Counted(start, start, 0)
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if brought := self._brought.search(text):
-            self._since += int(brought[1])
-        elif (asked := self._asked.search(text)) and int(asked[1]) > self.counted.end:
+        if records := self._records_line.search(text):
+            self._since += int(records[1])
+        elif (fetch := self._fetch_line.search(text)) and int(fetch[1]) > self.counted.end:
             before = self.counted
-            self.counted = Counted(before.start, int(asked[1]), before.records + self._since)
+            self.counted = Counted(before.start, int(fetch[1]), before.records + self._since)
             self._since = 0

@@ -1,7 +1,8 @@
-"""Looks up single proposals and outcomes in the topics, for a person who asks what became of one.
+"""Finds single proposals and outcomes in the topics, for a person who wants to know what became of one.
 
-Who asks mostly asks about something recent, so the topics are read from their newest messages back, some
-thousands at a time, and never longer than the caller allows. Nothing is committed and no group is joined.
+Such a request is mostly about a recent proposal, so the topics are read from their newest messages backwards,
+some thousands at a time, and never longer than the caller allows. Nothing is committed and no group is
+joined.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ if TYPE_CHECKING:
 _CHUNK: Final = 5_000
 _BATCH: Final = 1_000
 _QUESTION_S: Final = 5.0
-# Past the last message a poll waits for all of its time, even where only a marker was left to read.
+# After the last message a poll waits for its full time, even if only a marker was left to read.
 _POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a partition of the transactions topic and its committer stand.
+class PartitionStatus:
+    """The range of a partition of the transactions topic, and how far its committer is.
 
-    What can be read goes from offset `start` up to, and without, `end`. Everything below `answered`, the
-    group's offset, has its outcome; None where the group has none yet. The outcomes of what was answered
-    above it stand from offset `outcomes_from` on in their topic; None where that isn't told. `trust`: whose
+    Offsets from `start` up to, and without, `end` can be read. Everything below `answered`, the group's
+    offset, has its outcome; None if the group has no offset yet. The outcomes of entries that were answered
+    above it begin at offset `outcomes_from` of their topic; None if that is not known. `trust`: whose
     outcomes count.
     """
 
@@ -68,15 +69,15 @@ class Standing:
 
     @property
     def lag(self) -> int:
-        """How many offsets the committer has still to go."""
+        """How many offsets the committer still has to read."""
         return max(0, self.end - self.next_offset)
 
 
 class Lookup:
-    """Questions about one table's partition. `partition` is that of its marks, None: where it is hashed to.
+    """Queries about one table's partition: `partition` of its marks, or (None) the one it is hashed to.
 
-    `timeout_s` bounds each of the searches. Raises `MissingTopicError` where there is no topic,
-    `RetryError` where no broker answers.
+    `timeout_s` is the time limit of each search. Raises `MissingTopicError` if the topic does not exist,
+    `RetryError` if no broker answers.
     """
 
     def __init__(
@@ -87,42 +88,45 @@ class Lookup:
         self._topics = topics
         self._timeout_s = timeout_s
         self._admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
-        found = describe(self._admin, topics.transactions)
-        number = partition_of(table, found.partitions) if partition is None else partition
-        self.log = found.log_id(number)
+        topic = describe(self._admin, topics.transactions)
+        number = partition_of(table, topic.partitions) if partition is None else partition
+        self.log = topic.log_id(number)
 
     @property
-    def outcomes_place(self) -> str:
-        """The outcomes partition, for people."""
+    def outcomes_where(self) -> str:
+        """The outcomes partition, for messages."""
         return f"{self._topics.outcomes}/{self.log.partition}"
 
-    def standing(self, group: str) -> Standing:
-        """Where the partition and `group`, the committer's, stand now."""
+    def standing(self, group: str) -> PartitionStatus:
+        """Returns the state of the partition and of `group`, the committer's, now."""
         topic = self._topics.transactions
         start, end = watermarks(self._admin, topic, self.log.partition)
-        found = settled(self._admin, group, [TopicPartition(topic, self.log.partition)])[0]
-        answered = found.offset if found.offset >= 0 else None
-        stamp = None if answered is None else OffsetMetadata.of(found.metadata, found.offset)
+        mark = settled(self._admin, group, [TopicPartition(topic, self.log.partition)])[0]
+        answered = mark.offset if mark.offset >= 0 else None
+        stamp = None if answered is None else OffsetMetadata.of(mark.metadata, mark.offset)
         if stamp is None:
-            return Standing(self.log, topic, start, end, answered)
+            return PartitionStatus(self.log, topic, start, end, answered)
         trust = Trust(stamp.outcomes_key)
-        return Standing(self.log, topic, start, end, answered, stamp.outcomes_offset, trust)
+        return PartitionStatus(self.log, topic, start, end, answered, stamp.outcomes_offset, trust)
 
-    def waiting(self, standing: Standing) -> Callable[[int], int]:
-        """How many proposals below an offset have no outcome yet; tables that wait hold up no other ones."""
+    def waiting(self, standing: PartitionStatus) -> Callable[[int], int]:
+        """Returns a function: how many proposals below an offset have no outcome yet.
+
+        A table that waits delays no other table, so some above may be answered.
+        """
         first = standing.next_offset
         answered: set[int] = set()
         if standing.outcomes_from is not None:
             begin, trust = standing.outcomes_from, standing.trust
             answered.update(answered_offsets(self._config, self._topics, self.log, first, begin, trust))
-        return lambda below: max(0, below - first) - sum(first <= one < below for one in answered)
+        return lambda below: max(0, below - first) - sum(first <= offset < below for offset in answered)
 
     def content(self) -> LogContent:
-        """What the log holds now, for comparing single entries; a context manager."""
+        """Returns the log's content, for comparing single entries; a context manager."""
         return LogContent(self._config, self._topics.transactions, self.log)
 
     def entry_at(self, offset: int) -> Decoded | None:
-        """What stands in the log at this offset; None where the log doesn't hold it."""
+        """Returns the decoded message at this offset, or None if the log doesn't have it."""
         topic = self._topics.transactions
         start, end = watermarks(self._admin, topic, self.log.partition)
         if not start <= offset < end:
@@ -133,42 +137,43 @@ class Lookup:
                 return self._decoded(message)
         return None
 
-    def newest_entry(self, wanted: Callable[[Entry], bool], *, from_offset: int) -> Entry | None:
-        """The newest of the table's entries at or after `from_offset` that is wanted.
+    def newest_entry(self, matches: Callable[[Entry], bool], *, from_offset: int) -> Entry | None:
+        """Returns the newest of the table's entries at or after `from_offset` that `matches` accepts.
 
-        Raises `RetryError` where the time is too short for all of them.
+        Returns None if there is none. Raises `RetryError` if the time is too short to read all of them.
         """
         topic = self._topics.transactions
         for message in self._back(topic, self.log, from_offset):
             entry = self._decoded(message) if message.key == self.table.encode() else None
-            if isinstance(entry, Entry) and wanted(entry):
+            if isinstance(entry, Entry) and matches(entry):
                 return entry
         return None
 
-    def outcomes(self, wanted: Callable[[Outcome], bool], trust: Trust) -> list[tuple[int, Outcome]]:
-        """The newest wanted outcomes of the table with their offsets: down to one that is no Duplicate.
+    def outcomes(self, matches: Callable[[Outcome], bool], trust: Trust) -> list[tuple[int, Outcome]]:
+        """Returns the table's newest outcomes that `matches` accepts, each with its offset.
 
-        Those that `trust` doesn't let count are passed over. Raises `RetryError` if the time is too short to
-        look at all of them, `DamagedError` if a signed one is of a newer release's kind.
+        They end with the first that is no Duplicate. Those that `trust` doesn't accept are passed over.
+        Raises `RetryError` if the time is too short to read all of them, `DamagedError` if a signed one is of
+        a newer release's kind.
         """
         log = describe(self._admin, self._topics.outcomes).log_id(self.log.partition)
-        strangers = ForeignOutcomes(self.outcomes_place, trust)
-        found: list[tuple[int, Outcome]] = []
+        strangers = ForeignOutcomes(self.outcomes_where, trust)
+        outcomes: list[tuple[int, Outcome]] = []
         for message in self._back(self._topics.outcomes, log, 0):
             outcome = strangers.parse(message) if message.key == self.table.encode() else None
-            if outcome is not None and wanted(outcome):
-                found.append((message.offset, outcome))
+            if outcome is not None and matches(outcome):
+                outcomes.append((message.offset, outcome))
                 if not isinstance(outcome.result, Duplicate):
                     break
-        strangers.tell()
-        return found
+        strangers.log()
+        return outcomes
 
     def _decoded(self, message: Message) -> Decoded:
         position = Position(self.log, message.offset, self._topics.transactions)
         return decode(message.value, message.key, position, message.time_us)
 
     def _back(self, topic: str, log: LogId, lowest: int) -> Iterator[Message]:
-        """The messages of a partition from the newest down to offset `lowest`."""
+        """Returns the messages of a partition from the newest down to offset `lowest`."""
         start, end = watermarks(self._admin, topic, log.partition)
         first = max(start, lowest)
         if first >= end:
@@ -184,13 +189,13 @@ class Lookup:
 
 
 def _span(reader: PartitionReader, low: int, high: int, deadline: float) -> Iterator[Message]:
-    """The messages from offset `low`, where the reader stands, up to, and without, `high`."""
+    """Returns the messages from offset `low`, the reader's position, up to, and without, `high`."""
     while reader.position < high:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
             where = f"{reader.topic}/{reader.log.partition}@{low}"
-            text = f"the time is over before all was looked at {reader.last_error}".rstrip()
+            text = f"the time was too short to read all messages {reader.last_error}".rstrip()
             raise RetryError(text, where=where, hint="allow more time")
-        for message in reader.poll(min(_BATCH, high - low), min(_POLL_S, left)):
+        for message in reader.poll(min(_BATCH, high - low), min(_POLL_S, remaining_s)):
             if message.offset < high:
                 yield message

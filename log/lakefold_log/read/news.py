@@ -1,7 +1,7 @@
-"""Hears which versions of a table committers report, as they do: for who follows the table.
+"""Reports new versions of a table as soon as committers report them, for readers that follow the table.
 
-What is heard is a reason to look at once and never a proof: versions of foreign clients have no outcome, and
-a table may be bound to another partition by now. So whoever listens also asks the table from time to time.
+Such news is a reason to read the table at once, but no evidence: versions of foreign clients have no outcome,
+and a table may be bound to another partition by now. So readers also check the table from time to time.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _BATCH: Final = 1000
 
 
 class VersionNews:
-    """The versions of one line of a table that are reported from now on; for one thread.
+    """The versions of one branch of a table that are reported from now on; for one thread.
 
-    `table`: the URI of its main line; `branch` empty for that line itself. `partition` is that of the table's
-    marks; without it the one that the table is hashed to. Raises `MissingTopicError` where there are no
-    topics yet, `RetryError` where no broker answers.
+    `table` is the URI of its main branch; `branch` is empty for that branch itself. `partition` is that of
+    the table's marks; without it the one that the table is hashed to. Raises `MissingTopicError` if the
+    topics do not exist yet, `RetryError` if no broker answers.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class VersionNews:
 
     @property
     def connected(self) -> bool:
-        """Whether a broker answers, as far as is known; it keeps trying."""
+        """Whether a broker answers, as far as is known; the client keeps trying."""
         return self._reader.connected
 
     @property
     def last_error(self) -> str:
-        """What the client said last of why it isn't connected."""
+        """The client's last error while it isn't connected."""
         return self._reader.last_error
 
     def wait(self, seconds: float) -> int:
-        """The newest version that was reported within so many seconds, 0 where none was.
+        """Returns the newest version that was reported within `seconds`, or 0 if none was.
 
-        It comes back as soon as anything is there. Raises `StopError` where the outcomes topic is another one
-        now, or can't be read on.
+        It returns as soon as there is any message. Raises `StopError` if the outcomes topic was created
+        again, or can't be read any more.
         """
         return max(map(self._version, self._reader.poll(_BATCH, seconds)), default=0)
 
@@ -74,13 +74,13 @@ class VersionNews:
         self._reader.close()
 
     def _version(self, message: Message) -> int:
-        """The version that a message reports of this line, else 0."""
+        """Returns the version of this branch that a message reports, else 0."""
         if message.key != self._key:
             return 0
         try:
             outcome = outcome_value(log_pb2.Outcome.FromString(message.value))
         except (DecodeError, DamagedError):
-            # Something else writes there: that wakes nobody.
+            # A message of another program in this topic: it wakes no reader.
             return 0
         result = outcome.result if outcome.branch == self._branch else None
         return result.version if isinstance(result, Committed) else 0

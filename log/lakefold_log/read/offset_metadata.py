@@ -1,7 +1,7 @@
-"""The stamp: proof that a consumer group's offset was put there by a committer, and for which log.
+"""The metadata of a committed offset: evidence that a committer wrote it, and for which log.
 
-A bare offset proves nothing: any tool can move it, and it outlives the topic that it was meant for. So the
-committer writes into the offset's metadata what the offset relies on, and an offset without that is ignored.
+A bare offset is no evidence: any tool can move it, and it outlives the topic that it was meant for. So the
+committer records in the offset's metadata what the offset depends on, and an offset without that is ignored.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _KEY: Final = "outcomes_key"
 
 @dataclass(frozen=True, slots=True)
 class OffsetMetadata:
-    """What a committed offset relies on.
+    """What a committed offset depends on.
 
-    `cluster_id` and `topic_id` name the log. Every entry below `low_watermark` is folded or answered.
-    `outcomes_offset` is where reading the outcomes partition again must begin, to learn what was answered
-    at or above it. `owner` is who committed it (None: by an older release). `anchor`: the last entry that was
-    read, by which it is told that the log is still the same (None: an older release wrote it, or none was).
-    `outcomes_key`: by which committers tell their outcomes from others' (None: an older release wrote it); it
-    proves nothing of the log, and two stamps are equal without it.
+    `cluster_id` and `topic_id` name the log. Every entry below `low_watermark` is folded or answered. Reading
+    the outcomes partition again must begin at `outcomes_offset`, to know what was answered at or above it.
+    `owner` committed it (None: an older release). `anchor` is the last entry that was read, to check that the
+    log is still the same (None: an older release wrote it, or no entry was read). `outcomes_key` is the key
+    by which committers distinguish their outcomes (None: an older release wrote it); it is no evidence about
+    the log, and does not count when two values are compared.
     """
 
     cluster_id: str
@@ -50,50 +50,51 @@ class OffsetMetadata:
     outcomes_key: OutcomesKey | None = field(default=None, compare=False)
 
     def metadata(self, offset: int, *, report: str = "") -> str:
-        """The text that goes with the committed `offset`, and names it: copied to another it is no proof.
+        """Returns the text for the committed `offset`.
 
-        `report` tells the report that it goes with, a `LastReport` as text.
+        It contains the offset, so it is invalid if copied to another one. `report` identifies the report that
+        it belongs to, a `LastReport` as text.
         """
-        said = {_OFFSET: offset, **{name: getattr(self, name) for name in _PLAIN}, _REPORT: report}
-        said[_OWNER] = "" if self.owner is None else self.owner.encode()
+        fields = {_OFFSET: offset, **{name: getattr(self, name) for name in _PLAIN}, _REPORT: report}
+        fields[_OWNER] = "" if self.owner is None else self.owner.encode()
         if self.anchor is not None:
-            said[_ANCHOR] = self.anchor.encode()
+            fields[_ANCHOR] = self.anchor.encode()
         if self.outcomes_key is not None:
-            said[_KEY] = self.outcomes_key.encode()
-        return compact(said)
+            fields[_KEY] = self.outcomes_key.encode()
+        return compact(fields)
 
     @classmethod
     def of(cls, metadata: str | None, offset: int) -> OffsetMetadata | None:
-        """The stamp in the metadata of a committed `offset`; None where there is none for this offset."""
-        found = {_OWNER: "", **_told(metadata)}
-        if found.keys() - {_ANCHOR, _KEY} != _KINDS.keys():
+        """Returns the metadata of a committed `offset`, or None if there is none for this offset."""
+        fields = {_OWNER: "", **_fields(metadata)}
+        if fields.keys() - {_ANCHOR, _KEY} != _KINDS.keys():
             return None
-        if any(type(found[name]) is not kind for name, kind in _KINDS.items()):
+        if any(type(fields[name]) is not kind for name, kind in _KINDS.items()):
             return None
         try:
-            owner = Owner.decode(found[_OWNER]) if found[_OWNER] else None
-            anchor = Anchor.decode(found[_ANCHOR]) if _ANCHOR in found else None
-            key = OutcomesKey.decode(found[_KEY]) if _KEY in found else None
+            owner = Owner.decode(fields[_OWNER]) if fields[_OWNER] else None
+            anchor = Anchor.decode(fields[_ANCHOR]) if _ANCHOR in fields else None
+            key = OutcomesKey.decode(fields[_KEY]) if _KEY in fields else None
         except (TypeError, ValueError):
             return None
-        plain = {name: found[name] for name in _PLAIN}
+        plain = {name: fields[name] for name in _PLAIN}
         stamp = cls(**plain, owner=owner, anchor=anchor, outcomes_key=key)
-        return stamp if found[_OFFSET] == offset else None
+        return stamp if fields[_OFFSET] == offset else None
 
     @staticmethod
     def report_of(metadata: str | None) -> LastReport | None:
-        """The report that metadata came with; None where an older release, or something else, wrote it."""
-        text = _told(metadata).get(_REPORT)
+        """Returns the report that metadata belongs to, or None if no current committer wrote it."""
+        text = _fields(metadata).get(_REPORT)
         return LastReport.decode(text) if isinstance(text, str) else None
 
 
-def _told(metadata: str | None) -> dict[str, Any]:
-    """What metadata says, whoever wrote it; nothing where it isn't of our form."""
+def _fields(metadata: str | None) -> dict[str, Any]:
+    """Returns the fields of metadata, or no fields if they are not in our form."""
     try:
-        found = json.loads(metadata or "{}")
+        fields = json.loads(metadata or "{}")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 _PLAIN: Final = {"cluster_id": str, "topic_id": str, "low_watermark": int, "outcomes_offset": int}
@@ -101,12 +102,11 @@ _KINDS: Final = {_OFFSET: int, **_PLAIN, _OWNER: str, _REPORT: str}
 
 
 def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, OffsetMetadata] | None:
-    """The group's committed offset for the partition with its stamp; None where either is missing.
+    """Returns the group's committed offset for the partition with its metadata, or None without either.
 
-    Waits for a report that is being committed. To be sure that no other committer reports any more, make the
-    `Reporter` first: that fences them. Whether the stamp is for this very log is the caller's question.
-    Raises `RetryError` where no broker answers.
+    Waits for a report that is being committed. Create the `Reporter` first to fence the other committers. The
+    caller must check whether the metadata is for its log. Raises `RetryError` if no broker answers.
     """
-    found = settled(admin, group, [TopicPartition(topic, partition)])[0]
-    stamp = OffsetMetadata.of(found.metadata, found.offset)
-    return None if stamp is None else (found.offset, stamp)
+    mark = settled(admin, group, [TopicPartition(topic, partition)])[0]
+    stamp = OffsetMetadata.of(mark.metadata, mark.offset)
+    return None if stamp is None else (mark.offset, stamp)

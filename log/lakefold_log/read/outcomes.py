@@ -1,8 +1,8 @@
-"""Reads answers: the one that a writer waits for, and those that a committer gave before it was restarted.
+"""Reads outcomes: the one that a writer waits for, and those that a committer gave before a restart.
 
-A waiter stands at the end of the outcomes partition before the proposal is sent, so that the answer can't
-pass it by, and knows it by the proposal's position, uuid and key: a position alone names different entries
-before and after a topic was made again. Only committed reports are read.
+A waiter moves to the end of the outcomes partition before the proposal is sent, so that it can't miss the
+outcome. It identifies the outcome by the proposal's position, uuid and key: a position alone names different
+entries before and after a topic was created again. Only committed reports are read.
 """
 
 from __future__ import annotations
@@ -35,25 +35,27 @@ if TYPE_CHECKING:
     from lakefold_table.position import Position
 
 _BATCH: Final = 1000
-# Answers to others' proposals for the table are kept too: they may be waited for next.
+# Outcomes of other proposals for the table are kept too: the next wait may be for them.
 _KEPT: Final = 10_000
 _FAR_BEHIND: Final = 1000
-# Past the last message a poll waits for all of its time, even where only a marker was left to read.
+# After the last message a poll waits for its full time, even if only a marker was left to read.
 _POLL_S: Final = 0.02
-# Where all is there already the broker needn't wait for more before it answers; by default half a second.
+# All messages exist already, so the broker need not wait for more (by default half a second).
 _HURRIED: Final[Mapping[str, Option]] = {"fetch.wait.max.ms": 5}
-_NO_ANSWER: Final = "see that a committer runs and how far behind it is (lakefold status), or ask the table"
+_NO_ANSWER: Final = (
+    "check that a committer runs and how far behind it is (lakefold status), or read the table"
+)
 _ANOTHER_ENTRY: Final = (
-    "the transactions topic was made again or lost its end: see what did that, connect again and send the "
-    "same proposal, it is folded once"
+    "the transactions topic was created again or lost its end: find out what did that, connect again and "
+    "send the same proposal, it is folded once"
 )
 
 
 class OutcomeWaiter:
-    """Waits for the outcomes of proposals for one table; for one thread. Make it before sending.
+    """Waits for the outcomes of proposals for one table; for one thread. Create it before sending.
 
     `partition` is that of the table's marks; without it the one that the table is hashed to. Raises
-    `MissingTopicError` where there are no topics yet, `RetryError` where no broker answers.
+    `MissingTopicError` if the topics do not exist yet, `RetryError` if no broker answers.
     """
 
     def __init__(
@@ -69,44 +71,47 @@ class OutcomeWaiter:
         self._known: OrderedDict[Position, Outcome] = OrderedDict()
 
     def stand(self) -> None:
-        """Go to the end again, before the next proposal is sent after a long pause.
+        """Move to the end again, before the next proposal is sent after a long pause.
 
-        Never needed for a right answer; it saves reading what others were answered meanwhile.
+        The answer is right without it; it saves reading other writers' outcomes of the meantime.
         """
         end = self._reader.end_offset()
         if end - self._reader.position > _FAR_BEHIND:
             self._reader.seek(end)
 
     def wait(self, position: Position, envelope: Envelope, timeout_s: float) -> Outcome:
-        """The outcome of `envelope`, which was sent to `position`, once a committer has reported it.
+        """Returns the outcome of `envelope`, which was sent to `position`, once a committer has reported it.
 
-        Raises `RetryError` if none comes within `timeout_s` seconds: nothing is known about it then. Raises
+        Raises `RetryError` if none comes within `timeout_s` seconds: the result is not known then. Raises
         `GapError` if the outcome for the position is that of another proposal: the transactions topic is not
-        the topic that the position names. Raises `StopError` if the outcomes topic is another one now.
+        the topic that the position names. Raises `StopError` if the outcomes topic was created again.
         """
         deadline = time.monotonic() + timeout_s
         while position not in self._known:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 message = f"no outcome within {timeout_s:g} s"
                 if not self._reader.connected:
                     message = f"{message}: {self._reader.last_error}"
                 raise RetryError(message, where=str(position), hint=_NO_ANSWER)
-            self._keep(self._reader.poll(_BATCH, left))
+            self._keep(self._reader.poll(_BATCH, remaining_s))
         return self._answer_to(position, envelope)
 
     def reported(self, sent: Mapping[Position, Envelope], timeout_s: float) -> list[Outcome]:
-        """The outcomes of those envelopes that committers have reported by now.
+        """Returns the outcomes of those envelopes that committers have reported by now.
 
-        Waits for none; reads what has come since the last call, for `timeout_s` seconds at most, and goes on
-        from there with the next call. Raises as `wait`, `InvalidError` if the topic may not be read, and
-        `RetryError` if no broker answers.
+        Waits for none; reads what has come since the last call, for `timeout_s` seconds at most. Raises as
+        `wait`, `InvalidError` if the topic may not be read, and `RetryError` if no broker answers.
         """
         deadline = time.monotonic() + timeout_s
         end = self._reader.end_offset()
         while self._reader.position < end and time.monotonic() < deadline:
             self._keep(self._reader.poll(_BATCH, _POLL_S))
-        return [self._answer_to(one, envelope) for one, envelope in sent.items() if one in self._known]
+        return [
+            self._answer_to(position, envelope)
+            for position, envelope in sent.items()
+            if position in self._known
+        ]
 
     def _answer_to(self, position: Position, envelope: Envelope) -> Outcome:
         outcome = self._known[position]
@@ -129,11 +134,11 @@ class OutcomeWaiter:
     def _keep(self, messages: list[Message]) -> None:
         strangers = ForeignOutcomes(self._where)
         for message in messages:
-            # Other tables of the partition cost no decoding.
+            # Outcomes of other tables are not decoded.
             outcome = strangers.parse(message) if message.key == self._key else None
             if outcome is not None:
                 self._known[outcome.position] = outcome
-        strangers.tell()
+        strangers.log()
         while len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
@@ -176,7 +181,7 @@ def read_outcomes(
     try:
         yield from _read(config, topics, partition, from_offset, timeout_s, tables, strangers)
     finally:
-        strangers.tell()
+        strangers.log()
 
 
 def _read(
@@ -206,4 +211,4 @@ def _read(
                 deadline = now + timeout_s
             elif now >= deadline:
                 where = f"{topics.outcomes}/{partition}@{before}"
-                raise RetryError(f"nothing came for {timeout_s:g} s: {reader.last_error}", where=where)
+                raise RetryError(f"no message came for {timeout_s:g} s: {reader.last_error}", where=where)

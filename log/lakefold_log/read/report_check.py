@@ -1,15 +1,15 @@
-"""What the group's offset tells of the report that it came with: enough to see whether that one is whole.
+"""The record of the last report in the group's offset, which shows whether the report is complete.
 
-A broker that dies with a decided Kafka transaction, and comes back before it knows who leads which partition,
+A broker that dies with a decided Kafka transaction, and restarts before it knows who leads which partition,
 takes the partitions for deleted and never marks them (4.3, found by killing it). The offset may be committed
-then while the outcomes beside it hang, and the next abort of the same producer takes them away: entries would
-count as answered that nobody answered. So the offset's metadata names where the report's outcomes begin, how
-many they are, and what the offset was before. Whoever takes over counts them.
+then while the outcomes beside it hang, and the next abort of the same producer removes them: entries would
+count as answered that were not. So the offset's metadata contains the offset where the report's outcomes
+begin, their number, and the offset before the report. The next committer counts them.
 
-The topic may also lose more than that: brokers don't sync their files, and an unclean election takes a
-replica that is behind. Then outcomes of many reports are gone. So the metadata also names some earlier
-reports, the fewer the longer ago they were: where the topic ended before each of them, and up to where all
-entries had been answered by then. From the last one that is still whole the answers are given again.
+The topic may also lose more than that: brokers don't sync their files, and an unclean election chooses a
+replica that is behind. Then outcomes of many reports are lost. So the metadata also names some earlier
+reports, the fewer the older they are: where the topic ended before each of them, and the offset below which
+all entries had been answered by then. From the last one that is still complete the answers are given again.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 _SEPARATOR: Final = "/"
 _NUMBERS: Final = 3
-"""So many numbers tell a place, or an earlier report."""
+"""The count of numbers that encode a place, or an earlier report."""
 _SPACING: Final = 2
-"""Two places are so many times as far from each other, at most, as the newer one is from the end."""
+"""Two places are at most this many times as far from each other as the newer one is from the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportPlace:
-    """A group's offset without its proof: what a stamp said of it.
+    """A group's offset with the numbers of its metadata.
 
     `outcomes_offset` and `low_watermark` as in `OffsetMetadata`.
     """
@@ -50,16 +50,16 @@ class ReportPlace:
 
 
 Earlier = tuple[int, ReportPlace]
-"""Where the outcomes partition ended before a report, and where the group stood then."""
+"""Where the outcomes partition ended before a report, and the group's position then."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastReport:
-    """A report as its offset's metadata tells it.
+    """A report as it is recorded in its offset's metadata.
 
-    `name` tells it from every other. Its outcomes, `count` of them, lie in the outcomes partition at or after
-    `begin`, and none of another report does until there is a next offset. `before` is where the group stood
-    without it, None where that was nowhere. `earlier`: the same of some reports before it, the newest first.
+    `name` is unique. Its outcomes, `count` of them, are in the outcomes partition at or after `begin`, and
+    none of another report is until there is a next offset. `before` is the group's position before it, None
+    if the group had none. `earlier`: the same of some reports before it, the newest first.
     """
 
     name: str
@@ -70,7 +70,7 @@ class LastReport:
 
     @property
     def end(self) -> int:
-        """The outcomes partition ended here at least when the report was there."""
+        """The outcomes partition ended at least here when the report was written."""
         return self.begin + self.count
 
     @property
@@ -79,59 +79,65 @@ class LastReport:
         return self.earlier if self.before is None else ((self.begin, self.before), *self.earlier)
 
     def encode(self) -> str:
-        """As text for the offset's metadata."""
+        """Returns the report as text for the offset's metadata."""
         before = self.before
-        place = () if before is None else (before.offset, before.low_watermark, before.outcomes_offset)
-        earlier = [(begin, one.offset, one.outcomes_offset) for begin, one in self.earlier if place]
-        numbers = (self.begin, self.count, *place, *chain.from_iterable(earlier))
+        numbers_before = (
+            () if before is None else (before.offset, before.low_watermark, before.outcomes_offset)
+        )
+        earlier = [
+            (begin, each.offset, each.outcomes_offset) for begin, each in self.earlier if numbers_before
+        ]
+        numbers = (self.begin, self.count, *numbers_before, *chain.from_iterable(earlier))
         return _SEPARATOR.join(map(str, (self.name, *numbers)))
 
     @classmethod
     def decode(cls, text: str) -> LastReport | None:
-        """What `encode` gave. Returns None if an older release wrote the text."""
+        """Returns what `encode` encoded, or None if an older release wrote the text."""
         name, *numbers = text.split(_SEPARATOR)
         try:
             begin, count, *rest = map(int, numbers)
-            place, *parts = [rest[at : at + _NUMBERS] for at in range(0, len(rest), _NUMBERS)] or [[]]
+            numbers_before, *parts = [rest[at : at + _NUMBERS] for at in range(0, len(rest), _NUMBERS)] or [
+                []
+            ]
             earlier = tuple((ended, ReportPlace(low, low, since)) for ended, low, since in parts)
-            return cls(name, begin, count, ReportPlace(*place) if place else None, earlier)
+            return cls(name, begin, count, ReportPlace(*numbers_before) if numbers_before else None, earlier)
         except (TypeError, ValueError):
             return None
 
 
 def thinned(history: Sequence[Earlier], end: int) -> tuple[Earlier, ...]:
-    """Some places of a history, the newest first: the farther from `end`, the farther from each other.
+    """Returns some places of a history, the newest first: the farther from `end`, the farther apart.
 
-    Whoever goes back to one of them goes back about three times as far as needed at most, and as many as fit
-    well into an offset's metadata are left, however long the history is. The oldest is always among them.
+    A committer that goes back to one of them goes back at most about three times as far as needed. However
+    long the history is, those that are left fit into an offset's metadata. The oldest is always among them.
     """
-    kept: list[Earlier] = []
-    for one in history:
-        while len(kept) > 1 and kept[-2][0] - one[0] <= _SPACING * (end - kept[-2][0]):
-            kept.pop()
-        kept.append(one)
-    return tuple(kept)
+    thin: list[Earlier] = []
+    for earlier in history:
+        while len(thin) > 1 and thin[-2][0] - earlier[0] <= _SPACING * (end - thin[-2][0]):
+            thin.pop()
+        thin.append(earlier)
+    return tuple(thin)
 
 
 def answered_since(
     config: KafkaConfig, topics: Topics, log: LogId, begin: int, trust: Trust
 ) -> frozenset[Position]:
-    """The entries of `log` whose outcomes stand at or after `begin`, can be seen by all, and count.
+    """Returns the entries of `log` with an outcome at or after `begin` that is visible and counts.
 
-    To be called once no other committer reports any more and nothing hangs. Raises `RetryError` if no broker
-    answers.
+    Call this when no other committer reports any more and no transaction hangs. Raises `RetryError` if no
+    broker answers.
     """
     start, end = watermarks(Admin(config), topics.outcomes, log.partition)
     if max(start, begin) >= end:
         return frozenset()
-    found = read_outcomes(config, topics, log.partition, max(start, begin), trust=trust, since=begin)
-    return frozenset(outcome.position for _, outcome in found if outcome.position.log == log)
+    outcomes = read_outcomes(config, topics, log.partition, max(start, begin), trust=trust, since=begin)
+    return frozenset(outcome.position for _, outcome in outcomes if outcome.position.log == log)
 
 
 def is_whole(config: KafkaConfig, topics: Topics, log: LogId, report: LastReport, trust: Trust) -> bool:
-    """Whether all outcomes of the last report can be seen, or the topic has forgotten since what it held.
+    """Returns whether all outcomes of the last report are visible, or retention has removed some.
 
-    To be called as `answered_since`, and raises as it does.
+    Call this as `answered_since`; raises as it does.
     """
     if not report.count or watermarks(Admin(config), topics.outcomes, log.partition).start > report.begin:
         return True
@@ -141,13 +147,13 @@ def is_whole(config: KafkaConfig, topics: Topics, log: LogId, report: LastReport
 def last_whole(
     config: KafkaConfig, topics: Topics, log: LogId, report: LastReport, trust: Trust, end: int
 ) -> Earlier | None:
-    """The newest place of the report's history whose outcomes are all there, if the topic ends at `end`.
+    """Returns the newest place of the report's history whose outcomes all exist, if the topic ends at `end`.
 
-    An outcome that counts and stands behind a place proves that. If none is proven, as in a topic that was
-    made anew, returns the place before the last report: to answer a whole log again would hold up what is
-    new. Returns None if there is no history. To be called as `answered_since`, and raises as it does.
+    An outcome that counts and comes after a place is evidence for that. If there is none, as in a topic that
+    was created again, returns the place before the last report: to answer a whole log again would delay new
+    entries. Returns None if there is no history. Call this as `answered_since`; raises as it does.
     """
-    for one in report.history:
-        if one[0] < end and answered_since(config, topics, log, one[0], trust):
-            return one
+    for earlier in report.history:
+        if earlier[0] < end and answered_since(config, topics, log, earlier[0], trust):
+            return earlier
     return report.history[0] if report.history else None

@@ -1,8 +1,7 @@
-"""Reads a partition in order, and entries that were passed over once more.
+"""Reads a partition in order, and reads entries again that were passed over.
 
-A committer goes past the entries of a table that can't be gone on with and keeps their offsets only. When
-their turn comes they are read again here, by a client of their own, so that the way through the log isn't
-disturbed.
+A committer passes over the entries of a table that can't be folded now and keeps their offsets only. Later
+they are read again here, by a client of their own, so that reading the log in order isn't disturbed.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ _BATCH = 1000
 _POLL_S = 0.5
 _TIME_S = 10.0
 _FAR = 20_000
-"""An offset so far behind the last one is sought; nearer ones are read up to."""
+"""The reader seeks to an offset that is farther away than this, and reads on to nearer ones."""
 
 
 def end_at_hole(gap: GapError) -> None:
-    """Raise what was found: reading ends there."""
+    """Raises the gap that was found: reading ends."""
     raise gap
 
 
 class RepeatingReader(PartitionReader):
-    """As `PartitionReader`, for who folds: what `poll` gives is to be proven.
+    """As `PartitionReader`, for a committer, which must verify what `poll` returns.
 
-    Offsets that hold nothing end it, unless `on_hole` accepts them. `read_again` may be called from other
-    threads, one at a time; what it gives is proven.
+    Offsets without a record end it, unless `on_hole` accepts them. `read_again` may be called from other
+    threads, one at a time; what it returns is verified.
     """
 
     def __init__(
@@ -55,58 +54,58 @@ class RepeatingReader(PartitionReader):
             config, topic, log, offset, verify=Verify.FIRST
         )
         self._again: PartitionReader | None = None
-        # Those that the client gave with the others, and that there was no room for.
-        self._left: deque[Message] = deque()
+        # Messages that the client returned with others, and for which there was no room.
+        self._surplus: deque[Message] = deque()
 
     def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
-        """The messages at the first of these ascending offsets, in order.
+        """Returns the messages at the first of these ascending offsets, in order.
 
-        At least one of them, and no more once they have `max_bytes` or the next is far away. Raises
-        `RetryError` where no broker answers in time, `GapError` where the log doesn't hold the first.
+        Returns at least one, and no more after `max_bytes` or if the next one is far away. Raises
+        `RetryError` if no broker answers in time, `GapError` if the log doesn't have the first.
         """
         reader = self._reader_at(offsets[0])
         size = 0
-        found: list[Message] = []
+        messages: list[Message] = []
         deadline = time.monotonic() + _TIME_S
-        while len(found) < len(offsets) and size < max_bytes:
-            if found and offsets[len(found)] - self._next_offset(reader) > _FAR:
+        while len(messages) < len(offsets) and size < max_bytes:
+            if messages and offsets[len(messages)] - self._next_offset(reader) > _FAR:
                 break
-            if not self._left:
-                wanted = min(_BATCH, offsets[-1] - reader.position + 1)
-                self._left.extend(reader.poll(max(1, wanted), _POLL_S))
-            while self._left and size < max_bytes:
-                message = self._left.popleft()
-                place = bisect_left(offsets, message.offset)
-                if place < len(offsets) and offsets[place] == message.offset:
-                    found.append(message)
+            if not self._surplus:
+                count = min(_BATCH, offsets[-1] - reader.position + 1)
+                self._surplus.extend(reader.poll(max(1, count), _POLL_S))
+            while self._surplus and size < max_bytes:
+                message = self._surplus.popleft()
+                index = bisect_left(offsets, message.offset)
+                if index < len(offsets) and offsets[index] == message.offset:
+                    messages.append(message)
                     size += len(message.value)
-            if len(found) < len(offsets) and self._next_offset(reader) > offsets[len(found)]:
+            if len(messages) < len(offsets) and self._next_offset(reader) > offsets[len(messages)]:
                 raise GapError(
-                    f"offset {offsets[len(found)]} holds no entry any more",
+                    f"offset {offsets[len(messages)]} holds no entry any more",
                     where=f"{self.topic}/{self.log.partition}",
-                    hint="entries that wait for their table were removed from the log: restore the topic",
+                    hint="entries of a parked table were removed from the log: restore the topic",
                 )
             if time.monotonic() > deadline:
-                if found:
+                if messages:
                     break
                 raise RetryError("entries could not be read again in time", where=self.topic)
-        return found
+        return messages
 
     def _reader_at(self, offset: int) -> PartitionReader:
-        """The client that reads again, which gives the message at `offset` next, or soon."""
+        """Returns the client for reading again, at `offset` or a little below it."""
         reader = self._again
         if reader is None:
             reader = self._again = self._make_another(offset)
         elif not offset - _FAR <= self._next_offset(reader) <= offset:
-            self._left.clear()
+            self._surplus.clear()
             reader.seek(offset)
         return reader
 
     def _next_offset(self, reader: PartitionReader) -> int:
-        return self._left[0].offset if self._left else reader.position
+        return self._surplus[0].offset if self._surplus else reader.position
 
     def close(self) -> None:
-        """Leave the broker. Nothing is committed."""
+        """Disconnect from the broker. Nothing is committed."""
         if self._again is not None:
             self._again.close()
         super().close()

@@ -1,7 +1,7 @@
-"""Finds out whether proposals without app id were sent again since they were refused, and not refused then.
+"""Finds out whether refused proposals without app id were sent again later, and not refused then.
 
-The committer remembers few of their names, so one that is sent twice may be folded twice once its data files
-have left the table. The topics remember more: what stands in the log, and what was answered.
+The committer remembers few of their names, so a proposal that is sent twice may be folded twice once its data
+files are no longer in the table. The topics remember more: the entries of the log, and their outcomes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId
 
 _BATCH: Final = 1_000
-# Past the last message a poll waits for all of its time, even where only a marker was left to read.
+# After the last message a poll waits for its full time, even if only a marker was left to read.
 _POLL_S: Final = 0.05
 
 
@@ -47,20 +47,19 @@ def sent_since(
     group: str,
     timeout_s: float,
 ) -> Mapping[Position, str]:
-    """Why some of one table's letters must not be sent again, by the place of each letter.
+    """Returns why some of one table's dead letters must not be sent again, by the place of each letter.
 
-    Those are the ones without app id of which another copy was committed, or stands in the log and no refusal
-    of it is known. `bound`: the partition that the table's marks name (None: none); `group`: the committers',
-    whose outcomes count. Looks at what the topics
-    hold of the partitions that the letters stood in and of the table's own. Raises `RetryError` if the
-    brokers give nothing for `timeout_s` seconds.
+    These are letters without app id of which another copy was committed, or is in the log without a known
+    refusal. `bound` is the partition that the table's marks name (None: none); only outcomes of the
+    committers' `group` count. Reads the topics' partitions from which the letters came and the table's own.
+    Raises `RetryError` if the brokers send nothing for `timeout_s` seconds.
     """
-    keyless = {name: one for one in letters if (name := _name_of(one.proposal)) is not None}
+    keyless = {name: letter for letter in letters if (name := _name_of(letter.proposal)) is not None}
     return _Search(config, topics, keyless, timeout_s).run(bound, group) if keyless else {}
 
 
 _Name = tuple[str, bytes]
-"""What tells a proposal without app id from others: its branch; its uuid, or the hash of what it claims."""
+"""Identifies a proposal without app id: its branch, and its uuid or the hash of its claim."""
 
 
 def _name_of(read: Decoded) -> _Name | None:
@@ -71,7 +70,7 @@ def _name_of(read: Decoded) -> _Name | None:
 
 
 class _Search:
-    """Looks for copies of one table's letters. `letters`: by the names that tell a proposal from others."""
+    """Searches for copies of one table's dead letters. `letters`: by the names of their proposals."""
 
     def __init__(
         self, config: KafkaConfig, topics: Topics, letters: Mapping[_Name, Letter], timeout_s: float
@@ -88,34 +87,36 @@ class _Search:
         self._refused: set[Position] = set()
 
     def run(self, bound: int | None, group: str) -> Mapping[Position, str]:
-        """Why some must not be sent again, by the place of each letter."""
+        """Returns why some must not be sent again, by the place of each letter."""
         sent = describe(self._admin, self._topics.transactions)
         answered = describe(self._admin, self._topics.outcomes)
-        numbers = {one.position.log.partition for one in self._letters.values()}
+        numbers = {letter.position.log.partition for letter in self._letters.values()}
         table = self._table.decode()
         numbers.add(home_of(table, bound, sent.partitions))
         for number in sorted(numbers):
             if number < min(sent.partitions, answered.partitions):
                 lookup = Lookup(self._config, self._topics, table, number, timeout_s=self._timeout_s)
-                self._look_at_log(lookup.log)
-                self._look_at_outcomes(answered.log_id(number), lookup.standing(group).trust)
-        return {letter.place: why for name, letter in self._letters.items() if (why := self._obstacle(name))}
+                self._read_log(lookup.log)
+                self._read_outcomes(answered.log_id(number), lookup.standing(group).trust)
+        return {
+            letter.stored_at: why for name, letter in self._letters.items() if (why := self._obstacle(name))
+        }
 
     def _obstacle(self, name: _Name) -> str:
         committed = self._committed.get(name)
         if committed is not None and isinstance(committed.result, Committed | Duplicate):
             version = committed.result.version
             return f"it was committed in version {version}: {committed.position}"
-        waits = [place for place, copied in self._copies.items() if copied == name]
-        waits = [place for place in waits if place not in self._refused]
+        copies = [position for position, copied in self._copies.items() if copied == name]
+        waits = [position for position in copies if position not in self._refused]
         return f"it was sent again and no refusal of that is known: {waits[0]}" if waits else ""
 
-    def _look_at_log(self, log: LogId) -> None:
-        """Notes what stands in the log behind the first letter that stood in it."""
+    def _read_log(self, log: LogId) -> None:
+        """Notes the copies in the log after the first letter's position."""
         topic = self._topics.transactions
-        places = [one.position for one in self._letters.values()]
-        first = min((one.offset + 1 for one in places if one.log == log), default=0)
-        if any(one.log != log for one in places):
+        positions = [letter.position for letter in self._letters.values()]
+        first = min((each.offset + 1 for each in positions if each.log == log), default=0)
+        if any(each.log != log for each in positions):
             first = 0
         for message in self._messages(topic, log, first):
             if message.key != self._table or not self._any.search(message.value):
@@ -128,7 +129,7 @@ class _Search:
                 continue
             self._copies[position] = name
 
-    def _look_at_outcomes(self, log: LogId, trust: Trust) -> None:
+    def _read_outcomes(self, log: LogId, trust: Trust) -> None:
         strangers = ForeignOutcomes(f"{self._topics.outcomes}/{log.partition}", trust)
         for message in self._messages(self._topics.outcomes, log, 0):
             outcome = strangers.parse(message) if message.key == self._table else None
@@ -140,10 +141,10 @@ class _Search:
             name = self._copies.get(outcome.position, (outcome.branch, outcome.uuid.encode()))
             if name in self._letters and not outcome.app_id:
                 self._committed[name] = outcome
-        strangers.tell()
+        strangers.log()
 
     def _messages(self, topic: str, log: LogId, first: int) -> Iterator[Message]:
-        """The messages of a partition from offset `first` on, up to where it ends now."""
+        """Returns the messages of a partition from offset `first` to its current end."""
         start, end = watermarks(self._admin, topic, log.partition)
         start = max(start, first)
         if start >= end:
@@ -152,10 +153,10 @@ class _Search:
         with PartitionReader(self._config, topic, log, start) as reader:
             while reader.position < end:
                 before = reader.position
-                yield from (one for one in reader.poll(_BATCH, _POLL_S) if one.offset < end)
+                yield from (message for message in reader.poll(_BATCH, _POLL_S) if message.offset < end)
                 if reader.position > before:
                     deadline = time.monotonic() + self._timeout_s
                 elif time.monotonic() >= deadline:
                     where = f"{topic}/{log.partition}@{before}"
-                    text = f"nothing came for {self._timeout_s:g} s {reader.last_error}".rstrip()
+                    text = f"no message came for {self._timeout_s:g} s {reader.last_error}".rstrip()
                     raise RetryError(text, where=where)

@@ -1,7 +1,7 @@
-"""Whose outcomes count, and what becomes of the others: they are passed over, counted and told.
+"""Decides whose outcomes count; all others are passed over, counted and logged.
 
-A message that is no outcome may not stop anybody, nor may one that no committer of the group wrote decide
-anything.
+A message that is not an outcome must not stop any reader, and a message that no committer of the group wrote
+must not decide anything.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LOG = structlog.get_logger("lakefold.log")
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whose outcomes count: those that `key` proves (None: everybody's), and who is told of the others.
+    """Whose outcomes count: those that `key` signed (None: all), and a callback for the others.
 
-    `passed_over` is called with how many there were, and whether those were no outcomes at all.
+    `passed_over` is called with their number, and with True if they were not outcomes at all.
     """
 
     key: OutcomesKey | None = None
@@ -42,7 +42,7 @@ EVERYBODY: Final = Trust()
 
 
 class ForeignOutcomes:
-    """What others than committers wrote among the outcomes: counted, and told in one line."""
+    """Messages that no committer wrote among the outcomes: counted, and logged in one line."""
 
     def __init__(self, where: str, trust: Trust = EVERYBODY, since: int = 0) -> None:
         self._where, self._trust, self._since = where, trust, since
@@ -50,9 +50,9 @@ class ForeignOutcomes:
         self._first = -1
 
     def parse(self, message: Message) -> Outcome | None:
-        """The outcome that a message is. Returns None if it is none, or none that counts.
+        """Returns the outcome in a message, or None if it is not an outcome or doesn't count.
 
-        Raises `DamagedError` if it counts, but only a newer release knows what it says.
+        Raises `DamagedError` if it counts, but needs a newer release to be read.
         """
         key, since = self._trust.key, self._since
         if key is not None and not key.proves(message.offset, message.value, message.headers, since=since):
@@ -65,13 +65,13 @@ class ForeignOutcomes:
             self._pass_over(message, is_unreadable=True)
         except DamagedError:
             if key is not None and message.offset >= key.since:
-                # A committer of a newer release signed it: it counts, and can't be read here.
+                # A committer of a newer release signed it: it counts, but this release can't read it.
                 raise
             self._pass_over(message, is_unreadable=True)
         return None
 
-    def tell(self) -> None:
-        """Writes what was passed over into the log."""
+    def log(self) -> None:
+        """Logs what was passed over."""
         count = sum(self._counts.values())
         if not count:
             return
@@ -81,7 +81,7 @@ class ForeignOutcomes:
             first_offset=self._first,
             unreadable=self._counts[True],
             unsigned=self._counts[False],
-            hint="something else than a committer writes there: take the right to write from it",
+            hint="another program than a committer writes to this topic: revoke its right to write",
         )
         for is_unreadable, number in self._counts.items():
             if number and self._trust.passed_over is not None:

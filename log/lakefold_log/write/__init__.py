@@ -1,4 +1,4 @@
 """Writes to the log.
 
-Proposals by their writers, and a committer's outcomes with its offset in one transaction.
+Writers send proposals; a committer writes outcomes and its offset in one transaction.
 """

@@ -1,7 +1,7 @@
-"""Plain events of an application, which are no proposals: the demo and the benchmarks make them.
+"""Plain events of an application, which are not proposals: the demo and the benchmarks send them.
 
-Not part of the way of the data, where events come from somebody else's producer. It lies here because this
-package is the one door to Kafka.
+In production another producer sends the events. This module is here because only this package uses Kafka's
+client library.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _POLL_S: Final = 0.1
 
 
 def make_topic(admin: Admin, name: str, partitions: int, *, wait_s: float = 30.0) -> TopicDescription:
-    """Make a topic for events, or leave one of this name as it is, and wait until the cluster knows it.
+    """Create a topic for events unless one of this name exists, and wait until the cluster knows it.
 
-    Raises `InvalidError` where the cluster refuses, `RetryError` where it doesn't answer.
+    Raises `InvalidError` if the cluster refuses, `RetryError` if it doesn't answer.
     """
     try:
         create_topic(admin, NewTopic(name, partitions, 1))
@@ -51,7 +51,7 @@ def make_topic(admin: Admin, name: str, partitions: int, *, wait_s: float = 30.0
 class EventSender:
     """Sends many events to one topic, in order for each key, each exactly once.
 
-    A key goes to the partition that JVM clients choose for it. `send` and `finish` are for one thread,
+    The partition of a key is the one that JVM clients choose. `send` and `finish` are for one thread,
     `acknowledged` and `abandon` for any.
     """
 
@@ -77,11 +77,11 @@ class EventSender:
 
     @property
     def acknowledged(self) -> int:
-        """How many events the topic has for sure, as long as nothing failed."""
+        """How many events the topic has for certain, as long as nothing failed."""
         return max(self._handed_over - len(self._producer), 0)
 
     def send(self, events: Iterable[Event]) -> None:
-        """Hand over events, waiting where too many are under way. Raises as `finish` does."""
+        """Send events, waiting if too many are in flight. Raises as `finish` does."""
         for key, value in events:
             if not self._handed_over % _CHECK_EVERY:
                 self._wait(_QUEUE)
@@ -91,22 +91,24 @@ class EventSender:
     def finish(self) -> None:
         """Wait until the topic has all events.
 
-        Raises `RetryError` where the brokers didn't take them in time, or `abandon` was called; what the
-        broker refuses for good is `InvalidError`. The topic may then have some of them.
+        Raises `RetryError` if the brokers didn't accept them in time, or `abandon` was called, and
+        `InvalidError` if the broker refuses them permanently. The topic may then have some of them.
         """
         self._wait(0)
 
     def abandon(self) -> None:
-        """Give up all events that the topic doesn't have yet."""
+        """Drop all events that the topic doesn't have yet."""
         self._producer.purge()
 
     def _wait(self, at_most: int) -> None:
-        """Wait until no more than so many events are under way."""
+        """Wait until at most `at_most` events are in flight."""
         deadline = time.monotonic() + self._timeout_s
         self._producer.poll(0)
         while self._failure is None and len(self._producer) > at_most:
             if time.monotonic() > deadline:
-                raise RetryError("the broker took no events", where=self._topic, hint="see the broker's log")
+                raise RetryError(
+                    "the broker accepted no events in time", where=self._topic, hint="see the broker's log"
+                )
             self._producer.poll(_POLL_S)
         if self._failure is not None:
             raise error_of(self._failure, "send events", self._topic)

@@ -1,8 +1,8 @@
-"""Sends proposals: appends an envelope to the log and learns its position.
+"""Sends proposals: appends an envelope to the log and returns its position.
 
-From the position on everything else follows: the order, the outcome, what a restart may send again. The
-producer is idempotent and waits for all replicas, and the transaction's uuid follows from the batch, so that
-the same batch sent twice, by this process or by the next, is the same proposal.
+Everything else follows from the position: the order, the outcome, what may be sent again after a restart. The
+producer is idempotent and waits for all replicas, and the transaction's uuid is computed from the batch, so
+that the same batch sent twice, by this process or by the next, is the same proposal.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold import log_pb2
     from lakefold_table.position import LogId
 
-# Never change: the uuids of all transactions that were ever sent follow from it.
+# Never change this: the uuids of all transactions that were ever sent depend on it.
 _TRANSACTIONS: Final = uuid.UUID("397f73db-f49c-41fb-aa33-cdc708475542")
 _POLL_S: Final = 0.1
 _GRACE_S: Final = 5.0
 _ASK_AGAIN_S: Final = 0.2
 _ASK_S: Final = 10.0
 _CLIENT_LIMIT: Final = 1_000_000
-# What a message takes in a batch of its own besides key, value and headers: 61 bytes and some varints.
+# The bytes of a message in a batch of its own besides key, value and headers: 61 and some varints.
 _OVERHEAD: Final = 256
-_AGAIN: Final = "see that a broker runs; send the same again, it is folded once"
+_AGAIN: Final = "check that a broker runs; send the same again, it is folded once"
 _QUEUE_PAUSE_S: Final = 0.01
 
 
 def transaction_uuid(app_id: str, batch_id: int, table: str) -> str:
-    """The uuid of the transaction that batch `batch_id` of `app_id` is for the canonical URI `table`.
+    """Returns the uuid of the transaction for batch `batch_id` of `app_id` to the canonical URI `table`.
 
-    The same three give the same uuid in every process and release.
+    The same three values give the same uuid in every process and release.
     """
     return str(uuid.uuid5(_TRANSACTIONS, json.dumps([app_id, batch_id, table], ensure_ascii=True)))
 
@@ -71,8 +71,8 @@ def transaction_uuid(app_id: str, batch_id: int, table: str) -> str:
 class Proposer:
     """Sends envelopes to the transactions topic; for any number of threads.
 
-    `timeout_s` is how long a proposal may take to reach the log. Raises `MissingTopicError` where there is no
-    topic yet (producers never make one), `RetryError` where no broker answers.
+    `timeout_s` is how long sending a proposal may take. Raises `MissingTopicError` if the topic does not
+    exist yet (producers never create it), `RetryError` if no broker answers.
     """
 
     def __init__(self, config: KafkaConfig, topics: Topics, *, timeout_s: float = 60.0) -> None:
@@ -91,7 +91,10 @@ class Proposer:
         self._server.start()
 
     def partition_for(self, table: str, bound: int | None = None) -> int:
-        """The partition where the canonical URI `table` goes, which its marks bind to `bound`, if to any."""
+        """Returns the partition that the canonical URI `table` is sent to.
+
+        `bound` is the partition that its marks name (None: the table is not bound).
+        """
         return home_of(table, bound, self.topic.partitions)
 
     def send(
@@ -102,14 +105,15 @@ class Proposer:
         headers: Headers = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> Future[Position]:
-        """Send an envelope to `partition` (that of the table's marks), or to where its table is hashed to.
+        """Send an envelope to `partition` (that of the table's marks), or to the one its table is hashed to.
 
-        One that is larger than a message may be is first written beside the table (reached with
-        `storage_options`), and a claim to it is sent. The future gives the position once all replicas have
-        it. It raises, as this does, `InvalidError` where the envelope is too large for any reader or the
-        table's store takes no files, `RetryError` where no broker took it in time (it may have: send the same
-        again) or the store is away, `StopError` where the topic was made again or this producer is of no more
-        use. Whether the position is in the proven topic is not known before `position_of` says so.
+        If it is larger than a message may be, it is first written beside the table (reached with
+        `storage_options`), and a claim to it is sent. The future returns the position once all replicas have
+        it. The future and this raise `InvalidError` if the envelope is too large for any reader or the
+        table's store takes no files, `RetryError` if no broker accepted it in time (it may be in the log:
+        send the same again) or the store is unreachable, `StopError` if the topic was created again or this
+        producer can't be used any more. Only `position_of` verifies that the position is in the expected
+        topic.
         """
         with self._guard_lock:
             self._guard.step()
@@ -163,18 +167,18 @@ class Proposer:
         )
 
     def position_of(self, sent: Future[Position]) -> Position:
-        """Wait for the position of what `send` sent, and prove that it is a position of the proven topic.
+        """Wait for the position of what `send` sent, and verify that it is in the expected topic.
 
         A topic's id never comes back: if it is the same after the broker took a message, the message is in
-        that topic. Asking takes about a millisecond, and goes on for as long as sending may take while the
-        brokers are away. Raises as `send` does, `GapError` if the topic was made again, `RetryError` if no
-        broker says which topic it is: send the same again.
+        that topic. The check takes about a millisecond; while the brokers are unreachable it is repeated for
+        as long as sending may take. Raises as `send` does, `GapError` if the topic was created again,
+        `RetryError` if no broker names the topic's id: send the same again.
         """
         deadline = time.monotonic() + self._timeout_s + _GRACE_S
         try:
             position = sent.result(self._timeout_s + _GRACE_S)
         except FutureTimeoutError as caught:
-            raise RetryError("the log took no answer", where=self.topic.name, hint=_AGAIN) from caught
+            raise RetryError("the broker sent no answer", where=self.topic.name, hint=_AGAIN) from caught
         while True:
             try:
                 self._guard.verify()
@@ -185,7 +189,7 @@ class Proposer:
                 return position
 
     def close(self) -> None:
-        """Wait for what is on its way (no longer than its time-out) and let go."""
+        """Wait for what is in flight (no longer than its time-out) and release the client."""
         self._producer.flush(self._timeout_s + _GRACE_S)
         self._closing.set()
         self._server.join()
@@ -201,9 +205,9 @@ class Proposer:
     def _options(self, config: KafkaConfig) -> dict[str, Option]:
         fixed: dict[str, Option] = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2"}
         tuned: dict[str, Option] = {
-            # A proposal that comes alone leaves at once; under load they gather while a request is under way.
-            # With more than one, each takes few of them: a quarter more work for the brokers and a tenth
-            # more for producers, where many send (tried).
+            # A single proposal is sent at once; under load they are collected while a request is in flight.
+            # With several requests in flight each has few of them: a quarter more work for the brokers and
+            # a tenth more for producers, if many send (tried).
             "linger.ms": 0,
             "max.in.flight.requests.per.connection": 1,
             "compression.type": "lz4",
@@ -213,14 +217,14 @@ class Proposer:
         return config.client(fixed=fixed, tuned=tuned)
 
     def _topic_limit(self) -> int:
-        """The largest message that the topic takes; librdkafka's default where reading that is refused."""
+        """Returns the topic's largest message size; librdkafka's default if the ACLs refuse to show it."""
         try:
             return max_message_bytes(self._admin, self.topic.name)
         except InvalidError:
             return _CLIENT_LIMIT
 
     def _queue(self, hand_over: Callable[[], None]) -> None:
-        """Hand one message to the client, waiting where its queue is full."""
+        """Hand one message to the client, waiting if its queue is full."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -236,7 +240,7 @@ class Proposer:
             try:
                 self._producer.poll(_POLL_S)
             except KafkaException as caught:
-                # The client is of no more use. What it still holds is given back with this error.
+                # The client can't be used any more. Its messages fail with this error.
                 self._fatal = kafka_error(caught)
                 self._producer.purge()
 
@@ -253,7 +257,7 @@ class Proposer:
         if error is not None:
             failed = self._failed(error, size)
         elif offset is None or offset < 0:
-            failed = RetryError("the broker named no offset", where=self.topic.name, hint=_AGAIN)
+            failed = RetryError("the broker returned no offset", where=self.topic.name, hint=_AGAIN)
         else:
             trace.done(offset)
             sent.set_result(Position(log, offset, self.topic.name))
@@ -266,16 +270,16 @@ class Proposer:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             message = f"the envelope is {size} bytes, the limit is {self._limit}"
             hint = (
-                "lower message.max.bytes of this client to what the topic takes, so that large proposals go "
-                "beside the log as claims, or raise max.message.bytes of the topic"
+                "lower message.max.bytes of this client to what the topic accepts, so that large proposals "
+                "are sent as claims, or raise max.message.bytes of the topic"
             )
             return InvalidError(message, where=self.topic.name, hint=hint)
         if error.code() == Local.MSG_TIMED_OUT:
-            message = f"the log did not take it within {self._timeout_s:g} s: {error.str()}"
+            message = f"the broker did not accept it within {self._timeout_s:g} s: {error.str()}"
             return RetryError(message, where=self.topic.name, hint=_AGAIN)
         rights = on_topics("Write", self.topic.name)
         if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
-            # So brokers refuse an idempotent producer that may write to no topic.
+            # Brokers return this to an idempotent producer that may write to no topic.
             error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, error.str())
         return error_of(error, "send a proposal", self.topic.name, rights=rights)
 

@@ -1,14 +1,15 @@
-"""Reports: a group's outcomes, its dead letters and the stamped offset, all of them or none.
+"""Reports: outcomes, dead letters and the committed offset in one Kafka transaction.
 
-They go to Kafka in one Kafka transaction, by one transactional producer per partition. Whoever makes the next
-producer for the partition fences this one, so that a committer that was thought dead can't answer any more;
-and whoever waits reads only what was committed. What a report says was published before, so losing one loses
-no fact: the next committer gives the same answers from the table.
+There is one transactional producer per partition. Creating the next producer for the partition fences this
+one, so that a committer that was thought dead can't answer any more; and readers see only what was committed.
+What a report contains was published before, so no fact is lost with it: the next committer gives the same
+answers from the table.
 
-Where the answer to a commit is lost, the group's offset tells: each report's stamp carries a number of its
-own, and what is read back says which report was the last. Whether that one is whole the outcomes tell
-(`report_check`): what is missing of it is given again, by this reporter from memory, by another one from the
-tables, for which the offset goes back to where it was. So it does if the outcomes topic has lost its end.
+If the answer to a commit is lost, the group's offset shows whether it was committed: each report has a number
+of its own in the offset's metadata. Whether that report is complete is checked against its outcomes
+(`report_check`). What is missing is reported again, by this reporter from memory, or by another one from the
+tables, for which the offset is moved back to where it was. The same happens if the outcomes topic has lost
+its end.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ if TYPE_CHECKING:
 
 LOG = structlog.get_logger("lakefold.log")
 
-# How long the brokers may take for one question about the group; an offset held back longer hangs.
+# The time limit of a request about the group; an offset that is held back for longer hangs.
 _QUESTION_S: Final = 3.0
 
-_LETTER_BYTES: Final = 1_048_588
+_DEAD_LETTER_BYTES: Final = 1_048_588
 
 _Mark = tuple[int, str | None]
 """The group's committed offset and its metadata."""
@@ -77,7 +78,7 @@ class _Report:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A report whose commit was asked for: the offset it leaves, and what tells whether it is whole."""
+    """A report whose commit was requested: its offset, and what shows whether it is complete."""
 
     report: _Report
     mark: _Mark
@@ -87,16 +88,16 @@ class _Sent:
 class Reporter:
     """Reports about one partition, `log` of the transactions topic; for one thread.
 
-    Making one fences every other reporter for this group and partition and ends what it left open, so that
-    the stamp read afterwards is final. `owner`: who this one is in the row of those before it, numbered above
-    all that the stamp knows, and `above`. `timeout_s` bounds each call. `passed_over`: see `Trust`. `held` is
-    asked before anything is reported or taken over; once it says False, `FencedError` is raised. `lost` is
-    called if the outcomes topic has lost its end, with how many offsets that was. Raises
-    `RetryError` where no broker answers, `MissingTopicError` where a topic is not there, `InvalidError` where
-    the ACLs refuse.
+    Creating one fences every other reporter for this group and partition and ends its open transaction, so
+    that the offset read afterwards is final. `owner` is this reporter's place in the succession; its
+    generation is greater than the one in the offset's metadata and than `above`. `timeout_s` is the time
+    limit of each call. `passed_over`: see `Trust`. `held` is called before anything is reported or taken
+    over; once it returns False, `FencedError` is raised. `lost` is called with the number of offsets if the
+    outcomes topic has lost its end. Raises `RetryError` if no broker answers, `MissingTopicError` if a topic
+    does not exist, `InvalidError` if the ACLs refuse.
     """
 
-    def __init__(  # noqa: PLR0913 - what it is asked and tells is passed in
+    def __init__(  # noqa: PLR0913 - its callbacks are passed in
         self,
         config: KafkaConfig,
         group: str,
@@ -119,24 +120,24 @@ class Reporter:
         self._admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
         self._where = f"{topics.outcomes}/{log.partition}"
         describe(self._admin, topics.outcomes).log_id(log.partition)
-        self._letters = describe(self._admin, topics.dead_letters).partitions
+        self._letter_partitions = describe(self._admin, topics.dead_letters).partitions
         self._largest_letter = self._letter_bytes()
         self._instance = uuid.uuid4().hex[:12]
         self._numbers = count(1)
         # The offset after the last outcome that was sent; None if the broker did not name it.
         self._delivered: int | None = 0
         self._stopped: StopError | None = None
-        # What the group's offset was before the last report, and is; what that report was; what may be.
+        # The group's offset before the last report; that report; one whose commit is in doubt.
         self._before: _Mark | None = None
         self._done: _Sent | None = None
         self._doubtful: _Sent | None = None
-        # What is missing of an earlier report; entries whose outcomes are there though their report is not.
+        # What is missing of an earlier report; entries whose outcomes are visible though their report is not.
         self._owed: _Report | None = None
         self._given: frozenset[Position] = frozenset()
         self._mark = self._take_over(self._deadline())
         self._key = self._known_key()
         self.trust = Trust(self._key, passed_over)
-        # Where the group stood with all below it answered for sure, and before the reports that led there.
+        # The last offset below which all is certainly answered, and the same before earlier reports.
         self._whole: ReportPlace | None = self._place_before(self._mark)
         self._earlier: tuple[Earlier, ...] = ()
         try:
@@ -144,7 +145,7 @@ class Reporter:
         except BaseException:
             self._session.close()
             raise
-        # Of one row only if whoever comes next finds it: the first report must be there before any fold.
+        # The successor must find this owner in the offset, so the first report comes before any fold.
         before = OffsetMetadata.of(self._mark[1], self._mark[0])
         last = before.owner if before is not None and before.owner is not None else Owner(self._instance, 0)
         self.owner = Owner(last.chain, max(last.generation, above) + 1)
@@ -158,12 +159,12 @@ class Reporter:
     ) -> int:
         """Report in one Kafka transaction; returns the offset after the last outcome ever reported here.
 
-        `next_offset` is committed as the group's offset, with the stamp. When this returns, all of it is
-        decided, and visible a moment later; if the process dies before, all or none of it. Empty lists renew
-        the offset alone.
+        `next_offset` is committed as the group's offset, with the metadata `stamp`. When this returns, all of
+        it is decided, and visible a moment later; if the process dies before, all or none of it is. With
+        empty lists only the offset is committed.
 
-        Raises `RetryError` where that is not settled in time or Kafka aborted it: call again with the same
-        arguments, and nothing is reported twice. Raises `StopError` where another reporter took over, and
+        Raises `RetryError` if that is not settled in time or Kafka aborted it: call again with the same
+        arguments, and nothing is reported twice. Raises `StopError` if another reporter took over, and
         `OutcomesLostError` if the outcomes topic has lost its end: the next reporter finds out what is left.
         """
         report = _Report(tuple(outcomes), tuple(dead_letters), next_offset, stamp)
@@ -172,12 +173,12 @@ class Reporter:
         try:
             return self._report(report, self._deadline())
         except StopError as error:
-            # Trying again would fence the one who took over.
+            # Another try would fence the reporter that took over.
             self._stopped = error
             raise
 
     def close(self) -> None:
-        """Let go of what was not reported; it stays invisible, and the next reporter ends it."""
+        """Release the producer; what was not committed stays invisible, and the next reporter ends it."""
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -199,9 +200,9 @@ class Reporter:
         return self.outcomes_offset
 
     def _transact(self, report: _Report, deadline: float) -> None:
-        self._prove_held()
+        self._check_held()
         if self._delivered is None:
-            # Nobody else writes there, so that all that stands there was reported before.
+            # No other process writes to it, so all that it contains was reported before.
             end = self._end(read_committed=False)
             self._check_not_shorter(self.outcomes_offset, end)
             self._delivered = self.outcomes_offset = end
@@ -213,11 +214,11 @@ class Reporter:
             self._send_outcomes(outcomes)
             for letter in report.dead_letters:
                 self._send_letter(letter)
-            self._session.send_offset(self._place(*sent.mark))
+            self._session.send_offset(self._group_offset(*sent.mark))
             self._doubtful = sent
             self._session.commit()
         except RetryError:
-            # What Kafka aborts may take with it what a broker forgot to mark: a new session looks after it.
+            # The abort may also remove outcomes that a broker forgot to mark: a new session checks that.
             self._session.usable = False
             raise
         self._settle(sent)
@@ -229,11 +230,11 @@ class Reporter:
         """Raises `OutcomesLostError` if the topic, which ended at offset `known`, ends before that now."""
         if end < known:
             message = f"it ends at offset {end}, and ended at {known} before"
-            hint = "answers that were given are lost; they are given again as far as the tables prove them"
+            hint = "answers that were given are lost; they are given again if the tables record them"
             raise OutcomesLostError(message, where=self._where, hint=hint)
 
     def _named(self, report: _Report, count: int) -> _Sent:
-        """The report under a name of its own, with what tells a successor whether it is whole."""
+        """Returns the report with a unique name, and with what its successor needs to check it."""
         name = f"{self._instance}-{next(self._numbers)}"
         last = LastReport(name, self.outcomes_offset, count, self._whole, self._earlier)
         stamp = replace(report.stamp, outcomes_key=self._key)
@@ -241,7 +242,7 @@ class Reporter:
         return _Sent(report, (report.next_offset, metadata), last)
 
     def _known_key(self) -> OutcomesKey:
-        """The key that the reporter before this one signed by, else a new one."""
+        """Returns the key with which the last reporter signed, else a new one."""
         stamp = OffsetMetadata.of(self._mark[1], self._mark[0])
         if stamp is None or stamp.outcomes_key is None:
             return OutcomesKey.make(self.outcomes_offset)
@@ -253,10 +254,10 @@ class Reporter:
         self._earlier = thinned(sent.last.history, sent.last.end)
 
     def _renew(self, deadline: float) -> _Report | None:
-        """A new session after the last one was lost; returns the doubtful report if it counts as given.
+        """Open a new session after the last one was lost; returns the doubtful report if it was committed.
 
-        What is missing of reports that count is owed then. Raises `StopError` where the group's offset was
-        moved by somebody else meanwhile.
+        What is missing of committed reports is then owed. Raises `StopError` if another process moved the
+        group's offset meanwhile.
         """
         self._session.close()
         known = self.outcomes_offset
@@ -265,27 +266,30 @@ class Reporter:
         done, doubtful = self._done, self._doubtful
         if mark not in {self._before, self._mark} and (doubtful is None or mark != doubtful.mark):
             message = f"the offset of group {self._group} was moved to {mark[0]} by another process"
-            raise FencedError(message, where=self._where, hint="let one committer fold each partition")
+            raise FencedError(message, where=self._where, hint="run one committer for each partition")
         first = done or doubtful
         if first is not None:
             self._given |= self._answered_since(first.last.begin)
         self._doubtful = None
-        is_lost, is_there = mark == self._before, doubtful is not None and mark == doubtful.mark
-        if doubtful is not None and is_there:
+        is_lost, is_committed = mark == self._before, doubtful is not None and mark == doubtful.mark
+        if doubtful is not None and is_committed:
             self._settle(doubtful)
         self._mark = mark
-        self._owe([one for one in (done, doubtful if is_there else None) if one is not None], at_all=is_lost)
-        return doubtful.report if doubtful is not None and is_there else None
+        committed_reports = (done, doubtful if is_committed else None)
+        self._owe([each for each in committed_reports if each is not None], at_all=is_lost)
+        return doubtful.report if doubtful is not None and is_committed else None
 
     def _owe(self, sent: Sequence[_Sent], *, at_all: bool) -> None:
-        """What is missing of these reports goes out before anything else; their dead letters may come twice.
+        """What is missing of these reports is sent first; their dead letters may be sent twice.
 
-        `at_all`: also where only the offset is missing.
+        If `at_all`, also if only the offset is missing.
         """
-        missing = {one.position: one for each in sent for one in _missing(each.report, self._given)}
+        missing = {
+            outcome.position: outcome for each in sent for outcome in _missing(each.report, self._given)
+        }
         self._owed = None
         if missing or (at_all and sent):
-            letters = dict.fromkeys(one for each in sent for one in each.report.dead_letters)
+            letters = dict.fromkeys(letter for each in sent for letter in each.report.dead_letters)
             last = sent[-1].report
             self._owed = replace(last, outcomes=tuple(missing.values()), dead_letters=tuple(letters))
             self._whole = sent[0].last.before
@@ -294,11 +298,11 @@ class Reporter:
         return answered_since(self._config, self.topics, self.log, begin, self.trust)
 
     def _take_back(self, deadline: float) -> None:
-        """Puts the group's offset back to where it was before the last report, if that one isn't whole.
+        """Moves the group's offset back to before the last report, if that one isn't complete.
 
-        If the topic has lost its end, back to before the first report that isn't whole, as far as that is
-        known. What others reported is known to the tables alone: from there on their entries are answered
-        again, but for those whose outcomes can be seen.
+        If the topic has lost its end, the offset moves back to before the first report that isn't complete,
+        as far as that is known. Only the tables record what other reporters sent: from that offset on the
+        entries are answered again, except those whose outcomes can still be read.
         """
         stamp = self._own_stamp(self._mark)
         last = OffsetMetadata.report_of(self._mark[1])
@@ -307,7 +311,7 @@ class Reporter:
         end = self._end(read_committed=False)
         if end < last.end:
             back = last_whole(self._config, self.topics, self.log, last, self.trust, end)
-            self._tell_lost(last, end, back)
+            self._log_lost(last, end, back)
         elif last.before is None or is_whole(self._config, self.topics, self.log, last, self.trust):
             back = None
             self._earlier = thinned(last.history, self.outcomes_offset)
@@ -317,12 +321,14 @@ class Reporter:
             return
         before = self._within_log(back[1])
         self._whole = before
-        self._earlier = thinned([one for one in last.history if one[0] < back[0]], self.outcomes_offset)
+        self._earlier = thinned(
+            [earlier for earlier in last.history if earlier[0] < back[0]], self.outcomes_offset
+        )
         stamp = replace(stamp, low_watermark=before.low_watermark, outcomes_offset=before.outcomes_offset)
         self._transact(_Report((), (), before.offset, stamp), deadline)
 
-    def _tell_lost(self, last: LastReport, end: int, back: Earlier | None) -> None:
-        """Says that the outcomes topic ends before the last report did, and what follows."""
+    def _log_lost(self, last: LastReport, end: int, back: Earlier | None) -> None:
+        """Logs that the outcomes topic ends before the last report did, and what follows from it."""
         LOG.warning(
             "outcomes lost",
             where=self._where,
@@ -331,12 +337,12 @@ class Reporter:
             given_again_from=None if back is None else back[1].offset,
             up_to=self._mark[0],
             not_given_again=f"{end}-{back[0] - 1}" if back is not None and end < back[0] else None,
-            hint="the topic lost its end: the answers are given again as far as the tables prove them",
+            hint="the topic lost its end: the answers are given again if the tables record them",
         )
         self._lost(last.end - end)
 
     def _within_log(self, place: ReportPlace) -> ReportPlace:
-        """The place, or where the log begins by now: what is gone there can't be answered again."""
+        """Returns the place, or the start of the log if that is later: removed entries can't be answered."""
         start = watermarks(self._admin, self.topics.transactions, self.log.partition).start
         if place.offset >= start:
             return place
@@ -344,19 +350,19 @@ class Reporter:
         return replace(place, offset=start, low_watermark=start)
 
     def _own_stamp(self, mark: _Mark) -> OffsetMetadata | None:
-        """The stamp of the group's offset, if it is for this log."""
+        """Returns the metadata of the group's offset, if it is for this log."""
         stamp = OffsetMetadata.of(mark[1], mark[0])
         ours = (self.log.cluster_id, self.log.topic_id)
         return stamp if stamp is not None and (stamp.cluster_id, stamp.topic_id) == ours else None
 
     def _place_before(self, mark: _Mark) -> ReportPlace:
-        """Where the group stands; nothing is answered if its offset isn't one for this log."""
+        """Returns the group's position; nothing counts as answered if its offset isn't for this log."""
         place = None if self._own_stamp(mark) is None else _place_of(mark)
         return ReportPlace(0, 0, self.outcomes_offset) if place is None else place
 
     def _take_over(self, deadline: float) -> _Mark:
-        """A new session; returns the group's offset as it stands when nobody else reports any more."""
-        self._prove_held()
+        """Opens a new session; returns the group's offset after all other reporters are fenced."""
+        self._check_held()
         name = f"lakefold-{self._group}-{self.log.topic_id}-{self.log.partition}"
         self._session = Session(self._config, name, self._group, self._where, deadline)
         try:
@@ -369,36 +375,36 @@ class Reporter:
             raise
         return mark
 
-    def _prove_held(self) -> None:
+    def _check_held(self) -> None:
         if not self._held():
             raise FencedError(
-                "the partition was given to another process", where=self._where, hint="this one lets go of it"
+                "the partition was given to another process", where=self._where, hint="this one releases it"
             )
 
     def _hangs(self) -> bool:
-        """Whether outcomes are held back although the session has settled what was open."""
+        """Returns whether outcomes are held back although the session has ended the open transaction."""
         return self._end(read_committed=True) < self._end(read_committed=False)
 
     def _end_hanging(self, deadline: float) -> None:
-        """Write an abort marker to every partition that a report goes to.
+        """Write an abort marker to every partition that a report writes to.
 
         A broker that is killed after it decided a transaction, and has no other replica to lead meanwhile,
-        forgets to mark the partitions when it comes back (tried with 4.3): their readers, and those of the
-        group's offset, would wait for ever. The next marker of the same producer ends that.
+        forgets to mark the partitions when it restarts (tried with 4.3): readers of them, and of the group's
+        offset, would wait for ever. The next marker of the same producer ends that.
         """
         self._session.begin(deadline)
         self._session.send(self.topics.outcomes, b"", None, self.log.partition)
-        for partition in range(self._letters):
+        for partition in range(self._letter_partitions):
             self._session.send(self.topics.dead_letters, b"", None, partition)
-        self._session.send_offset(self._place(0, ""))
+        self._session.send_offset(self._group_offset(0, ""))
         self._session.abort()
 
     def _group_mark(self, deadline: float) -> _Mark:
-        """The group's offset and its metadata, once no transaction holds them back."""
+        """Returns the group's offset and its metadata, once no transaction holds them back."""
         while True:
-            found = self._committed(stable=True)
-            if found is not None:
-                return found
+            mark = self._committed(stable=True)
+            if mark is not None:
+                return mark
             if self._committed(stable=False) is not None and self._committed(stable=True) is None:
                 self._end_hanging(deadline)
             if time.monotonic() >= deadline:
@@ -406,18 +412,18 @@ class Reporter:
 
     def _committed(self, *, stable: bool) -> _Mark | None:
         try:
-            found = committed(self._admin, self._group, [self._place(0, "")], stable=stable)[0]
+            answer = committed(self._admin, self._group, [self._group_offset(0, "")], stable=stable)[0]
         except RetryError:
             return None
-        return None if found.error is not None else (found.offset, found.metadata)
+        return None if answer.error is not None else (answer.offset, answer.metadata)
 
     def _end(self, *, read_committed: bool) -> int:
-        found = watermarks(
+        marks = watermarks(
             self._admin, self.topics.outcomes, self.log.partition, read_committed=read_committed
         )
-        return found.end
+        return marks.end
 
-    def _place(self, offset: int, metadata: str | None) -> TopicPartition:
+    def _group_offset(self, offset: int, metadata: str | None) -> TopicPartition:
         return TopicPartition(self.topics.transactions, self.log.partition, offset, metadata)
 
     def _send_outcomes(self, outcomes: Sequence[Outcome]) -> None:
@@ -430,7 +436,7 @@ class Reporter:
                 outcome.table.encode(),
                 self.log.partition,
                 headers=(self._key.sign(value, self.outcomes_offset),),
-                # One partition keeps the order, so the last one's offset says it for all.
+                # One partition keeps the order, so the offset of the last outcome is enough.
                 on_delivery=self._on_last_outcome if index == last else None,
             )
 
@@ -441,15 +447,15 @@ class Reporter:
     def _on_last_outcome(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
         if error is None:
-            # A broker that is sent a batch again after a cut connection has it already, and names no offset.
+            # If a batch is sent again after a cut connection, the broker may have it and return no offset.
             self._delivered = None if offset is None or offset < 0 else offset + 1
 
     def _letter_bytes(self) -> int:
-        """The largest dead letter that the topic takes; Kafka's default if the ACLs don't let us know."""
+        """Returns the size of the topic's largest dead letter; Kafka's default if the ACLs hide it."""
         try:
             return max_message_bytes(self._admin, self.topics.dead_letters)
         except InvalidError:
-            return _LETTER_BYTES
+            return _DEAD_LETTER_BYTES
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout_s
@@ -461,4 +467,4 @@ def _place_of(mark: _Mark) -> ReportPlace | None:
 
 
 def _missing(report: _Report, seen: frozenset[Position]) -> list[Outcome]:
-    return [one for one in report.outcomes if one.position not in seen]
+    return [outcome for outcome in report.outcomes if outcome.position not in seen]

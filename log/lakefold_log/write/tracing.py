@@ -1,8 +1,8 @@
-"""The trace that a proposal belongs to, on its way into the log: the door to OpenTelemetry for senders.
+"""The trace that a proposal belongs to: the one use of OpenTelemetry by senders.
 
-An application that is traced wants to see what became of its proposal. So a message carries the context of
-the span that sent it (W3C: `traceparent`, `tracestate`), and the committer's spans hang below that one. An
-application that isn't traced never has OpenTelemetry loaded for it, and its messages carry nothing.
+An application that is traced should see what became of its proposal. So a message has the context of the span
+that sent it (W3C: `traceparent`, `tracestate`) in its headers, and the committer's spans are children of that
+span. If an application isn't traced, OpenTelemetry is not imported, and its messages have no such headers.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _API: Final = "opentelemetry.trace"
 
 
 def headers_from(environment: Mapping[str, str]) -> Headers:
-    """The context that a process was started with: in `TRACEPARENT` and `TRACESTATE`, as OpenTelemetry says.
+    """Returns the context that a process was started with, from `TRACEPARENT` and `TRACESTATE`.
 
-    Empty where there is none, or what is there isn't one.
+    These are OpenTelemetry's variables. Returns no headers if they are not set or malformed.
     """
     if not _FORM.fullmatch(environment.get(TRACEPARENT.upper(), "")):
         return ()
-    found = ((name, environment.get(name.upper(), "")) for name in (TRACEPARENT, "tracestate"))
-    return tuple((name, value.encode()) for name, value in found if value)
+    context = ((name, environment.get(name.upper(), "")) for name in (TRACEPARENT, "tracestate"))
+    return tuple((name, value.encode()) for name, value in context if value)
 
 
 class Sending:
-    """One proposal on its way. `headers`: what its message carries, the trace's context among it."""
+    """One proposal that is being sent. `headers`: those of its message, with the trace's context."""
 
     def __init__(self, headers: Headers, span: Span | None = None) -> None:
         self.headers = headers
@@ -51,7 +51,7 @@ class Sending:
             self._span.end()
 
     def failed(self, error: BaseException) -> None:
-        """It was not sent, or nobody knows."""
+        """It was not sent, or that is not known."""
         if self._span is not None:
             from opentelemetry.trace import StatusCode
 
@@ -60,18 +60,18 @@ class Sending:
 
 
 def sending(topic: str, partition: int, envelope: Envelope, headers: Headers) -> Sending:
-    """Begin the span of one send, below the one that is current here.
+    """Begin the span of one send, as a child of the current span.
 
-    Where the application never loaded OpenTelemetry, has no span and exports none, there is no span and no
-    header more. Headers that carry a context already keep it: a proposal that is sent again belongs to the
-    trace that it was first sent in.
+    There is no span and no additional header if the application never imported OpenTelemetry, or has no
+    current span and exports none. Headers that contain a context already keep it: a proposal that is sent
+    again belongs to the trace in which it was first sent.
     """
     if _API not in sys.modules or any(name == TRACEPARENT for name, _ in headers):
         return Sending(headers)
     from opentelemetry import trace
 
-    below = trace.get_current_span().get_span_context().is_valid
-    if not below and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+    has_parent = trace.get_current_span().get_span_context().is_valid
+    if not has_parent and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return Sending(headers)
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

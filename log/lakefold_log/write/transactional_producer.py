@@ -1,9 +1,9 @@
-"""One transactional producer, from taking over to its end: begin, send, commit or abort, and never hang.
+"""One transactional producer from takeover to close: begin, send, commit or abort, and never hang.
 
-A Kafka transaction goes through several coordinators, and when a broker restarts librdkafka (2.16) loses its
-way among them: a call may ignore its time-out for ever (its issues 5456 and 5511), or a transaction may
-expire and look like a takeover. So a session that met anything but a clean abort is `usable` no more. Whoever
-holds it makes another, which ends what this one left open.
+A Kafka transaction involves several coordinators, and if a broker restarts librdkafka (2.16) may lose track
+of them: a call may ignore its time-out for ever (its issues 5456 and 5511), or a transaction may expire and
+look like a takeover. So after anything but a clean abort a session is no longer `usable`. Its user creates
+another session, which ends the transaction that this one left open.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
     from lakefold_table.errors import LakefoldError
 
 _TUNED: Final[dict[str, Option]] = {
-    # Two transactions one after the other: the broker may still be writing the markers of the first, and
-    # librdkafka asks again after this time. Its default of 100 ms would be each one's time under load.
+    # When a transaction begins, the broker may still be writing the markers of the last one. librdkafka
+    # tries again after this time; with its default of 100 ms each transaction would take so long under load.
     "retry.backoff.ms": 1,
-    # Committing sends what is waiting at once; until then messages gather into few large requests.
+    # A commit sends what is waiting at once; until then messages are collected into few large requests.
     "linger.ms": 50,
     "compression.type": "lz4",
-    # A dead letter carries a message that the broker took from somebody else, however large.
+    # A dead letter contains a message that the broker accepted from another client, however large.
     "message.max.bytes": 256 << 20,
-    # A call that hangs goes on when a connection changes; so the threads of given-up sessions come to an end.
+    # A call that hangs continues when a connection changes, so the threads of abandoned sessions end.
     "connections.max.idle.ms": 60_000,
 }
-# How long one request, or a call that may hang, is waited for.
+# The time limit of a request, and of a call that may hang.
 _REQUEST_S: Final = 10.0
 _CONNECT_S: Final = 1.0
 _GRACE_S: Final = 1.0
-# A partition that lost its end knows older messages of this producer as its last.
+# Errors of a partition that lost its end, for which older messages of this producer are the last ones.
 _FORGOTTEN: Final = frozenset({KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID})
 _QUEUE_PAUSE_S: Final = 0.05
 _LEAST_WAIT_S: Final = 0.1
 _OWN_OPTIONS: Final[dict[str, Option]] = {
     "enable.idempotence": True,
     "acks": "all",
-    # Nobody polls between two transactions, and lines that nobody fetches would pile up.
+    # There is no poll between two transactions, so log lines would pile up.
     "log_level": 0,
 }
 
@@ -63,10 +63,9 @@ _OWN_OPTIONS: Final[dict[str, Option]] = {
 class Session:
     """The transactional producer `name`, which commits offsets of `group`; for one thread.
 
-    Making one fences the one before it and settles its transaction. Calls raise `RetryError` where something
-    could not be done by the deadline or Kafka aborted the transaction, `StopError` where this session is
-    fenced, `InvalidError` where the ACLs refuse, which names the right that lacks. `where` is named in
-    messages.
+    Creating one fences the one before it and ends its transaction. Calls raise `RetryError` if something
+    could not be done by the deadline or Kafka aborted the transaction, `StopError` if this session is fenced,
+    and `InvalidError`, which names the missing right, if the ACLs refuse. `where` is named in messages.
     """
 
     def __init__(self, config: KafkaConfig, name: str, group: str, where: str, deadline: float) -> None:
@@ -74,13 +73,13 @@ class Session:
         self._where = where
         self._deadline = deadline
         self._rights = (*on_transactional_id(name), *on_group("Read", group))
-        # The topics of the transaction, and why a message to one of them was refused.
+        # The topics of the transaction, each with the error of its first message.
         self._topics: dict[str, KafkaError | None] = {}
         patience = max(_GRACE_S, min(_REQUEST_S, deadline - time.monotonic()))
         tuned: dict[str, Option] = {**_TUNED, "socket.timeout.ms": int(patience * 1000)}
         with client_set_up(config.bootstrap_servers):
             options = config.client(fixed={"transactional.id": name, **_OWN_OPTIONS}, tuned=tuned)
-            # With a logger, so that a fenced producer's last words don't go to stderr.
+            # With a logger, so that a fenced producer doesn't print to stderr.
             self._producer = Producer(options, logger=LOGGER)
         self._membership = _membership(config, group)
         self._connect()
@@ -102,15 +101,17 @@ class Session:
         headers: Headers = (),
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
-        """Hand a message to the client, waiting where its queue is full; `commit` makes sure of it."""
-        heard = on_delivery
+        """Hand a message to the client, waiting if its queue is full; `commit` waits for its delivery."""
+        callback = on_delivery
         if topic not in self._topics:
-            # All messages to a topic are refused, or none: it is enough to hear of the first.
+            # All messages to a topic are refused, or none: the result of the first is enough.
             self._topics[topic] = None
-            heard = partial(self._on_first, topic, on_delivery)
+            callback = partial(self._on_first, topic, on_delivery)
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, on_delivery=heard, headers=list(headers))
+                self._producer.produce(
+                    topic, value, key, partition, on_delivery=callback, headers=list(headers)
+                )
             except BufferError as caught:
                 if time.monotonic() >= self._deadline:
                     self.usable = False
@@ -121,24 +122,27 @@ class Session:
             else:
                 return
 
-    def send_offset(self, place: TopicPartition) -> None:
+    def send_offset(self, offset: TopicPartition) -> None:
         """Make the group's offset for a partition, with its metadata, part of the transaction."""
-        self._call(partial(self._bounded, place), "send the group's offset")
+        self._call(partial(self._bounded, offset), "send the group's offset")
 
     def commit(self) -> None:
-        """Send what waits and commit. After `RetryError`, a session not usable may have committed it."""
+        """Send what is waiting and commit.
+
+        If `RetryError` leaves the session unusable, it may be committed.
+        """
         self._call(self._producer.commit_transaction, "commit")
 
     def abort(self) -> None:
-        """Send what waits, so that its partitions get a marker, and abort."""
+        """Send what is waiting, so that its partitions get a marker, and abort."""
         self._producer.flush(max(self._deadline - time.monotonic(), _LEAST_WAIT_S))
         self._call(self._producer.abort_transaction, "abort")
 
     def close(self) -> None:
-        """Let go. What is open stays invisible, and the next session ends it."""
+        """Release the client. An open transaction stays invisible, and the next session ends it."""
         self.usable = False
         with suppress(KafkaException):
-            # A fenced producer raises here what it has raised before.
+            # A fenced producer raises its error here again.
             self._producer.purge()
             self._producer.poll(0)
 
@@ -153,48 +157,48 @@ class Session:
         if on_delivery is not None:
             on_delivery(error, message)
 
-    def _bounded(self, place: TopicPartition, left: float) -> None:
-        """The one call that may ignore its time-out: made by a thread that can be left behind."""
+    def _bounded(self, offset: TopicPartition, remaining_s: float) -> None:
+        """Make the one call that may ignore its time-out in a thread that can be abandoned."""
         answer: Future[None] = Future()
-        left = min(left, _REQUEST_S)
+        remaining_s = min(remaining_s, _REQUEST_S)
 
         def ask() -> None:
             try:
-                self._producer.send_offsets_to_transaction([place], self._membership, left)
-            except BaseException as error:  # noqa: BLE001 - raised by the one who waits
+                self._producer.send_offsets_to_transaction([offset], self._membership, remaining_s)
+            except BaseException as error:  # noqa: BLE001 - raised by the waiting thread
                 answer.set_exception(error)
             else:
                 answer.set_result(None)
 
         threading.Thread(target=ask, name="lakefold-offset", daemon=True).start()
         try:
-            answer.result(left + _GRACE_S)
+            answer.result(remaining_s + _GRACE_S)
         except FutureTimeoutError as caught:
             self.usable = False
             raise RetryError("the group's coordinator gives no answer", where=self._where) from caught
 
     def _connect(self) -> None:
-        """Wait for a broker first: a client that has none yet looks for its coordinator half a second later.
+        """Wait for a broker: a client without a connection looks for its coordinator half a second later.
 
-        Where none answers, taking over says so.
+        If no broker answers, the takeover raises the error.
         """
         with suppress(KafkaException):
             self._producer.list_topics(self._where.partition("/")[0], timeout=_CONNECT_S)
 
     def _call(self, step: Callable[[float], None], doing: str) -> None:
-        """Take one step, and the same again as long as Kafka says that this may help."""
+        """Take one step, and repeat it as long as Kafka reports that this may help."""
         while True:
-            left = self._deadline - time.monotonic()
+            remaining_s = self._deadline - time.monotonic()
             try:
-                return step(max(left, _LEAST_WAIT_S))
+                return step(max(remaining_s, _LEAST_WAIT_S))
             except KafkaException as caught:
                 error = kafka_error(caught)
-                if error.retriable() and not error.fatal() and left > 0:
+                if error.retriable() and not error.fatal() and remaining_s > 0:
                     continue
                 raise self._given_up(error, doing) from caught
 
     def _given_up(self, error: KafkaError, doing: str) -> LakefoldError:
-        """What to raise for an error that ended a step; a transaction that can't go on is aborted first."""
+        """Returns the error for a failed step; aborts the transaction first if it can't continue."""
         self.usable = False
         refusal = self._refusal(error, doing)
         if error.txn_requires_abort() and not error.fatal():
@@ -204,18 +208,18 @@ class Session:
             text = f"{doing}: Kafka aborted the transaction: {error.str()} ({error.name()})"
             return refusal or RetryError(text, where=self._where, hint="nothing of it is visible; try again")
         if error.code() in _FORGOTTEN:
-            # For this producer it is fatal. The next one finds out what the broker still has.
-            text = f"{doing}: the broker forgot what was sent: {error.str()} ({error.name()})"
-            return refusal or RetryError(text, where=self._where, hint="another session looks what is left")
+            # This is fatal for the producer. The next one finds out what the broker still has.
+            text = f"{doing}: the broker lost what was sent: {error.str()} ({error.name()})"
+            return refusal or RetryError(text, where=self._where, hint="a new session checks what is left")
         return refusal or error_of(error, doing, self._where)
 
     def _refusal(self, error: KafkaError, doing: str) -> LakefoldError | None:
-        """The error if the brokers refused the step for a right that lacks.
+        """Returns the error if the brokers refused the step because of a missing right.
 
-        That a topic was refused is known from its messages; the step says only that some failed.
+        Only the messages show that a topic was refused; the step itself reports only that some failed.
         """
-        heard = {topic: each for topic, each in self._topics.items() if each is not None}
-        refused = {topic: each for topic, each in heard.items() if each.code() in REFUSALS}
+        errors = {topic: each for topic, each in self._topics.items() if each is not None}
+        refused = {topic: each for topic, each in errors.items() if each.code() in REFUSALS}
         if not refused and error.code() not in REFUSALS:
             return None
         rights = (*self._rights, *on_topics("Write", *(refused or self._topics)))
@@ -223,7 +227,7 @@ class Session:
 
 
 def _membership(config: KafkaConfig, group: str) -> object:
-    """What names the group to the broker: offsets are committed from outside, nobody joins it."""
+    """Returns the group's metadata for committing offsets from outside; no process joins the group."""
     options = config.client(fixed={"group.id": group, "enable.auto.commit": False, "log_level": 0})
     with client_set_up(config.bootstrap_servers):
         consumer = Consumer(options)
