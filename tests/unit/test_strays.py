@@ -167,4 +167,4 @@ def test_nothing_is_judged_by_what_it_did() -> None:
     after = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
     (outcome,) = after.fold(late).outcomes
     assert isinstance(outcome.result, Rejected)
-    assert "what they did can't be told" in outcome.result.conflict.message
+    assert "what they changed is not known" in outcome.result.conflict.message
