@@ -13,8 +13,8 @@ from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.format import TableProposal
     from lakefold_table.position import Position
+    from lakefold_table.proposal import TableProposal
 
 
 BUILD_AGAIN = "build it again on the newest version"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Entry, Invalid, Rejected, Result
     from lakefold_table.expansion import Content
     from lakefold_table.position import Position
+    from lakefold_table.proposal import LargeProposal, TableProposal
     from lakefold_table.storage.base import Buffer
 
 ALONE = ""
@@ -233,54 +234,6 @@ class VersionSummary:
     content: object = field(default=None, repr=False)
     size: int = 0
     requested_at: float = field(default=0.0, compare=False)
-
-
-class TableProposal(Protocol):
-    """A proposal to change a table, in the form in which its format reads it. Never changed.
-
-    Only the format knows what is proposed. What all the others ask of it is here.
-    """
-
-    @property
-    def format(self) -> str:
-        """The name of its format, as of `Format.name`."""
-        ...
-
-    @property
-    def uuid(self) -> str:
-        """What it is known by if its envelope has no app id: as its writer gave it, empty if it did not."""
-        ...
-
-    @property
-    def read_version(self) -> int:
-        """The version that it was built on, 0 if it names none."""
-        ...
-
-    @property
-    def operation(self) -> str:
-        """The format's name of the operation, empty if it names none."""
-        ...
-
-    @property
-    def begins_table(self) -> bool:
-        """Whether it proposes to begin a table or a branch, though its envelope has no `create`."""
-        ...
-
-    def content(self) -> str:
-        """Returns what stays the same whenever the same rows are sent again, empty if that is unknown."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LargeProposal:
-    """A proposal that was decoded in the form that takes the least memory, with the rest of its envelope.
-
-    `memory`: about how many bytes it takes until it is folded.
-    """
-
-    envelope: Envelope
-    proposal: TableProposal
-    memory: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
-    from lakefold_table.format import AnyFormat, GroupingRule, LargeProposal, State, TableProposal
+    from lakefold_table.format import AnyFormat, GroupingRule, State
+    from lakefold_table.proposal import LargeProposal, TableProposal
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from lakefold_table.format import (
     Fetched,
     Files,
     GroupingRule,
-    LargeProposal,
     Publication,
     RecordedVersion,
     Requirements,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
+    from lakefold_table.proposal import LargeProposal
 
 NAME: Final = "toy"
 FOLDER: Final = "_toy_log"

@@ -28,9 +28,9 @@ from lakefold_table.uri import canonical
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_table.format import LargeProposal, TableProposal
     from lakefold_table.formats import Formats
     from lakefold_table.position import Position
+    from lakefold_table.proposal import LargeProposal, TableProposal
 
 # Outcomes are encoded by a module without IO, for the fold; its functions are exported here for readers.
 __all__ = [

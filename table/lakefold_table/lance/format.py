@@ -57,9 +57,10 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
-    from lakefold_table.format import Difference, Fetched, Files, GroupingRule, LargeProposal, RecordedVersion
+    from lakefold_table.format import Difference, Fetched, Files, GroupingRule, RecordedVersion
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
+    from lakefold_table.proposal import LargeProposal
 
 LEAVING_INDICES = frozenset(
     {

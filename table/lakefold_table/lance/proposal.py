@@ -15,10 +15,10 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.allocation import check_allocated
 from lakefold_table.expansion import check_expansion, content_of
-from lakefold_table.format import LargeProposal
 from lakefold_table.lance.manifests.memory_cost import PACKED_COPIES, memory_of_packed, memory_to_fold
 from lakefold_table.lance.manifests.packed import beside_fragments, packed_transaction, without
 from lakefold_table.lance.manifests.plain import plain_of
+from lakefold_table.proposal import LargeProposal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
