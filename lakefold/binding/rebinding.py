@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.recovery.open_table import marked_properties
-from lakefold_committer.recovery.outcome_index import OutcomesWitness
+from lakefold_committer.recovery.outcome_index import OutcomeIndex
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.restore_check import check_reported
 from lakefold_committer.tables.branches import located
@@ -90,12 +90,12 @@ class Cluster:
         end = watermarks(admin, self.topics.outcomes, log.partition, read_committed=False).end
         return Target(Position(log, start - 1, topic), f"{log.partition}@{end}")
 
-    def reported_versions(self, partition: int) -> OutcomesWitness:
+    def reported_versions(self, partition: int) -> OutcomeIndex:
         """Returns a reader of the outcomes that the group's committers reported of tables of a partition."""
         admin = Admin(self.kafka)
         committed = stamps.read(admin, self.group, self.topics.transactions, partition)
         trust = Trust(None if committed is None else committed[1].outcomes_key)
-        return OutcomesWitness(self.kafka, admin, self.topics, partition, trust)
+        return OutcomeIndex(self.kafka, admin, self.topics, partition, trust)
 
     def check_none_waits(self, table: Table, uri: str, branch: str) -> None:
         """Raises `PreconditionError` if an entry of this branch waits in the log that the table is bound to.
@@ -227,7 +227,9 @@ def _check_restored(
         return
     properties = marked_properties(table_format, versions, table.state, table.marks)
     try:
-        check_reported(table, properties, RecoveryContext(bound.log, lambda: bound.offset, witness=reported))
+        check_reported(
+            table, properties, RecoveryContext(bound.log, lambda: bound.offset, outcome_index=reported)
+        )
     except StopError:
         return
     raise _UnchangedError(

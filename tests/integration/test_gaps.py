@@ -158,7 +158,7 @@ def test_a_table_from_a_backup_is_not_folded_on(stage: Stage) -> None:
     shutil.rmtree(stage.path)
     shutil.copytree(backup, stage.path)
     stage.send(stage.batch(4))
-    with pytest.raises(StopError, match=r"stands at version 2, .* but version 4 was reported"):
+    with pytest.raises(StopError, match=r"is at version 2, .* but version 4 was reported"):
         stage.fold()
     assert ids_in(stage.uri) == [1]
 

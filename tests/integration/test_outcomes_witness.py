@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.recovery.outcome_index import OutcomesWitness
+from lakefold_committer.recovery.outcome_index import OutcomeIndex
 from lakefold_committer.recovery.recovery_context import LastCommit
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import RetryError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.integration.conftest import TopicNames
 
 
-class Counting(OutcomesWitness):
+class Counting(OutcomeIndex):
     """Notes what it reads."""
 
     def __init__(self, own: OwnLog) -> None:
@@ -30,7 +30,7 @@ class Counting(OutcomesWitness):
         self.read: list[int] = []
 
     def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
-        """See `OutcomesWitness.outcomes`."""
+        """See `OutcomeIndex.outcomes`."""
         for offset, outcome in super().outcomes(first, tables):
             self.read.append(offset)
             yield offset, outcome
@@ -113,7 +113,7 @@ class Stumbling(Counting):
     left = 2
 
     def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
-        """See `OutcomesWitness.outcomes`."""
+        """See `OutcomeIndex.outcomes`."""
         for one in super().outcomes(first, tables):
             if self.left == 0:
                 self.left = -1
@@ -148,7 +148,7 @@ def test_questions_do_not_pile_up_behind_the_one_that_reads(bootstrap: str, topi
         def outcomes(
             self, first: int, tables: Collection[str] | None = None
         ) -> Iterator[tuple[int, Outcome]]:
-            """See `OutcomesWitness.outcomes`."""
+            """See `OutcomeIndex.outcomes`."""
             reached.set()
             assert release.wait(PATIENCE_S)
             return super().outcomes(first, tables)
@@ -157,7 +157,7 @@ def test_questions_do_not_pile_up_behind_the_one_that_reads(bootstrap: str, topi
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(witness.last_committed, "memory://lake/never")
         assert reached.wait(PATIENCE_S)
-        with pytest.raises(RetryError, match="its outcomes are being read"):
+        with pytest.raises(RetryError, match="the outcomes are being read"):
             witness.last_committed(TABLE)
         release.set()
         assert first.result(PATIENCE_S) is None

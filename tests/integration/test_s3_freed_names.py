@@ -64,7 +64,7 @@ def others_go_on(uri: str, server: S3Server) -> None:
 def folded_anew(uri: str, proxy: FaultProxy, entry: Envelope) -> Result:
     """What becomes of the entry at offset 2 once the table is opened again; the stamp proves its marks."""
     (result,) = fold(
-        open_line(uri, "", proxy.options(), proofs=RecoveryContext(LOG, lambda: 100, 2)), 2, entry
+        open_line(uri, "", proxy.options(), recovery=RecoveryContext(LOG, lambda: 100, 2)), 2, entry
     )
     return result
 

@@ -132,8 +132,8 @@ class Moving(RuleBasedStateMachine):
     def opened(self, log: LogId, *, accept: bool) -> TableWriter:
         """The table, as a committer of this log opens it."""
         by = Acceptance(log, TOPIC, 0, lambda _, before: before) if accept else None
-        proofs = RecoveryContext(log, lambda: len(self.logs[log]), accept=by)
-        return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+        recovery = RecoveryContext(log, lambda: len(self.logs[log]), accept=by)
+        return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
 
     def check(self, entry: Entry, result: Result) -> None:
         """The answer holds, and is the one that was given before."""

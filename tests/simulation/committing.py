@@ -95,12 +95,12 @@ class Running:
             partition.accept_loss()
         begin = broker.beginning(accept_new_log=self.accepts)
         reader = Reader(broker, begin.answered)
-        proofs = RecoveryContext(
+        recovery = RecoveryContext(
             broker.log,
             reader.end_offset,
             begin.answered,
             accept=Acceptance(broker.log, TOPIC, begin.lost, _home) if self.accepts else None,
-            witness=Witness(broker) if self.has_witness else None,
+            outcome_index=Witness(broker) if self.has_witness else None,
             outcomes_offset=lambda: reporter.outcomes_offset,
             read_back_from=begin.read_back_from,
             owner=reporter.owner,
@@ -112,7 +112,7 @@ class Running:
         committer = PartitionCommitter(
             reader,  # type: ignore[arg-type]
             reporter,
-            Tables(self.formats, lambda _: None, partial(self._open, proofs), claims),
+            Tables(self.formats, lambda _: None, partial(self._open, recovery), claims),
             self.pace,
             METRICS,
             runtime=Tasks(self.process),
@@ -122,12 +122,12 @@ class Running:
         )
         committer.run(stop)
 
-    def _open(self, proofs: RecoveryContext, uri: str, branch: str) -> TableWriter:
+    def _open(self, recovery: RecoveryContext, uri: str, branch: str) -> TableWriter:
         line = root_of(uri, branch)
         storage, clock = self.store.of(self.process, line), self.process.hub.clock
         one = self.formats.of_folder(lambda one: Versions(storage, one.folder, one.detect).has_any())
         versions = Versions(storage, one.folder, one.detect, is_branch=bool(branch), clock=clock)
-        return TableWriter(one, versions, line, check_sizes=True, proofs=proofs, formats=self.formats)
+        return TableWriter(one, versions, line, check_sizes=True, recovery=recovery, formats=self.formats)
 
 
 def _home(_: str, before: int) -> int:

@@ -131,8 +131,8 @@ class Away(Outcomes):
 def doubted() -> tuple[TableWriter, Callable[[], bool]]:
     """A table that was not found, then could not be looked for, and the put of a refusal given before."""
     outcomes = Away()
-    proofs = RecoveryContext(LOG, lambda: 1000, witness=outcomes, owner=Owner("row", 1))
-    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+    recovery = RecoveryContext(LOG, lambda: 1000, outcome_index=outcomes, owner=Owner("row", 1))
+    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
     refused = table.prepare(at(0, append("f")))
     outcomes.is_away = True
     with pytest.raises(RetryError):
@@ -142,8 +142,8 @@ def doubted() -> tuple[TableWriter, Callable[[], bool]]:
 
 
 def create_as(generation: int) -> None:
-    proofs = RecoveryContext(LOG, lambda: 1000, owner=Owner("row", generation))
-    fold_at(TableWriter(FORMAT, versions_at(HERE), HERE, proofs=proofs), [here(creation())], 0)
+    recovery = RecoveryContext(LOG, lambda: 1000, owner=Owner("row", generation))
+    fold_at(TableWriter(FORMAT, versions_at(HERE), HERE, recovery=recovery), [here(creation())], 0)
 
 
 def a_table_is_created_while_it_is_looked_for(_: Counter[Transition]) -> None:

@@ -56,12 +56,12 @@ def here(envelope: Envelope, uri: str = HERE, branch: str = "") -> Envelope:
     return changed(envelope, named)
 
 
-def proofs(outcomes: Outcomes | None) -> RecoveryContext:
-    return RecoveryContext(LOG, lambda: 100, witness=outcomes)
+def recovery(outcomes: Outcomes | None) -> RecoveryContext:
+    return RecoveryContext(LOG, lambda: 100, outcome_index=outcomes)
 
 
 def opened(outcomes: Outcomes | None, uri: str = HERE) -> TableWriter:
-    return TableWriter(FORMAT, versions_at(uri), uri, check_sizes=False, proofs=proofs(outcomes))
+    return TableWriter(FORMAT, versions_at(uri), uri, check_sizes=False, recovery=recovery(outcomes))
 
 
 def remove(uri: str = HERE, folder: str = "") -> list[tuple[str, bytes]]:
@@ -244,7 +244,7 @@ BRANCH = f"{HERE}/tree/b"
 
 def branch(outcomes: Outcomes) -> TableWriter:
     versions = versions_at(BRANCH)
-    return TableWriter(FORMAT, versions, BRANCH, check_sizes=False, proofs=proofs(outcomes))
+    return TableWriter(FORMAT, versions, BRANCH, check_sizes=False, recovery=recovery(outcomes))
 
 
 def test_a_branch_whose_store_is_away_and_one_that_was_deleted(outcomes: Outcomes) -> None:
@@ -255,7 +255,7 @@ def test_a_branch_whose_store_is_away_and_one_that_was_deleted(outcomes: Outcome
     MemoryStorage(HERE).put("_refs/branches/b.json", [b'{"parentVersion":2,"createAt":1,"manifestSize":1}'])
     with pytest.raises(StopError, match="there is no table, yet transactions/0@2") as caught:
         fold_at(branch(outcomes), late, 3)
-    assert caught.value.hint.endswith("delete the branch by a Lance client, which its table still knows")
+    assert caught.value.hint.endswith("delete the branch, which the table still lists, with a Lance client")
     MemoryStorage(HERE).delete("_refs/branches/b.json")
     remove()
     with pytest.raises(StopError, match="there is no table, yet transactions/0@2") as caught:

@@ -61,8 +61,8 @@ def accepting(log: LogId = AGAIN, *, lost: int = 0, end: int = 100, answered: in
     return RecoveryContext(log, lambda: end, answered, Acceptance(log, TOPIC, lost, home))
 
 
-def table_of(proofs: RecoveryContext) -> TableWriter:
-    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+def table_of(recovery: RecoveryContext) -> TableWriter:
+    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
 
 
 def fold_one(table: TableWriter, envelope: Envelope, offset: int, log: LogId = AGAIN) -> Result:
@@ -175,13 +175,13 @@ def test_a_log_that_ends_before_the_marks_is_folded_from_there() -> None:
 
 def test_a_replay_makes_the_same_versions() -> None:
     log = [entry(made(offset), offset) for offset in range(3)]
-    for number, proofs in enumerate(
+    for number, recovery in enumerate(
         [accepting(), accepting(LOG), replace(accepting(LOG, lost=50), outcomes_offset=lambda: 7)]
     ):
         offset = 60 if number == 2 else 3 * number
-        one = entry(here(append(f"g{number}", read=3)), offset, proofs.log)
+        one = entry(here(append(f"g{number}", read=3)), offset, recovery.log)
         log.append(one)
-        assert isinstance(table_of(proofs).fold([one]).outcomes[0].result, Committed)
+        assert isinstance(table_of(recovery).fold([one]).outcomes[0].result, Committed)
     assert len(marks().moves) == 3
     told = replayed(Listed(log))
     assert [one.verdict for one in told] == [Verdict.SAME] * 6

@@ -82,14 +82,14 @@ def shelf() -> Iterator[Shelf]:
     """The log of a table that is folded up to offset 4, one version for each entry."""
     shelf = Shelf()
     shelf.append(here(creation()), *(here(append(f"f{number}")) for number in range(1, 5)))
-    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs(shelf))
+    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery(shelf))
     for offset in range(5):
         fold(table, shelf, offset)
     yield shelf
     MemoryStorage.forget(NAME)
 
 
-def proofs(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> RecoveryContext:
+def recovery(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> RecoveryContext:
     acceptance = Acceptance(LOG, TOPIC, 0, lambda _, before: before) if accept else None
     return RecoveryContext(
         LOG, lambda: shelf.end, 0, acceptance, content=shelf, unchanged_below=unchanged_below
@@ -97,8 +97,8 @@ def proofs(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> R
 
 
 def opened(shelf: Shelf, *, accept: bool = False, unchanged_below: int = 0) -> TableWriter:
-    held = proofs(shelf, accept=accept, unchanged_below=unchanged_below)
-    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=held)
+    held = recovery(shelf, accept=accept, unchanged_below=unchanged_below)
+    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=held)
 
 
 def fold(table: TableWriter, shelf: Shelf, offset: int) -> Result:

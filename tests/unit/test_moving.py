@@ -199,7 +199,7 @@ def test_unproven_marks_are_taken_only_where_that_is_said() -> None:
     for number in (1, 2, 3):
         MemoryStorage(HERE).delete(versions_at(HERE).path(number))
     to = Position(LOG, 5, "transactions")
-    with pytest.raises(StopError, match="can't be proven"):
+    with pytest.raises(StopError, match="can't be verified"):
         move(RebindReason.ADOPTED, to)
     move(RebindReason.ADOPTED, to, unproven=True)
     assert fold_at(opened(HERE), [batch(1, read=4)], 6)[0].result == Duplicate(2)

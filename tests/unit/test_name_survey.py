@@ -196,8 +196,8 @@ def refused(survey: Survey, *envelopes: Envelope) -> set[int]:
 def test_a_name_of_which_a_proposal_was_committed_is_opened() -> None:
     some = nobody(BUCKET, 6)
     assert refused(survey_of(), *some) == {0, 1, 2, 3, 4, 5}
-    assert refused(survey_of(witness=Witness(some[2].table)), *some) == {0, 1, 3, 4, 5}
-    assert refused(survey_of(witness=Witness("", RetryError("away"))), *some) == set()
+    assert refused(survey_of(outcome_index=Witness(some[2].table)), *some) == {0, 1, 3, 4, 5}
+    assert refused(survey_of(outcome_index=Witness("", RetryError("away"))), *some) == set()
 
 
 def test_nothing_is_refused_if_the_folder_cannot_be_listed() -> None:

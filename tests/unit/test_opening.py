@@ -165,7 +165,9 @@ def test_a_version_wiped_long_ago_behind_a_gap_cannot_be_proven(uri: str) -> Non
     commit(uri, "update_config", wipe)
     commit(uri)
     drop(uri, 4)
-    with pytest.raises(StopError, match="version 4 is gone, so the table's marks can't be proven") as caught:
+    with pytest.raises(
+        StopError, match="version 4 is gone, so the table's marks can't be verified"
+    ) as caught:
         open_it(uri)
     assert caught.value.where == uri
     assert "restore the version" in caught.value.hint

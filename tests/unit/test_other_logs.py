@@ -76,7 +76,7 @@ def test_marks_beyond_the_end_of_the_log_stop_the_committer() -> None:
         return 9 if len(asked) > 1 else 10
 
     def reopened(answered: int) -> TableWriter:
-        return TableWriter(FORMAT, versions_at(HERE), HERE, proofs=RecoveryContext(LOG, end, answered))
+        return TableWriter(FORMAT, versions_at(HERE), HERE, recovery=RecoveryContext(LOG, end, answered))
 
     reopened(answered=10)
     assert not asked

@@ -220,7 +220,7 @@ def test_a_topic_that_was_made_again(uri: str) -> None:
     accepting = RecoveryContext(
         AGAIN, lambda: 100, 0, Acceptance(AGAIN, TOPIC, 0, lambda _uri, before: before)
     )
-    table = TableWriter(FORMAT, versions_at(uri), uri, check_sizes=False, proofs=accepting)
+    table = TableWriter(FORMAT, versions_at(uri), uri, check_sizes=False, recovery=accepting)
     fold(table, 0, 1, log=AGAIN)
     assert [at(uri, Position(log, 1)) for log in (LOG, AGAIN)] == [2, 4]
     assert at(uri, 1) == 4

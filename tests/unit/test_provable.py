@@ -19,7 +19,7 @@ from tests.foreign import commit, roll_back, wipe
 
 NAME = "provable"
 HERE = f"memory://{NAME}/t"
-GONE = "so the table's marks can't be proven"
+GONE = "so the table's marks can't be verified"
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +42,8 @@ def answered(offset: int) -> RecoveryContext:
     return RecoveryContext(LOG, lambda: 100, offset)
 
 
-def open_it(proofs: RecoveryContext | None = None) -> Table:
-    return open_table(FORMAT, versions_at(HERE), HERE, proofs)
+def open_it(recovery: RecoveryContext | None = None) -> Table:
+    return open_table(FORMAT, versions_at(HERE), HERE, recovery)
 
 
 def metadata_of(version: int) -> dict[str, str]:
@@ -206,7 +206,7 @@ def test_it_is_folded_on() -> None:
     for _ in range(2):
         commit(HERE, "delete")
     clean_up(1, 2, 3, 4)
-    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=answered(3))
+    table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=answered(3))
     late = changed(append("g", read=5, app="a", batch=3), lambda e: setattr(e, "table", HERE))
     again = changed(append("f2", read=5, app="a", batch=2), lambda e: setattr(e, "table", HERE))
     results = [one.result for one in fold_at(table, [late, again], 3)]

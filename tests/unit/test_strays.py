@@ -163,8 +163,8 @@ def test_nothing_is_judged_by_what_it_did() -> None:
     MemoryStorage(HERE).put_if_absent(publication.path, publication.buffers)
     assert there() == [3, 4]
 
-    proofs = RecoveryContext(LOG, lambda: 100, 2)
-    after = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+    recovery = RecoveryContext(LOG, lambda: 100, 2)
+    after = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
     (outcome,) = after.fold(late).outcomes
     assert isinstance(outcome.result, Rejected)
     assert "what they changed is not known" in outcome.result.conflict.message

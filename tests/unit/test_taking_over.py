@@ -17,8 +17,8 @@ __all__ = ["store"]
 
 def owned_by(generation: int, chain: str = "row") -> TableWriter:
     """The table as the `generation`-th committer of a row opens it."""
-    proofs = RecoveryContext(LOG, lambda: 1000, owner=Owner(chain, generation))
-    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs)
+    recovery = RecoveryContext(LOG, lambda: 1000, owner=Owner(chain, generation))
+    return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
 
 
 @pytest.mark.usefixtures("store")

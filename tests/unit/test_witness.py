@@ -33,20 +33,20 @@ def outcomes() -> Iterator[Outcomes]:
     MemoryStorage.forget(NAME)
 
 
-def proofs(outcomes: Outcomes) -> RecoveryContext:
-    return RecoveryContext(LOG, lambda: 100, witness=outcomes, outcomes_offset=lambda: outcomes.end)
+def recovery(outcomes: Outcomes) -> RecoveryContext:
+    return RecoveryContext(LOG, lambda: 100, outcome_index=outcomes, outcomes_offset=lambda: outcomes.end)
 
 
 def fold_on(outcomes: Outcomes, first: int, count: int) -> None:
     """Entries, each answered by a committer that has just opened the table."""
     for offset in range(first, first + count):
-        table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, proofs=proofs(outcomes))
+        table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery(outcomes))
         envelope = append(f"f{offset}", app="a", batch=offset) if offset else creation()
         outcomes.report(fold_at(table, [changed(envelope, lambda e: setattr(e, "table", HERE))], offset))
 
 
 def open_it(outcomes: Outcomes) -> Table:
-    return open_table(FORMAT, versions_at(HERE), HERE, proofs(outcomes))
+    return open_table(FORMAT, versions_at(HERE), HERE, recovery(outcomes))
 
 
 def clean_up(*numbers: int) -> None:
@@ -68,7 +68,7 @@ def test_a_table_set_back_is_not_folded_on(outcomes: Outcomes) -> None:
     clean_up(3, 4)
     with pytest.raises(StopError) as caught:
         open_it(outcomes)
-    assert "it stands at version 2, its marks at version 2 and transactions/0@1" in caught.value.message
+    assert "the table is at version 2, its marks at version 2 and transactions/0@1" in caught.value.message
     assert "version 4 was reported, with transactions/0@3" in caught.value.message
     assert "lakefold rebind" in caught.value.hint
     assert caught.value.where == HERE
@@ -80,7 +80,7 @@ def test_a_table_set_back_that_others_went_on_with(outcomes: Outcomes) -> None:
     clean_up(3, 4)
     for _ in range(5):
         commit(HERE, "delete")
-    with pytest.raises(StopError, match="stands at version 7, its marks at version 2"):
+    with pytest.raises(StopError, match="is at version 7, its marks at version 2"):
         open_it(outcomes)
 
 
@@ -127,7 +127,7 @@ def test_what_others_were_told_says_nothing(outcomes: Outcomes) -> None:
 def test_the_outcomes_of_another_partition_are_not_asked(outcomes: Outcomes) -> None:
     fold_on(outcomes, 0, 2)
     asked = len(outcomes.asked)
-    stray = replace(proofs(outcomes), log=replace(LOG, partition=3))
+    stray = replace(recovery(outcomes), log=replace(LOG, partition=3))
     open_table(FORMAT, versions_at(HERE), HERE, stray)
     assert len(outcomes.asked) == asked
 

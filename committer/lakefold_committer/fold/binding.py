@@ -92,8 +92,9 @@ def check_log(marks: Marks, at: Position, uri: str, accept: Acceptance | None = 
     if _was_taken_from(marks, at.log):
         return
     raise GapError(
-        f"the table is bound to {told(bound)}; this log is {at.topic or at.log.topic_id}/{at.log.partition}, "
-        f"cluster {at.log.cluster_id}, topic id {at.log.topic_id}",
+        f"the table is bound to {position_text(bound)}; this log is "
+        f"{at.topic or at.log.topic_id}/{at.log.partition}, cluster {at.log.cluster_id}, "
+        f"topic id {at.log.topic_id}",
         where=uri,
         hint="the topic was made again or the brokers are others: use the log that the table was folded "
         f"from; {ACCEPT}",
@@ -109,7 +110,8 @@ def check_reach(marks: Marks, log: LogId, end: int, uri: str) -> None:
     if bound is None or bound.log != log or bound.offset < end:
         return
     raise GapError(
-        f"the table was folded to {told(bound)}; that log ends before offset {end}: entries are lost",
+        f"the table was folded to {position_text(bound)}; that log ends before offset {end}: entries are "
+        "lost",
         where=uri,
         hint=f"bring them back at their old offsets; {ACCEPT}",
     )
@@ -137,7 +139,7 @@ def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Rebinding | No
     return None
 
 
-def told(position: Position) -> str:
+def position_text(position: Position) -> str:
     """Returns a position in full, for people who have to distinguish two logs."""
     return f"{position}, cluster {position.log.cluster_id}, topic id {position.log.topic_id}"
 

@@ -66,22 +66,22 @@ class _Folder:
 class Survey:
     """Checks names for one partition. `look` is for one thread at a time, `seems_there` for any.
 
-    `refusal` returns why a table may not be folded into, by its URI. `witness`: what was reported of tables
-    that are gone (None: nothing was).
+    `refusal` returns why a table may not be folded into, by its URI. `outcome_index`: what was reported of
+    tables that are gone (None: nothing was).
     """
 
     def __init__(
         self,
         formats: Formats,
         refusal: Callable[[str], Invalid | None],
-        witness: ReportedVersions | None = None,
+        outcome_index: ReportedVersions | None = None,
         storage_options: Mapping[str, str] | None = None,
         *,
         store: Callable[[str], Storage] | None = None,
     ) -> None:
         self._formats = formats
         self._refusal = refusal
-        self._witness = witness
+        self._outcome_index = outcome_index
         self._store = store or partial(open_canonical, storage_options=storage_options)
         self._listed: dict[Place, _Folder] = {}
 
@@ -152,7 +152,7 @@ class Survey:
         """Returns the outcomes of the entries for a name, or nothing if it may have had a table once."""
         roots = {_root(entry) for entry in entries}
         try:
-            if self._witness is not None and any(map(self._witness.last_committed, roots)):
+            if self._outcome_index is not None and any(map(self._outcome_index.last_committed, roots)):
                 return ()
         except LakefoldError:
             return ()

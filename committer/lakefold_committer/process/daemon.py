@@ -27,8 +27,8 @@ from lakefold_committer.process.ordinals import Turn
 from lakefold_committer.process.partition_thread import STARTING, PartitionThread
 from lakefold_committer.process.store_check import Roots
 from lakefold_committer.process.topic_settings_watch import EVERY_SECONDS, PolicyWatch
-from lakefold_committer.recovery.outcome_index import OutcomesWitness
-from lakefold_committer.recovery.start_offset import prove
+from lakefold_committer.recovery.outcome_index import OutcomeIndex
+from lakefold_committer.recovery.start_offset import find_start
 from lakefold_committer.tables.branches import open_line
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.members import Membership, session_seconds
@@ -332,18 +332,18 @@ class Committer:
         begun = retry(partial(self._begin, admin, log, reporter))
         if begun is None:
             return
-        reader, proofs, answered, content = begun
+        reader, recovery, answered, content = begun
         with reader, content:
             end = retry(reader.end_offset) if until_caught_up else None
             committer = PartitionCommitter(
                 reader,
                 reporter,
-                self._tables(proofs),
+                self._tables(recovery),
                 options.pace,
                 self._metrics,
                 answered=answered,
-                read_back_from=proofs.read_back_from,
-                anchor=proofs.anchor,
+                read_back_from=recovery.read_back_from,
+                anchor=recovery.anchor,
                 traces=self._tracing.partition(log, options.topics.transactions),
             )
             holding.tell(lambda: committer.trouble)
@@ -398,24 +398,24 @@ class Committer:
     ) -> tuple[RepeatingReader, RecoveryContext, Sequence[int]]:
         options = self._options
         topic, accept = options.topics.transactions, options.accept_new_log
-        proofs = prove(admin, options.group, topic, log, content, accept_new_log=accept)
-        witness = OutcomesWitness(options.kafka, admin, options.topics, log.partition, reporter.trust)
-        proofs = replace(proofs, witness=witness, owner=reporter.owner)
-        proofs = replace(proofs, outcomes_offset=lambda: reporter.outcomes_offset)
-        start = proofs.answered
+        recovery = find_start(admin, options.group, topic, log, content, accept_new_log=accept)
+        witness = OutcomeIndex(options.kafka, admin, options.topics, log.partition, reporter.trust)
+        recovery = replace(recovery, outcome_index=witness, owner=reporter.owner)
+        recovery = replace(recovery, outcomes_offset=lambda: reporter.outcomes_offset)
+        start = recovery.answered
         answered: Sequence[int] = ()
-        if proofs.read_back_from is not None:
-            begin = proofs.read_back_from
+        if recovery.read_back_from is not None:
+            begin = recovery.read_back_from
             answered = answered_offsets(options.kafka, options.topics, log, start, begin, reporter.trust)
         on_hole = _accept_hole if accept else end_at_hole
         reader = RepeatingReader(options.kafka, topic, log, start, on_hole=on_hole)
-        return reader, proofs, answered
+        return reader, recovery, answered
 
-    def _tables(self, proofs: RecoveryContext) -> Tables:
+    def _tables(self, recovery: RecoveryContext) -> Tables:
         formats, storage_options = self._formats, self._options.storage_options
         claims = Claims(storage_options, most_bytes=self._options.claim_bytes, formats=formats)
-        survey = Survey(formats, self._refusal, proofs.witness, storage_options)
-        return Tables(formats, self._refusal, partial(self._open, proofs), claims, survey)
+        survey = Survey(formats, self._refusal, recovery.outcome_index, storage_options)
+        return Tables(formats, self._refusal, partial(self._open, recovery), claims, survey)
 
     def _refusal(self, uri: str) -> Invalid | None:
         if is_under(uri, self._options.roots):
@@ -425,14 +425,14 @@ class Committer:
             "send it to another committer, or start this one with a --root that covers it",
         )
 
-    def _open(self, proofs: RecoveryContext, uri: str, branch: str) -> TableWriter:
+    def _open(self, recovery: RecoveryContext, uri: str, branch: str) -> TableWriter:
         options = self._options
         table = open_line(
             uri,
             branch,
             options.storage_options,
             options.roots,
-            proofs,
+            recovery,
             formats=self._formats,
         )
         LOG.info(

@@ -1,4 +1,1 @@
-"""Opens a table and finds the offset to begin with.
-
-Which marks count, and whether they fit the log and the reports.
-"""
+"""Opens a table, finds the offset to begin with, and checks the marks against the log and the outcomes."""

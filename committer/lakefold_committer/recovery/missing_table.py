@@ -1,15 +1,15 @@
-"""A table that isn't there: whether it never was, was dropped on purpose, or its store is away.
+"""Distinguishes a table that never existed, one that was dropped, and one whose store is not mounted.
 
-The place looks the same. What was reported of it lies elsewhere: where a proposal was told as committed into
-a table here, another one may only be refused once somebody has said that the table was dropped (an error of
-the store is never a refusal).
+The store contains nothing in all three cases, but the outcomes topic does. If an outcome reports a proposal
+as committed into a table at this path, further proposals are refused only if a record says that the table was
+dropped: an error of the store is never a reason to refuse a proposal.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold.binding import told
+from lakefold_committer.fold.binding import position_text
 from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import PlaceError, RetryError, StopError
 from lakefold_table.roots import above
@@ -33,81 +33,87 @@ def answerable(
     table_format: AnyFormat,
     uri: str,
     group: Sequence[Entry],
-    proofs: RecoveryContext | None,
+    recovery: RecoveryContext | None,
     storage_options: Mapping[str, str] | None,
 ) -> Sequence[Entry]:
-    """Those of the first entries of a group that can be answered where there is no table.
+    """Returns the first entries of a group that can be answered although no table exists at `uri`.
 
-    What proposes to begin one is for the fold: who sent it saw none. Anything else would be refused, which is
-    right only where no table is away. Raises as `check_absent` does.
+    Entries that create a table are always returned. If the first entry needs an existing table, the fold
+    would refuse it. That is correct only if the table's store is not missing, so it is checked first. Raises
+    as `check_absent` does.
     """
-    if proofs is None or proofs.witness is None:
+    if recovery is None or recovery.outcome_index is None:
         return group
-    beginners = next((number for number, entry in enumerate(group) if not entry.begins_table), len(group))
-    if not beginners:
-        check_absent(table_format, uri, group[0].envelope.branch, proofs, storage_options)
-    return group[:beginners] or group
+    creations = next((number for number, entry in enumerate(group) if not entry.begins_table), len(group))
+    if not creations:
+        check_absent(table_format, uri, group[0].envelope.branch, recovery, storage_options)
+    return group[:creations] or group
 
 
 def check_absent(
     table_format: AnyFormat,
     uri: str,
     branch: str,
-    proofs: RecoveryContext | None,
+    recovery: RecoveryContext | None,
     storage_options: Mapping[str, str] | None,
     *,
-    seen: str = "there is no table",
+    problem: str = "there is no table",
 ) -> None:
-    """Raises `StopError` where there was a table at `uri`, and nobody has said that it was dropped.
+    """Raises `StopError` if a table existed at `uri` and no record says that it was dropped.
 
-    `branch`: what it is a branch of the table above as, where its entries say so. `seen`: what there is in
-    its place. Raises `RetryError` where that can't be told now.
+    `branch`: the branch's name if `uri` is the root of a branch, else empty. `problem`: what is at `uri` now,
+    for the message. Raises `RetryError` if the outcomes can't be read now.
     """
-    witness = None if proofs is None else proofs.witness
-    last = None if witness is None else witness.last_committed(uri)
+    outcome_index = None if recovery is None else recovery.outcome_index
+    last = None if outcome_index is None else outcome_index.last_committed(uri)
     if last is None:
         return
     main = above(uri, branch_root(branch)) if branch else uri
     try:
         dropped = was_dropped(uri, last.position, storage_options)
     except PlaceError:
-        # Neither the table nor the folder above it is what it was.
+        # The table's folder and the one above it can't be read, so nothing records a drop.
         dropped = False
-    ways = f"lakefold drop {main}"
-    if branch and _is_there(table_format, main, storage_options):
+    drop_hint = f"lakefold drop {main}"
+    if branch and _exists(table_format, main, storage_options):
         dropped = dropped or branch not in Refs(open_canonical(main, storage_options)).branches()
-        ways = "delete the branch by a Lance client, which its table still knows"
+        drop_hint = "delete the branch, which the table still lists, with a Lance client"
     if dropped:
         return
     raise StopError(
-        f"{seen}, yet {told(last.position)} was folded into version {last.version} of table {last.table_id} "
-        "here: its store is away, or it was deleted",
+        f"{problem}, yet {position_text(last.position)} was folded into version {last.version} of table "
+        f"{last.table_id} here: its store is away, or it was deleted",
         where=uri,
-        hint="bring it back: was it moved, is its file system mounted? If it was deleted on purpose, say so: "
-        f"{ways}",
+        hint="restore the table: was it moved, is its file system mounted? If it was deleted on purpose, "
+        f"record that: {drop_hint}",
     )
 
 
 def is_dropped(versions: Versions, table: Table, storage_options: Mapping[str, str] | None) -> bool:
-    """Whether a table that was opened is gone by now because it was dropped.
+    """Returns whether a table that was opened has been dropped since.
 
-    Then it need not be waited for: what lies there by now, or nothing, is to be opened.
+    If so, the caller need not wait for it and opens what is stored at its path now. Returns False if the
+    store can't be read.
     """
-    known = _last_folded(table.marks)
+    position = _last_folded(table.marks)
     try:
-        return known is not None and not versions.numbers() and was_dropped(table.uri, known, storage_options)
+        return (
+            position is not None
+            and not versions.numbers()
+            and was_dropped(table.uri, position, storage_options)
+        )
     except (RetryError, PlaceError):
         return False
 
 
 def _last_folded(marks: Marks) -> Position | None:
-    """The last position that was folded; where the table follows no log, before it was let go of."""
+    """Returns the last position that was folded. If the table was detached, it is the one before that."""
     if marks.position is not None or not marks.moves:
         return marks.position
     return marks.moves[-1].before
 
 
-def _is_there(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str] | None) -> bool:
+def _exists(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str] | None) -> bool:
     storage = open_canonical(uri, storage_options)
     try:
         return Versions(storage, table_format.folder, table_format.detect).latest() > 0

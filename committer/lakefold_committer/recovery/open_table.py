@@ -1,11 +1,11 @@
-"""Opening a table: its newest version, the marks that count, and whether it may be folded on."""
+"""Opens a table: reads its newest version, recovers its marks and checks whether it may be folded further."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.fold import Table
-from lakefold_committer.recovery.recover_marks import provable
+from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.restore_check import check_reported, on_its_log
 from lakefold_committer.recovery.stored_versions import own_properties, read_newest
 from lakefold_table.errors import StopError, VersionExpiredError
@@ -21,31 +21,32 @@ if TYPE_CHECKING:
 
 
 def open_table(
-    table_format: AnyFormat, versions: Versions, uri: str, proofs: RecoveryContext | None = None
+    table_format: AnyFormat, versions: Versions, uri: str, recovery: RecoveryContext | None = None
 ) -> Table:
-    """The table as it is now, or `Table(uri)` where there is none.
+    """Returns the table as it is now, or `Table(uri)` if it does not exist.
 
-    Raises `NotATableError` where there is something else, `DamagedError`, `InvalidError` for features we
-    don't know, `StopError` where the marks can't be proven, are behind what was reported or were made under
-    newer rules, and `GapError` where their log is another one, or ends before them.
+    Raises `NotATableError` if the folder contains something else, `DamagedError` if a file can't be decoded,
+    and `InvalidError` if the table uses features that this release does not know. Raises `StopError` if the
+    marks can't be verified, are behind what was reported or were made under newer rules. Raises `GapError` if
+    the marks are for another log, or the log ends before their position.
     """
     newest = versions.latest()
     if not newest:
         return Table(uri)
     state = read_newest(table_format, versions, newest)
     table_format.check_writable(state, uri)
-    table = provable(table_format, versions, state, uri, proofs)
+    table = recover_marks(table_format, versions, state, uri, recovery)
     check_rules(table.marks, uri)
-    if proofs is None:
+    if recovery is None:
         return table
-    check_reported(table, marked_properties(table_format, versions, state, table.marks), proofs)
-    return on_its_log(table_format, versions, table, proofs)
+    check_reported(table, marked_properties(table_format, versions, state, table.marks), recovery)
+    return on_its_log(table_format, versions, table, recovery)
 
 
 def marked_properties(
     table_format: AnyFormat, versions: Versions, newest: State, marks: Marks
 ) -> Mapping[str, str]:
-    """Those of the version that the marks were made for; empty where there is none, or it is gone."""
+    """Returns the properties of the version whose marks these are; empty if it has none or was removed."""
     if is_own(newest.properties, newest.version):
         return newest.properties
     try:
@@ -55,7 +56,7 @@ def marked_properties(
 
 
 def check_rules(marks: Marks, uri: str) -> None:
-    """Raises `StopError` where the marks were made under rules that this release doesn't know."""
+    """Raises `StopError` if the marks were made under rules that this release doesn't know."""
     if marks.rules > RULES:
         raise StopError(
             f"the table was folded under rules {marks.rules}, this release knows {RULES}",

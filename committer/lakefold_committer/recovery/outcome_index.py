@@ -1,8 +1,9 @@
-"""What the outcomes topic tells of a table: the newest version that was reported, and that there was one.
+"""An index of the outcomes topic: for each table the newest version that was reported as committed.
 
-A table that was set back to a backup looks like any other, and one whose store is away like none. Only the
-outcomes, which lie elsewhere, know that it had been further. Each outcome is read once for all tables, and
-only as far back as a table asks for; to the topic's start once, where there is no table.
+A table that was restored to an earlier copy looks like any other, and a table whose store is not mounted
+looks as if it never existed. Only the outcomes, which are stored in Kafka, show that the table had later
+versions. Each outcome is read once for all tables, and only as far back as a table needs. The topic is read
+from its start, once, if a table does not exist.
 """
 
 from __future__ import annotations
@@ -32,75 +33,82 @@ if TYPE_CHECKING:
 
 ANYBODY = ""
 LONGEST_WAIT_S = 0.5
-"""So long a question waits for the answer to another one, before it is put off."""
+"""How long a query waits while another one reads the topic, before it raises `RetryError`."""
 
 
 @dataclass
 class Reported:
-    """Of some outcomes the highest version of each table, from any offset on.
+    """The highest version of each table among some outcomes, at or after any offset.
 
-    `heights`: by table and table id, for each outcome that no later one of the same exceeds, its offset and
-    what it tells; offsets ascend and versions descend, so there is mostly one.
+    `heights`: by table and table id, the offset and commit of each outcome whose version no later outcome
+    reaches. Offsets ascend and versions descend, so mostly a list has a single element.
     """
 
     heights: dict[tuple[str, str], list[tuple[int, LastCommit]]] = field(default_factory=dict)
 
     def add(self, offset: int, outcome: Outcome) -> None:
-        """Takes in the outcome at `offset`, which lies behind all others."""
+        """Adds the outcome at `offset`, which is higher than all offsets added before."""
         if not isinstance(outcome.result, Committed):
             return
-        told = LastCommit(outcome.result.version, outcome.position, outcome.table_id)
+        commit = LastCommit(outcome.result.version, outcome.position, outcome.table_id)
         for table_id in {outcome.table_id, ANYBODY}:
             heights = self.heights.setdefault((root_of(outcome.table, outcome.branch), table_id), [])
-            while heights and heights[-1][1].version <= told.version:
+            while heights and heights[-1][1].version <= commit.version:
                 heights.pop()
-            heights.append((offset, told))
+            heights.append((offset, commit))
 
     def put_before(self, older: Reported) -> None:
-        """Takes in what outcomes tell that lie before all of these."""
+        """Adds outcomes whose offsets are all lower than the ones added before."""
         for name, before in older.heights.items():
             heights = self.heights.setdefault(name, [])
             least = heights[0][1].version if heights else -1
-            heights[:0] = [one for one in before if one[1].version > least]
+            heights[:0] = [(offset, commit) for offset, commit in before if commit.version > least]
 
     def newest(self, uri: str, table_id: str, since: int) -> LastCommit | None:
-        """The highest version of the table that was told at or behind offset `since`."""
+        """Returns the commit with the highest version that was reported at or after offset `since`.
+
+        Returns None if none was reported.
+        """
         heights = self.heights.get((uri, table_id), ())
-        return next((told for offset, told in heights if offset >= since), None)
+        return next((commit for offset, commit in heights if offset >= since), None)
 
 
 class LastCommitted:
-    """Of each line the last proposal that was reported committed. Grows with the lines that there were.
+    """The last proposal of each branch that was reported as committed.
 
-    Not with the names that are asked for: nothing is kept of a line that never was.
+    It grows with the number of branches that existed, not with the queries: nothing is kept of a branch that
+    never existed.
     """
 
     def __init__(self) -> None:
         self._last: dict[Place, LastCommit] = {}
 
     def add(self, outcome: Outcome) -> None:
-        """Takes in an outcome that lies behind all others."""
+        """Adds an outcome whose offset is higher than all offsets added before."""
         if isinstance(outcome.result, Committed):
-            told = LastCommit(outcome.result.version, outcome.position, outcome.table_id)
-            self._last[_line(outcome.table, outcome.branch)] = told
+            commit = LastCommit(outcome.result.version, outcome.position, outcome.table_id)
+            self._last[_branch_key(outcome.table, outcome.branch)] = commit
 
-    def hear(self, uri: str, told: LastCommit) -> None:
-        """Takes in what will be reported behind all others."""
-        self._last[_line(uri, "")] = told
+    def hear(self, uri: str, commit: LastCommit) -> None:
+        """Adds a commit that will be reported after all that were added before."""
+        self._last[_branch_key(uri, "")] = commit
 
     def of(self, uri: str) -> LastCommit | None:
-        """What is known of the line at this root."""
-        return self._last.get(_line(uri, ""))
+        """Returns the last commit of the branch at this root, None if none was reported."""
+        return self._last.get(_branch_key(uri, ""))
 
 
 @lru_cache(4096)
-def _line(table: str, branch: str) -> Place:
-    """One place may be spelled in two ways."""
+def _branch_key(table: str, branch: str) -> Place:
+    """Returns the same key for each spelling of a URI."""
     return place(root_of(table, branch))
 
 
-class OutcomesWitness:
-    """The witness of one partition (`ReportedVersions`), for any thread. `trust`: whose outcomes count."""
+class OutcomeIndex:
+    """The outcomes of one partition (see `ReportedVersions`). Any thread may use it.
+
+    `trust` decides which reporters' outcomes count.
+    """
 
     def __init__(
         self,
@@ -117,12 +125,12 @@ class OutcomesWitness:
         self._topic_id = ""
         self._low = self._high = -1
         self._reading_all = threading.Lock()
-        self._told, self._heard = LastCommitted(), LastCommitted()
-        self._told_below = 0
-        self._all_told = False
+        self._stored, self._own = LastCommitted(), LastCommitted()
+        self._read_below = 0
+        self._all_read = False
 
     def newest_committed(self, uri: str, table_id: str, since: int) -> LastCommit | None:
-        """See `ReportedVersions`. Raises `RetryError` where no broker answers."""
+        """See `ReportedVersions`. Raises `RetryError` if no broker answers."""
         if not table_id:
             return self._newest_of_any(uri, since)
         with self._lock:
@@ -130,39 +138,44 @@ class OutcomesWitness:
             return self._reported.newest(uri, table_id, since)
 
     def last_committed(self, uri: str) -> LastCommit | None:
-        """See `ReportedVersions`. Reads all outcomes first, and goes on from there if that is cut short.
+        """See `ReportedVersions`. Reads all outcomes first; if that fails, the next call continues there.
 
-        Nobody else reports in this partition any more, so that what is heard is all that comes after them.
+        No other committer reports in this partition any more, so all later outcomes are passed to `heard`.
         """
-        heard = self._heard.of(uri)
-        if heard is not None:
-            return heard
-        if not self._all_told:
-            # Others' tasks must not all wait here, whatever names somebody sends.
+        own = self._own.of(uri)
+        if own is not None:
+            return own
+        if not self._all_read:
+            # A client may send many names of tables that don't exist. They must not block all worker threads.
             if not self._reading_all.acquire(timeout=LONGEST_WAIT_S):
                 where = f"{self._topics.outcomes}/{self._partition}"
-                raise RetryError("its outcomes are being read", where=where, hint="this ends by itself")
+                raise RetryError(
+                    "the outcomes are being read", where=where, hint="none needed: the committer tries again"
+                )
             try:
                 self._read_all()
             finally:
                 self._reading_all.release()
-        return self._told.of(uri)
+        return self._stored.of(uri)
 
-    def heard(self, uri: str, told: LastCommit) -> None:
+    def heard(self, uri: str, commit: LastCommit) -> None:
         """See `ReportedVersions`."""
-        self._heard.hear(uri, told)
+        self._own.hear(uri, commit)
 
     def _read_all(self) -> None:
-        if self._all_told:
+        if self._all_read:
             return
         start = watermarks(self._admin, self._topics.outcomes, self._partition).start
-        for offset, outcome in self.outcomes(max(self._told_below, start)):
-            self._told.add(outcome)
-            self._told_below = offset + 1
-        self._all_told = True
+        for offset, outcome in self.outcomes(max(self._read_below, start)):
+            self._stored.add(outcome)
+            self._read_below = offset + 1
+        self._all_read = True
 
     def _newest_of_any(self, uri: str, since: int) -> LastCommit | None:
-        """Of whatever lay there. Asked of tables without marks only, so nothing is kept for the next one."""
+        """Returns the highest version of any table that was ever at `uri`.
+
+        Only tables without marks need it, so the result is not kept for the next query.
+        """
         start = watermarks(self._admin, self._topics.outcomes, self._partition).start
         reported = Reported()
         main = uri.partition(f"/{TREE}/")[0]
@@ -171,7 +184,7 @@ class OutcomesWitness:
         return reported.newest(uri, ANYBODY, since)
 
     def _read(self, since: int) -> None:
-        """Reads what isn't known yet of the outcomes from `since` on."""
+        """Reads those outcomes from offset `since` on that have not been read yet."""
         topic = self._topics.outcomes
         topic_id = describe(self._admin, topic).topic_id
         start, end = watermarks(self._admin, topic, self._partition)
@@ -189,7 +202,7 @@ class OutcomesWitness:
             self._high = end
 
     def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
-        """The outcomes from offset `first` on, of all tables or of some."""
+        """Yields the outcomes from offset `first` on with their offsets, only those of `tables` if given."""
         return read_outcomes(
             self._config, self._topics, self._partition, first, tables=tables, trust=self._trust
         )

@@ -1,20 +1,20 @@
-"""Which marks of a table count: those of the newest version that a committer made (positions-grow).
+"""Recovers a table's valid marks: those of the newest version that a committer made (positions-grow).
 
-Marks travel with every version, but a foreign client may have rolled them back (a Restore) or wiped them (a
-metadata replace), and a clone carries those of another table. So from the newest version one walks back to
-the one that a committer made itself. Of the versions on that way only what they did is kept, so a long way
-takes time, but no memory.
+Each version contains marks. But a foreign client may have rolled them back (a Restore) or removed them (a
+metadata replace), and a clone contains those of another table. So the versions are read from the newest one
+back to the first that a committer made. Only a summary of each is kept, so many foreign versions take time,
+but no memory.
 
-Where that version was cleaned up meanwhile, three things can prove marks still. Others' versions right behind
-it that can't have touched the metadata carry its marks as they were. Else the stamp says up to where entries
-were answered, and older marks say which keys were folded at the least: keys missing there lie in versions
-that a Restore took away with their rows. Where marks were wiped, keys can't be told any more: nothing is
-guessed.
+If the committer's version was removed meanwhile, the marks can still be verified in two cases. If no later
+version can have changed the metadata, the newest one contains the marks unchanged. Otherwise the committed
+offset says up to where entries were answered, and older marks say which keys were folded at least: keys
+missing in them belong to versions that a Restore removed together with their rows. If the marks were removed,
+the keys are unknown, and nothing is guessed.
 
-A version's file may also come late: its put was on its way while others went on and cleaned up, and freed its
-place. It lies in the line then and is no version of it. Where all that came after it left the metadata alone,
-the newest version would carry its marks; if it carries others, the place counts as gone. One that carries
-none tells nothing: clients that don't know a table's metadata drop them.
+A version's file may also be a stray file: its put was still under way while others committed and cleaned up,
+so its name became free again. If no later version changed the metadata, the newest version would contain the
+marks of that file. If it contains others, the version counts as removed. If it contains none, nothing follows
+from it, since clients that don't know a table's metadata drop them.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from lakefold_table.versions.versions import Versions
 
 
-def provable(
+def recover_marks(
     table_format: AnyFormat,
     versions: Versions,
     newest: State,
     uri: str,
-    proofs: RecoveryContext | None = None,
+    recovery: RecoveryContext | None = None,
 ) -> Table:
-    """The newest state with the marks that count. Raises `StopError` where none can be proven."""
+    """Returns the newest state with the marks that count. Raises `StopError` if none can be verified."""
     if is_own(newest.properties, newest.version):
         return Table(uri, newest, own_marks(newest, uri))
     if newest.is_clone:
@@ -64,19 +64,19 @@ def provable(
         try:
             older = read_summary(table_format, versions, version)
         except VersionExpiredError as error:
-            proven = _proven_otherwise(table_format, versions, newest, carried, version, later, proofs)
-            if proven is None:
-                raise _unprovable(version, uri) from error
-            return Table(uri, newest, proven)
+            marks = _verified(table_format, versions, newest, carried, version, later, recovery)
+            if marks is None:
+                raise _unverifiable(version, uri) from error
+            return Table(uri, newest, marks)
         if is_own(older.properties, version):
             table = _carried(table_format, versions, version, later[::-1], newest, uri)
             alone = _left_alone(table_format, versions, newest, later)
             if not _is_stray(table_format, versions, version, replace(link_of(newest), keeps_marks=alone)):
                 return table
-            proven = _proven_otherwise(table_format, versions, newest, carried, version, later, proofs)
-            if proven is None:
+            marks = _verified(table_format, versions, newest, carried, version, later, recovery)
+            if marks is None:
                 raise _stray(version, uri)
-            return Table(uri, newest, proven)
+            return Table(uri, newest, marks)
         if older.begins_clone:
             return Table(uri, newest)
         later.append(older)
@@ -84,7 +84,7 @@ def provable(
 
 
 def check_follows(before: State, newest: State, uri: str) -> None:
-    """Raises `StopError` if a version can't have been made from the one that lies before it."""
+    """Raises `StopError` if version `newest` can't have been made from version `before`."""
     if succession(link_of(before), link_of(newest)) is Succession.APART:
         raise _stray(before.version, uri)
 
@@ -95,45 +95,46 @@ def _is_stray(table_format: AnyFormat, versions: Versions, own: int, newest: Lin
 
 
 def carried_marks(newest: State, uri: str) -> Table:
-    """The newest state with the marks that it carries, proven or not; for who says that they count."""
+    """Returns the newest state with the marks that it contains, unverified, for a verb that accepts them."""
     return Table(uri, newest, _marks_in(newest) or Marks())
 
 
 def _marks_in(newest: State) -> Marks | None:
-    """The marks that a foreign version carries, whatever they are worth; None where there are none."""
+    """Returns the marks that a foreign version contains, unverified. Returns None if none can be decoded."""
     try:
         return decode_marks(newest.metadata)
     except DamagedError:
         return None
 
 
-def _proven_otherwise(
+def _verified(
     table_format: AnyFormat,
     versions: Versions,
     newest: State,
     carried: Marks | None,
     gone: int,
     later: Sequence[VersionSummary],
-    proofs: RecoveryContext | None,
+    recovery: RecoveryContext | None,
 ) -> Marks | None:
-    """The marks where version `gone` is the first one missing on the way to the one that they name.
+    """Returns the marks if they can be verified without version `gone`, else None.
 
-    `later`: what the versions between that one and the newest did.
+    `carried` are the marks of the newest version. `gone` is the newest version that was removed, and `later`
+    are the summaries of the versions after it, without the newest one.
     """
     if carried is None or not carried.version or carried.version >= newest.version:
         return None
     if gone == carried.version and _left_alone(table_format, versions, newest, later):
         return carried
     bound = carried.position
-    if proofs is None or bound is None or bound.log != proofs.log or carried.branch != newest.branch:
+    if recovery is None or bound is None or bound.log != recovery.log or carried.branch != newest.branch:
         return None
-    offset = max(bound.offset, proofs.answered - 1)
+    offset = max(bound.offset, recovery.answered - 1)
     fingerprint = carried.fingerprint if offset == bound.offset else None
     return replace(carried, position=replace(bound, offset=offset), fingerprint=fingerprint)
 
 
 def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:
-    """A table whose newest version has no marks of its own: never folded, or a foreign client wiped them."""
+    """Returns a table whose newest version has no marks: never folded, or a foreign client removed them."""
     numbers = [number for number in versions.numbers() if number < newest.version]
     for number in reversed(numbers):
         if own_properties(table_format, versions, number) is not None:
@@ -147,9 +148,9 @@ def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: s
 def _left_alone(
     table_format: AnyFormat, versions: Versions, newest: State, between: Sequence[VersionSummary]
 ) -> bool:
-    """Whether these versions and the newest one, which follows them, can't have touched the metadata."""
-    behind = [*between, read_summary(table_format, versions, newest.version)]
-    return all(summary.keeps_metadata for summary in behind)
+    """Returns whether neither these versions nor the newest one can have changed the metadata."""
+    summaries = [*between, read_summary(table_format, versions, newest.version)]
+    return all(summary.keeps_metadata for summary in summaries)
 
 
 def _carried(
@@ -160,14 +161,17 @@ def _carried(
     newest: State,
     uri: str,
 ) -> Table:
-    """The newest version with the marks of the committer's version `own`, knowing what came between."""
+    """Returns the newest version with the marks of the committer's version `own`.
+
+    `between` are the summaries of the versions between the two.
+    """
     state = read_state(table_format, versions, own)
     marks = own_marks(state, uri)
     restores = [summary.version for summary in between if summary.restored]
     if newest.restored:
         marks = after_foreign(marks, newest)
     elif restores:
-        # The last one decides alone which keys are left out.
+        # The last Restore alone decides which keys are removed.
         marks = after_foreign(marks, read_state(table_format, versions, restores[-1]))
     return Table(uri, table_format.follow_foreign(state, newest, between), marks)
 
@@ -176,22 +180,22 @@ def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) 
     try:
         return read_summary(table_format, versions, version)
     except VersionExpiredError as error:
-        raise _unprovable(version, uri) from error
+        raise _unverifiable(version, uri) from error
 
 
 def _stray(version: int, uri: str) -> StopError:
     return StopError(
-        f"the file of version {version} holds marks that no later version carries, though none touched the "
-        "table's metadata: it came late, after others had removed the version that was there",
+        f"the file of version {version} holds marks that no later version carries, though none changed the "
+        "table's metadata: it was written late, after other clients had removed the version of that name",
         where=uri,
-        hint="move the file away; where the table's marks can't be proven then, bind it anew: lakefold adopt",
+        hint="move the file away; if the table's marks can't be verified then, bind it again: lakefold adopt",
     )
 
 
-def _unprovable(version: int, uri: str) -> StopError:
+def _unverifiable(version: int, uri: str) -> StopError:
     return StopError(
-        f"version {version} is gone, so the table's marks can't be proven: a foreign client committed after "
-        "the last version that a committer made, and that one was cleaned up",
+        f"version {version} is gone, so the table's marks can't be verified: a foreign client committed "
+        "after the last version that a committer made, and that version was removed",
         where=uri,
-        hint="restore the version, or bind the table anew: lakefold adopt",
+        hint="restore the version, or bind the table again: lakefold adopt",
     )

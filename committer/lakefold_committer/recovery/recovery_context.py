@@ -1,7 +1,7 @@
-"""What proves a table's marks from outside of it: how far its log reaches, and what was answered there.
+"""What a table's marks are checked against: how far the log reaches, and which entries were answered.
 
-A table alone can't tell that it was set back to a backup, or that its log lost entries. Whoever opens one for
-a partition of Kafka's hands these in; a file that is folded, and a test, may do without.
+A table alone doesn't show that it was restored to an earlier copy, or that its log lost entries. A committer
+of a Kafka partition passes this context when it opens a table. It is optional when a file is folded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """What the outcomes tell of a table: a proposal that was reported committed, and into which version."""
+    """A proposal that the outcomes report as committed into a table, and the version it went into."""
 
     version: int
     position: Position
@@ -34,46 +34,47 @@ class ReportedVersions(Protocol):
     """The outcomes of one partition."""
 
     def newest_committed(self, uri: str, table_id: str, since: int) -> LastCommit | None:
-        """Of those reported at or behind offset `since` of the outcomes, the one with the highest version.
+        """Returns the commit with the highest version reported at or after offset `since` of the outcomes.
 
-        `uri`: the table, by the name that its entries bear, or the root of one of its branches. `table_id`:
-        only this one's (empty: anybody's who lay there). Raises `RetryError` where that can't be told now.
+        Returns None if none was reported. `uri`: the table's URI as its entries name it, or the root of one
+        of its branches. `table_id`: only commits into this table count (empty: into any table that was at
+        `uri`). Raises `RetryError` if the outcomes can't be read now.
         """
         ...
 
     def last_committed(self, uri: str) -> LastCommit | None:
-        """Of all that was ever reported of the line at root `uri`, the last one that was committed.
+        """Returns the last commit ever reported into the branch at root `uri`, including what was `heard`.
 
-        Whatever table lay there then; also what was `heard`. Asked where nothing is there, which anybody may
-        bring about who sends a name: an answer costs nothing but the first time. Raises `RetryError` where it
-        can't be told now.
+        Any table that was at `uri` counts. Returns None if none was reported. It is queried if no table
+        exists, which any client can cause by sending a name. So only the first call reads the topic. Raises
+        `RetryError` if the outcomes can't be read now.
         """
         ...
 
-    def heard(self, uri: str, told: LastCommit) -> None:
-        """Takes in what this committer has put itself: all that is reported from now on."""
+    def heard(self, uri: str, commit: LastCommit) -> None:
+        """Adds a commit that this committer made itself; no other process reports from now on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryContext:
-    """For the tables of one partition, `log`.
+    """What the tables of one partition, `log`, are checked against when they are opened.
 
-    `content`: what the log holds now (None: it can't have lost anything). Every entry below `unchanged_below`
-    is known to be the one that was read before; `anchor` is the last of them. `folded`: by line the last
-    offset that this committer has folded itself, since it began to read. `end` asks for the offset after the
-    log's last message. `answered`: every entry below this offset has its outcome, by the group's stamp.
-    `read_back_from`: the outcomes of later ones stand from there on in their
-    topic (None: there are none). `owner`: who folds, in the row of those before it. `accept`: what
-    `--accept-new-log` says, None without it. `witness`: what was reported. `outcomes_offset` tells up to
-    where, as known now.
+    `end` returns the offset after the log's last message. `answered`: every entry below this offset has its
+    outcome, according to the committed offset of the group. `accept`: what `--accept-new-log` allows, None if
+    it was not given. `outcome_index`: the reported versions. `outcomes_offset` returns the offset in the
+    outcomes topic below which all outcomes of this committer are written. `read_back_from`: the offset in the
+    outcomes topic from which the outcomes of later entries are stored (None: there are none). `owner`: this
+    committer in the chain of owners. `content`: reads the log's entries (None: the log can't have lost any).
+    Every entry below `unchanged_below` is known to be the one that was read before, and `anchor` is the last
+    of them. `folded`: by root of a branch the last offset that this committer has folded itself.
     """
 
     log: LogId
     end: Callable[[], int]
     answered: int = 0
     accept: Acceptance | None = None
-    witness: ReportedVersions | None = None
+    outcome_index: ReportedVersions | None = None
     outcomes_offset: Callable[[], int] | None = None
     read_back_from: int | None = None
     owner: Owner | None = None
@@ -82,12 +83,13 @@ class RecoveryContext:
     anchor: Anchor | None = None
     folded: dict[str, int] = field(default_factory=dict)
 
-    def tell(self, uri: str, outcomes: Sequence[Outcome]) -> None:
-        """Notes what was put into the line at `uri`, for the witness as well, which needn't read it."""
-        self.folded[uri] = max(one.position.offset for one in outcomes)
-        if self.witness is None:
+    def add_published(self, uri: str, outcomes: Sequence[Outcome]) -> None:
+        """Records what was published in the branch at `uri`, so that the index needn't read it from Kafka."""
+        self.folded[uri] = max(outcome.position.offset for outcome in outcomes)
+        if self.outcome_index is None:
             return
-        for one in reversed(outcomes):
-            if isinstance(one.result, Committed):
-                self.witness.heard(uri, LastCommit(one.result.version, one.position, one.table_id))
+        for outcome in reversed(outcomes):
+            if isinstance(outcome.result, Committed):
+                commit = LastCommit(outcome.result.version, outcome.position, outcome.table_id)
+                self.outcome_index.heard(uri, commit)
                 return

@@ -1,7 +1,7 @@
-"""Whether a table that was opened may be folded on: held against its log and against what was reported.
+"""Checks whether a table that was opened may be folded further, against its log and the reported outcomes.
 
-A table alone can't know that it was set back to a backup, nor that its log was made anew. Both would fold
-entries twice, or never.
+The table alone doesn't show that it was restored to an earlier copy, or that its log was created again. In
+both cases entries would be folded twice, or never.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold.binding import ACCEPT, accepted, check_reach, told
+from lakefold_committer.fold.binding import ACCEPT, accepted, check_reach, position_text
 from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_log.read.anchor import Anchor, contradiction
 from lakefold_table.branch_names import branch_root
@@ -31,68 +31,73 @@ if TYPE_CHECKING:
     from lakefold_table.versions.versions import Versions
 
 
-def on_its_log(table_format: AnyFormat, versions: Versions, table: Table, proofs: RecoveryContext) -> Table:
-    """The table if its log is the proven one and still holds the entry of its marks; else as was accepted.
+def on_its_log(table_format: AnyFormat, versions: Versions, table: Table, recovery: RecoveryContext) -> Table:
+    """Returns the table, rebound to this log if `--accept-new-log` allows it.
 
-    The log is asked only if the stamp doesn't tell that it holds what it held up to there. Raises `GapError`.
+    Raises `GapError` if the table's marks are for another log, or this log no longer holds their entry, and
+    that was not accepted. The log's end is requested only if the marks are not below the committed offset.
     """
     marks = table.marks
     bound = marks.position
-    known = bound is None or bound.log != proofs.log or bound.offset < proofs.answered
-    end = sys.maxsize if known else proofs.end()
-    now = "" if bound is None or bound.offset >= end else _contradiction(marks, proofs, table.uri)
-    if proofs.accept is None:
-        check_reach(marks, proofs.log, end, table.uri)
+    is_reached = bound is None or bound.log != recovery.log or bound.offset < recovery.answered
+    end = sys.maxsize if is_reached else recovery.end()
+    now = "" if bound is None or bound.offset >= end else _contradiction(marks, recovery, table.uri)
+    if recovery.accept is None:
+        check_reach(marks, recovery.log, end, table.uri)
         if now:
             raise _other_entry(marks, now, table.uri)
         return table
-    move = accepted(marks, proofs.accept, end, main_uri(table))
+    move = accepted(marks, recovery.accept, end, main_uri(table))
     if bound is not None and (
         now or (move is not None and move.why is RebindReason.LOST and bound.offset >= end)
     ):
-        last = last_unchanged(table_format, versions, marks, proofs)
+        last = last_unchanged(table_format, versions, marks, recovery)
         if last is None and now:
             raise _other_entry(marks, now, table.uri)
         if last is not None:
-            fingerprint = _fingerprint_at(proofs, last)
+            fingerprint = _fingerprint_at(recovery, last)
             move = Rebinding(RebindReason.LOST, bound, replace(bound, offset=last), fingerprint=fingerprint)
     return table if move is None else table.moving(move)
 
 
 def last_unchanged(
-    table_format: AnyFormat, versions: Versions, marks: Marks, proofs: RecoveryContext
+    table_format: AnyFormat, versions: Versions, marks: Marks, recovery: RecoveryContext
 ) -> int | None:
-    """The offset of the last entry that was folded into this table and that the log still holds.
+    """Returns the offset of the last entry that was folded into this table and that the log still holds.
 
-    The versions' records tell, from the newest one back; -1 if even the first one's entry is another one.
-    Returns None if that can't be told: versions are gone, or an older release made them.
+    The versions' records are compared with the log, from the newest version back. Returns -1 if even the
+    entry of the first version is another one. Returns None if the entries can't be compared, because versions
+    were removed or an older release made them.
     """
-    least = proofs.unchanged_below - 1
+    least = recovery.unchanged_below - 1
     for version in range(marks.version, 0, -1):
         try:
             properties = own_properties(table_format, versions, version)
         except VersionExpiredError:
-            return least if proofs.unchanged_below else None
+            return least if recovery.unchanged_below else None
         record = None if properties is None else decode_record(properties, versions.storage.uri)
-        if properties is None or record is None or record.log != proofs.log:
+        if properties is None or record is None or record.log != recovery.log:
             continue
-        for offset, fingerprint in _brought_to(record, properties):
+        for offset, fingerprint in _offsets_after(record, properties):
             if offset <= least:
                 return least
-            if fingerprint is None or proofs.content is None:
+            if fingerprint is None or recovery.content is None:
                 return None
-            if not contradiction(proofs.content, Anchor(offset, fingerprint)):
+            if not contradiction(recovery.content, Anchor(offset, fingerprint)):
                 return offset
     return least
 
 
-def _brought_to(record: Record, properties: Mapping[str, str]) -> Iterator[tuple[int, Fingerprint | None]]:
-    """The offsets to which a version brought its table, the last one first, and what tells their entries."""
+def _offsets_after(record: Record, properties: Mapping[str, str]) -> Iterator[tuple[int, Fingerprint | None]]:
+    """Yields the offsets that a version's marks were at, the last first, with their entries' fingerprints.
+
+    The fingerprint is None if it is not known.
+    """
     if record.last_offset >= record.first_offset:
         if record.last_digest:
             yield record.last_offset, Fingerprint(record.last_digest)
         elif PARENT not in properties:
-            # An older release made it; else it has no digest only if no entry was folded into it.
+            # An older release made this version. A newer one omits the digest only if it folded no entry.
             yield record.last_offset, None
     if MOVE in properties:
         move = Rebinding.decode(properties[MOVE])
@@ -102,73 +107,80 @@ def _brought_to(record: Record, properties: Mapping[str, str]) -> Iterator[tuple
             yield move.after.offset, move.fingerprint
 
 
-def _fingerprint_at(proofs: RecoveryContext, offset: int) -> Fingerprint | None:
-    """That of the entry there now, so that a later loss is noticed, too. Returns None if there is none."""
-    found = None if proofs.content is None or offset < 0 else proofs.content.first(offset, offset + 1)
-    return None if found is None else found.fingerprint
+def _fingerprint_at(recovery: RecoveryContext, offset: int) -> Fingerprint | None:
+    """Returns the fingerprint of the entry at `offset` in the log now, None if there is no entry.
 
-
-def _contradiction(marks: Marks, proofs: RecoveryContext, uri: str) -> str:
-    """What stands at the position of the marks instead of the entry that was folded; "" if that one does.
-
-    What this committer folded itself it has read from this log.
+    The marks record it, so that a later loss of this entry is noticed too.
     """
-    bound, content = marks.position, proofs.content
-    if bound is None or bound.log != proofs.log or content is None or marks.fingerprint is None:
+    anchor = None if recovery.content is None or offset < 0 else recovery.content.first(offset, offset + 1)
+    return None if anchor is None else anchor.fingerprint
+
+
+def _contradiction(marks: Marks, recovery: RecoveryContext, uri: str) -> str:
+    """Returns what the log holds instead of the entry of the marks. Returns "" if it holds that entry.
+
+    Entries that this committer folded itself need no check: it has read them from this log.
+    """
+    bound, content = marks.position, recovery.content
+    if bound is None or bound.log != recovery.log or content is None or marks.fingerprint is None:
         return ""
-    if bound.offset < proofs.unchanged_below or bound.offset <= proofs.folded.get(uri, -1):
+    if bound.offset < recovery.unchanged_below or bound.offset <= recovery.folded.get(uri, -1):
         return ""
     return contradiction(content, Anchor(bound.offset, marks.fingerprint))
 
 
 def _other_entry(marks: Marks, now: str, uri: str) -> GapError:
-    position = "" if marks.position is None else told(marks.position)
+    position = "" if marks.position is None else position_text(marks.position)
     return GapError(
         f"the table was folded to {position}, to the entry with {marks.fingerprint}; now {now}: entries are "
-        "lost, and others stand at their offsets",
+        "lost, and others are at their offsets",
         where=uri,
-        hint=f"bring the lost entries back as they were, with their offsets and times; {ACCEPT}",
+        hint=f"restore the lost entries with their offsets and times; {ACCEPT}",
     )
 
 
-def check_reported(table: Table, properties: Mapping[str, str], proofs: RecoveryContext) -> None:
-    """Raises `StopError` where later versions were reported than the table has: a backup, or wiped marks.
+def check_reported(table: Table, properties: Mapping[str, str], recovery: RecoveryContext) -> None:
+    """Raises `StopError` if later versions were reported than the table has.
 
-    `properties`: those of the version that its marks were made for; they tell since when to look.
+    Then the table was restored to an earlier copy, or its marks were removed. `properties` are those of the
+    version whose marks the table has; they contain the offset in the outcomes topic from which to read.
     """
-    marks, witness = table.marks, proofs.witness
-    if witness is None or table.state is None or marks.detached:
+    marks, outcome_index = table.marks, recovery.outcome_index
+    if outcome_index is None or table.state is None or marks.detached:
         return
-    if marks.position is not None and marks.position.log.partition != proofs.log.partition:
+    if marks.position is not None and marks.position.log.partition != recovery.log.partition:
         return
-    last = witness.newest_committed(table.uri, marks.table_id, _since(properties, proofs.log.partition))
+    last = outcome_index.newest_committed(
+        table.uri, marks.table_id, _since(properties, recovery.log.partition)
+    )
     if last is None:
         return
     if not marks.table_id:
         raise StopError(
-            f"the table has no marks, but {told(last.position)} was folded into its version {last.version}, "
-            f"as table {last.table_id}: its marks were wiped, and the versions that had them are gone",
+            f"the table has no marks, but {position_text(last.position)} was folded into its version "
+            f"{last.version}, as table {last.table_id}: its marks were removed, and the versions that had "
+            "them are gone",
             where=table.uri,
-            hint="restore a version that has them; or bind it anew: lakefold adopt",
+            hint="restore a version that has marks, or bind the table again: lakefold adopt",
         )
-    stands = "no position" if marks.position is None else told(marks.position)
+    position = "no position" if marks.position is None else position_text(marks.position)
     if last.version > (marks.version if properties else table.version):
         raise StopError(
-            f"it stands at version {table.version}, its marks at version {marks.version} and {stands}, "
-            f"but version {last.version} was reported, with {told(last.position)}: it was set back, as a "
-            "backup is",
+            f"the table is at version {table.version}, its marks at version {marks.version} and {position}, "
+            f"but version {last.version} was reported, with {position_text(last.position)}: the table was "
+            "restored to an earlier copy",
             where=table.uri,
-            hint="bring the newer versions back; or accept what is there: lakefold rebind --restored",
+            hint="restore the newer versions, or accept the table as it is: lakefold rebind --restored",
         )
 
 
 def main_uri(table: Table) -> str:
-    """The name that the table's entries bear: a branch's lie under that of its main line."""
+    """Returns the URI that the table's entries name: that of the main branch."""
     branch = "" if table.state is None else table.state.branch
     return above(table.uri, branch_root(branch)) if branch else table.uri
 
 
 def _since(properties: Mapping[str, str], partition: int) -> int:
-    """Where outcomes of later versions begin; from the topic's start where the version doesn't tell."""
+    """Returns the offset in the outcomes topic from which later versions are reported, 0 if not recorded."""
     number, _, offset = properties.get(OUTCOMES, "").partition("@")
     return (offset_of(offset) or 0) if number == str(partition) else 0

@@ -1,4 +1,4 @@
-"""The offset to begin with, and what proves it: no entry before it lacks an answer (no-silent-gap)."""
+"""Finds the offset to begin with: no entry before it lacks an answer (no-silent-gap)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lakefold_committer.fold.binding import ACCEPT, Acceptance, told
+from lakefold_committer.fold.binding import ACCEPT, Acceptance, position_text
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LOG = structlog.get_logger("lakefold.committer")
 
 
-def prove(
+def find_start(
     admin: Admin,
     group: str,
     topic: str,
@@ -36,14 +36,15 @@ def prove(
     *,
     accept_new_log: bool = False,
 ) -> RecoveryContext:
-    """From which offset entries are not yet proven answered: the stamped one, else where the log starts.
+    """Returns the context of recovery. Its `answered` is the offset to begin with.
 
-    It is `answered` of what is returned. Raises `GapError` naming both positions if the stamp is for another
-    log, if entries that nothing proves answered are gone, or if other entries stand now where answered ones
-    stood; with `accept_new_log` that is taken as it is. Raises `RetryError` if no broker answers.
+    That is the committed offset of the group, or the start of the log if the group has none. Raises
+    `GapError`, which names both positions, if the committed offset is for another log, if entries that may
+    lack an answer are gone, or if the log now holds other entries at offsets that were answered.
+    `accept_new_log` accepts these cases. Raises `RetryError` if no broker answers.
     """
-    found = stamps.read(admin, group, topic, log.partition)
-    begin = beginning(found, content, group, log, topic, accept_new_log=accept_new_log)
+    committed = stamps.read(admin, group, topic, log.partition)
+    begin = beginning(committed, content, group, log, topic, accept_new_log=accept_new_log)
     accept = None
     if accept_new_log:
         accept = Acceptance(log, topic, begin.lost, partial(_home, describe(admin, topic).partitions))
@@ -62,11 +63,12 @@ def prove(
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where a partition is begun: every entry below `answered` has its outcome, or is gone.
+    """The offset at which a partition is begun: every entry below `answered` has its outcome, or is gone.
 
-    `read_back_from`: where outcomes of later ones stand in their topic (None: nowhere). `lost`: below this
-    offset entries are gone that may have had none (0: none are). `unchanged_below`: as in `RecoveryContext`.
-    `anchor`: the last entry that was read, if the log still holds it.
+    `read_back_from`: the offset in the outcomes topic from which outcomes of later entries are stored (None:
+    there are none). `lost`: entries below this offset are gone and may have had no outcome (0: none are
+    gone). `unchanged_below`: as in `RecoveryContext`. `anchor`: the last entry that was read, if the log
+    still holds it.
     """
 
     answered: int
@@ -77,7 +79,7 @@ class Beginning:
 
 
 def beginning(
-    found: tuple[int, OffsetMetadata] | None,
+    committed: tuple[int, OffsetMetadata] | None,
     content: PartitionContent,
     group: str,
     log: LogId,
@@ -85,86 +87,88 @@ def beginning(
     *,
     accept_new_log: bool,
 ) -> Beginning:
-    """Where to begin by the group's stamped offset, `found`, in the log as it is now.
+    """Returns where to begin, from the group's committed offset with its metadata and the log as it is now.
 
-    Raises `GapError` and `RetryError` as `prove` does.
+    Raises `GapError` and `RetryError` as `find_start` does.
     """
     reach = content.reach()
-    read_back_from = None if found is None else found[1].outcomes_offset
-    lost_its_end = found is not None and _is_for(found[1], log) and found[0] > reach.end
+    read_back_from = None if committed is None else committed[1].outcomes_offset
+    lost_its_end = committed is not None and _is_for(committed[1], log) and committed[0] > reach.end
     try:
-        answered = _proven(found, *reach, group, log, f"{topic}/{log.partition}")
-        anchor = None if found is None else found[1].anchor
+        answered = _checked_offset(committed, *reach, group, log, f"{topic}/{log.partition}")
+        anchor = None if committed is None else committed[1].anchor
         now = "" if anchor is None else contradiction(content, anchor, answered)
         lost_its_end = bool(now)
         if anchor is None:
             return Beginning(answered, read_back_from)
         _check_unchanged(anchor, now, group, Position(log, answered, topic))
-        # Not up to the anchor: a table that was last opened before an accepted loss knows others there.
+        # Below the log's start nothing is known: a table that was last opened before an accepted loss may
+        # have folded other entries there.
         unchanged_below = max(reach.start, min(answered, anchor.offset + 1))
         return Beginning(answered, read_back_from, unchanged_below=unchanged_below, anchor=anchor)
     except GapError as gap:
         if not accept_new_log:
             raise
         LOG.warning("accepting another log than the proven one", gap=str(gap), partition=log.partition)
-    # From the start, also where the log's end is gone: nothing tells which of its entries are other ones
-    # now, the outcomes of those that stood there least of all. What a table holds already its marks tell.
-    if found is None or not _is_for(found[1], log) or lost_its_end:
+    # Begins at the start even if only the log's end was lost: it is unknown which entries were replaced, and
+    # the stored outcomes belong to the lost ones. A table's marks show what it has folded already.
+    if committed is None or not _is_for(committed[1], log) or lost_its_end:
         read_back_from = None
     return Beginning(reach.start, read_back_from, 0 if lost_its_end else reach.start)
 
 
 def _check_unchanged(anchor: Anchor, now: str, group: str, answered: Position) -> None:
-    """Raises `GapError` if something else, `now`, stands where the last entry stood that was read."""
+    """Raises `GapError` if the log holds something else, `now`, at the offset of the last entry read."""
     if now:
         raise GapError(
             f"group {group} answered up to offset {answered.offset} and read {anchor}; now {now}: entries "
-            f"are lost, and others may stand at their offsets; {told(answered)}",
+            f"are lost, and others may be at their offsets; {position_text(answered)}",
             where=f"{answered.topic}/{answered.log.partition}",
-            hint=f"bring them back as they were, with their offsets and times; {ACCEPT}",
+            hint=f"restore the lost entries with their offsets and times; {ACCEPT}",
         )
 
 
 def _home(partitions: int, uri: str, before: int) -> int:
-    """The partition that writers send to."""
+    """Returns the partition that writers send to."""
     return home_of(uri, before, partitions)
 
 
 def _end_of(admin: Admin, topic: str, partition: int) -> int:
-    """The offset after the partition's last message, settled or not."""
+    """Returns the offset after the partition's last message, including messages of open transactions."""
     return watermarks(admin, topic, partition, read_committed=False).end
 
 
-def _proven(
-    found: tuple[int, OffsetMetadata] | None, start: int, end: int, group: str, log: LogId, where: str
+def _checked_offset(
+    committed: tuple[int, OffsetMetadata] | None, start: int, end: int, group: str, log: LogId, where: str
 ) -> int:
+    """Returns the offset below which all entries are answered. Raises `GapError` if that can't be shown."""
     this = f"this log is cluster {log.cluster_id}, topic id {log.topic_id}"
-    if found is None:
+    if committed is None:
         if start > 0:
             raise GapError(
                 f"the log starts at offset {start}, and nothing proves that the entries before it were "
-                f"answered: group {group} has no stamp; {this}",
+                f"answered: group {group} has no committed offset; {this}",
                 where=where,
-                hint=f"use the group that answered them, or restore them; {ACCEPT}",
+                hint=f"use the group that answered them, or restore the entries; {ACCEPT}",
             )
         return start
-    offset, stamp = found
-    if not _is_for(stamp, log):
+    offset, metadata = committed
+    if not _is_for(metadata, log):
         raise GapError(
-            f"group {group} answered up to offset {offset} of cluster {stamp.cluster_id}, topic id "
-            f"{stamp.topic_id}; {this}, offsets {start} up to {end}",
+            f"group {group} answered up to offset {offset} of cluster {metadata.cluster_id}, topic id "
+            f"{metadata.topic_id}; {this}, offsets {start} up to {end}",
             where=where,
-            hint=f"the topic was made again or the brokers are others; {ACCEPT}",
+            hint=f"the topic was created again, or these are other brokers; {ACCEPT}",
         )
     if not start <= offset <= end:
         raise GapError(
             f"group {group} answered up to offset {offset}, the log holds {start} up to {end}: entries are "
             f"lost; {this}",
             where=where,
-            hint=f"bring them back at their old offsets; {ACCEPT}",
+            hint=f"restore the entries at their old offsets; {ACCEPT}",
         )
     return offset
 
 
-def _is_for(stamp: OffsetMetadata, log: LogId) -> bool:
-    return (stamp.cluster_id, stamp.topic_id) == (log.cluster_id, log.topic_id)
+def _is_for(metadata: OffsetMetadata, log: LogId) -> bool:
+    return (metadata.cluster_id, metadata.topic_id) == (log.cluster_id, log.topic_id)

@@ -1,4 +1,4 @@
-"""Versions as they are stored: whole, what they did, and what a committer wrote into its own."""
+"""Reads stored versions: the whole state, a summary of what they did, and a committer's own properties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_state(table_format: AnyFormat, versions: Versions, version: int) -> State:
-    """One version, whole."""
+    """Returns the whole state of a version."""
     path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
     files: dict[str, bytes | None] = {}
     while True:
@@ -28,7 +28,7 @@ def read_state(table_format: AnyFormat, versions: Versions, version: int) -> Sta
 
 
 def read_summary(table_format: AnyFormat, versions: Versions, version: int) -> VersionSummary:
-    """What one version did."""
+    """Returns the summary of what a version did."""
     path, data, uri = versions.path(version), versions.read(version), versions.storage.uri
     files: dict[str, bytes | None] = {}
     while True:
@@ -38,14 +38,14 @@ def read_summary(table_format: AnyFormat, versions: Versions, version: int) -> V
 
 
 def _read_missing(versions: Versions, files: dict[str, bytes | None], missing: Iterable[str]) -> bool:
-    """Adds the files that a version needs beside its own; returns whether there was an unread one."""
+    """Reads the missing files that a version needs into `files`. Returns whether it read any."""
     unread = [path for path in missing if path not in files]
     files.update((path, _content(versions, path)) for path in unread)
     return bool(unread)
 
 
 def _content(versions: Versions, path: str) -> bytes | None:
-    """A file beside the versions; None where it is gone, or the store takes no such path."""
+    """Returns the content of a file of the table. Returns None if it is gone, or its path is invalid."""
     try:
         return versions.storage.get(path)
     except (FileNotFoundError, PlaceError):
@@ -53,9 +53,10 @@ def _content(versions: Versions, path: str) -> bytes | None:
 
 
 def read_newest(table_format: AnyFormat, versions: Versions, version: int) -> State:
-    """The newest version, which others are built on and told of: no power cut may take it away any more.
+    """Returns the newest version after it was made durable.
 
-    Raises `RetryError` where it is removed while it is read: then it isn't the newest any more.
+    Versions are built on it and outcomes report it, so it must survive a power cut. Raises `RetryError` if it
+    is removed while it is read: then it isn't the newest version any more.
     """
     state = read_state(table_format, versions, version)
     try:
@@ -86,7 +87,7 @@ def own_head(table_format: AnyFormat, versions: Versions, version: int) -> Versi
 
 
 def link_of(state: State) -> Link:
-    """What a version tells of itself and of the one that it was made from."""
+    """Returns what a version records of itself and of the version that it was made from."""
     made_here = is_own(state.properties, state.version)
     return Link(
         uuid=state.uuid,
@@ -98,7 +99,7 @@ def link_of(state: State) -> Link:
 
 
 def link_of_summary(summary: VersionSummary) -> Link:
-    """As `link_of`, to be compared with that of another summary: a digest stands for the marks."""
+    """Like `link_of`, with a digest instead of the marks. Compare it only with that of another summary."""
     made_here = is_own(summary.properties, summary.version)
     return Link(
         uuid=summary.uuid,
@@ -110,7 +111,7 @@ def link_of_summary(summary: VersionSummary) -> Link:
 
 
 def own_marks(state: State, uri: str) -> Marks:
-    """The marks of a version that a committer made. Raises `DamagedError` where they are not there."""
+    """Returns the marks of a version that a committer made. Raises `DamagedError` if it has none."""
     marks = decode_marks(state.metadata, uri)
     if marks is None or marks.version != state.version:
         raise DamagedError(

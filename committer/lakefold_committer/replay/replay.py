@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.fold import Folded, Table, Terms, fold
 from lakefold_committer.fold.grouping import first_group
-from lakefold_committer.recovery.recover_marks import provable
+from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
 from lakefold_committer.replay.log_reader import EntriesGoneError, proven, redeemed
 from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, judged
@@ -341,7 +341,7 @@ class _Replay:
     def _opened(self, state: State) -> tuple[Table, ...]:
         """The table as a committer opens it at this version; empty where it can't be."""
         try:
-            return (provable(self._format, self._versions, state, self._uri),)
+            return (recover_marks(self._format, self._versions, state, self._uri),)
         except UNREADABLE:
             return ()
 

@@ -46,7 +46,7 @@ def open_line(
     branch: str,
     storage_options: Mapping[str, str] | None,
     roots: Sequence[str] | None = None,
-    proofs: RecoveryContext | None = None,
+    recovery: RecoveryContext | None = None,
     *,
     formats: Formats = BUILT_IN,
 ) -> TableWriter:
@@ -60,7 +60,7 @@ def open_line(
         versions,
         root_of(uri, branch),
         roots=roots,
-        proofs=proofs,
+        recovery=recovery,
         storage_options=storage_options,
         formats=formats,
     )

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_committer.recovery.open_table import check_rules
-from lakefold_committer.recovery.recover_marks import carried_marks, provable
+from lakefold_committer.recovery.recover_marks import carried_marks, recover_marks
 from lakefold_committer.recovery.stored_versions import read_newest
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.errors import NotATableError, RetryError, StopError
@@ -100,7 +100,7 @@ def _opened(table_format: AnyFormat, versions: Versions, newest: int, uri: str, 
     state = read_newest(table_format, versions, newest)
     table_format.check_writable(state, uri)
     try:
-        table = provable(table_format, versions, state, uri)
+        table = recover_marks(table_format, versions, state, uri)
     except StopError:
         if not unproven:
             raise

@@ -82,8 +82,8 @@ class TableWriter:
 
     `check_sizes`: whether the size of each new file is checked (None: if that is cheap). `roots`: the folders
     that may hold other tables which entries name (None: any), and `storage_options` how these are reached.
-    `proofs`: what the marks are checked against. `formats`: the formats that the table may get if it does not
-    exist yet (None: only `table_format`).
+    `recovery`: what the marks are checked against. `formats`: the formats that the table may get if it does
+    not exist yet (None: only `table_format`).
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TableWriter:
         *,
         check_sizes: bool | None = None,
         roots: Sequence[str] | None = None,
-        proofs: RecoveryContext | None = None,
+        recovery: RecoveryContext | None = None,
         storage_options: Mapping[str, str] | None = None,
         formats: Formats | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class TableWriter:
         self._roots = roots
         self._prefetcher = Prefetcher(table_format, versions, roots, look=self._look, options=storage_options)
         self._options = storage_options
-        self._proofs = proofs
+        self._recovery = recovery
         self._confirmed = self._opened(uri)
         self._check_owner(self._confirmed.marks, uri)
         self._epoch = self._confirmed.marks.epoch + 1
@@ -220,8 +220,8 @@ class TableWriter:
         if prepared.folded.publication is not None:
             self._state.send(WriterEvent.VERSION_PUBLISHED)
             self._prefetcher.forget(prepared.folded.publication.before)
-            if self._proofs is not None:
-                self._proofs.tell(self._confirmed.uri, prepared.folded.outcomes)
+            if self._recovery is not None:
+                self._recovery.add_published(self._confirmed.uri, prepared.folded.outcomes)
         return prepared.step
 
     def fall_back(self, *, lost: bool = False) -> None:
@@ -255,11 +255,11 @@ class TableWriter:
         Raises `StopError` if there was a table, and something else is stored there.
         """
         try:
-            return open_table(self._format, self._versions, uri, self._proofs)
+            return open_table(self._format, self._versions, uri, self._recovery)
         except PlaceError as error:
             if self._take_format_there():
-                return open_table(self._format, self._versions, uri, self._proofs)
-            check_absent(self._format, uri, "", self._proofs, self._options, seen=error.message)
+                return open_table(self._format, self._versions, uri, self._recovery)
+            check_absent(self._format, uri, "", self._recovery, self._options, problem=error.message)
             raise
 
     def _folded(self, group: Sequence[Entry]) -> tuple[Folded, Sequence[str]]:
@@ -273,7 +273,7 @@ class TableWriter:
             # The file of a claim is missing. That holds only if the store isn't away with all its files.
             self._versions.check_there(self._confirmed.version)
         log = group[0].position.log
-        accept = None if self._proofs is None else self._proofs.accept
+        accept = None if self._recovery is None else self._recovery.accept
         check_log(self._ahead.marks, group[0].position, self._ahead.uri, accept)
         self._ahead, observed = observe(self._format, self._versions, self._prefetcher, self._ahead, group)
         covered = self._ahead.marks.offset_of(log)
@@ -316,7 +316,7 @@ class TableWriter:
         If this raises, the table is looked for again before the next group is folded.
         """
         try:
-            return answerable(self._format, self._ahead.uri, group, self._proofs, self._options)
+            return answerable(self._format, self._ahead.uri, group, self._recovery, self._options)
         except BaseException:
             self._state.send(WriterEvent.ABSENCE_DOUBTED)
             raise
@@ -333,7 +333,7 @@ class TableWriter:
 
     @property
     def _owner(self) -> Owner | None:
-        return None if self._proofs is None else self._proofs.owner
+        return None if self._recovery is None else self._recovery.owner
 
     def _check_owner(self, marks: Marks, uri: str) -> None:
         """Raises `OutnumberedError` if a committer that took over from this one made the version."""
@@ -348,7 +348,7 @@ class TableWriter:
 
     def _outcomes_offset(self, log: LogId) -> int | None:
         """Returns the offset up to which the outcomes of this log are known, None if it is unknown."""
-        offset = self._proofs is not None and self._proofs.log == log and self._proofs.outcomes_offset
+        offset = self._recovery is not None and self._recovery.log == log and self._recovery.outcomes_offset
         return offset() if offset else None
 
     def _must_publish(self, log: LogId, *, anything_new: bool) -> bool:
