@@ -42,7 +42,7 @@ class Listed:
         found = {position.offset: one for position, one in self.entries.items() if position.log == log}
         missing = set(offsets) - found.keys()
         if missing:
-            raise EntriesGoneError(f"nothing stands at {min(missing)} any more")
+            raise EntriesGoneError(f"no message is at {min(missing)} any more")
         return {offset: found[offset] for offset in offsets}
 
 

@@ -14,7 +14,7 @@ from lakefold_committer.fold.binding import Acceptance
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.start_offset import beginning
 from lakefold_committer.recovery.stored_versions import own_properties
-from lakefold_committer.replay.log_reader import EntriesGoneError, proven
+from lakefold_committer.replay.log_reader import EntriesGoneError, checked
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.client.questions import Watermarks
 from lakefold_log.codec.envelope import decode, encode
@@ -192,11 +192,11 @@ def test_a_version_s_entries_are_known_again(shelf: Shelf) -> None:
     record = decode_record(properties)
     assert record is not None
     entries = {4: shelf.entry(4)}
-    assert proven(record, entries) == entries
+    assert checked(record, entries) == entries
     shelf.lose_from(4)
     shelf.append(here(append("x")))
-    with pytest.raises(EntriesGoneError, match="another entry stands there now"):
-        proven(record, {4: shelf.entry(4)})
+    with pytest.raises(EntriesGoneError, match="another entry is at this offset now"):
+        checked(record, {4: shelf.entry(4)})
 
 
 def stamped(shelf: Shelf, offset: int, anchor: int) -> tuple[int, OffsetMetadata]:

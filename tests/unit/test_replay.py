@@ -92,7 +92,7 @@ def test_a_part_of_the_versions_gives_the_same_as_all() -> None:
     whole = replayed()
     assert replayed(first=3) == whole[2:]
     assert replayed(first=2, last=4) == whole[1:4]
-    with pytest.raises(InvalidError, match="no version lies between 9 and 9"):
+    with pytest.raises(InvalidError, match="no version is stored between 9 and 9"):
         replayed(first=9, last=9)
 
 
@@ -134,7 +134,7 @@ def test_entries_that_are_gone_are_named_and_the_next_version_is_compared() -> N
     fold_all(2, 1, 5)
     told = replayed(listed(2))
     assert [one.verdict for one in told] == [Verdict.SAME, Verdict.NOT_COMPARED, Verdict.SAME]
-    assert "nothing stands at 2 any more" in told[1].notes[0]
+    assert "no message is at 2 any more" in told[1].notes[0]
 
 
 def test_another_entry_at_a_position_is_a_difference() -> None:

@@ -52,7 +52,7 @@ def test_what_is_claimed_is_brought_again() -> None:
     MemoryStorage(HERE).delete(path)
     told = replayed(log)
     assert [one.verdict for one in told] == [Verdict.SAME, Verdict.NOT_COMPARED, Verdict.NOT_COMPARED]
-    assert "what it claims can't be had any more" in told[1].notes[0]
+    assert "the claimed envelope can't be read any more" in told[1].notes[0]
 
 
 def test_a_claim_without_its_file_is_refused_again_whatever_lies_there_now() -> None:

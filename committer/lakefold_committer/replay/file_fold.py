@@ -1,4 +1,4 @@
-"""Folding a file of envelopes into one table, without Kafka: the same fold, in the order of the file."""
+"""Folds a file of envelopes into a table without Kafka: the same fold, in the order of the file."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from lakefold_log.codec.envelope import Decoded
     from lakefold_table.formats import Formats
 
-Lines = Callable[[str], TableWriter]
+BranchOpener = Callable[[str], TableWriter]
 
 
 def fold_file(
-    lines: Lines,
+    open_branch: BranchOpener,
     uri: str,
     formats: Formats,
     log: Iterable[Decoded],
@@ -36,29 +36,29 @@ def fold_file(
     dry_run: bool,
     claims: Claims | None = None,
 ) -> Iterator[Outcome]:
-    """Folds a file log into the table at `uri` and yields an outcome for each position in order.
+    """Folds a file log into the table at `uri` and yields the outcome of each position in order.
 
-    `lines` opens one line of the table by its branch's name, empty for the main line. `claims` brings what
-    large entries stand for; their files stay where they are, as the file log does.
+    `open_branch` opens a branch of the table by its name, which is empty for the main branch. `claims`
+    fetches the envelopes of large entries. Their files are not deleted, and neither is the file log.
 
-    Refusals are recorded in the table too, so that folding the file again gives them again. `dry_run` writes
-    nothing and yields the same outcomes. Raises `InvalidError` for a table that a Kafka log is bound to
-    (except for a dry run), `StopError` before anything is folded where a proposal is of an unknown kind.
+    Refusals are recorded in the table too, so that folding the file again returns the same ones. `dry_run`
+    writes nothing and yields the same outcomes. Raises `InvalidError` if the table is bound to a Kafka log
+    (except for a dry run). Raises `StopError` before anything is folded if a proposal is of an unknown kind.
     """
-    opened = {"": _unbound(lines(""), dry_run=dry_run)}
-    refused, entries = _sorted_out(log, uri)
+    opened = {"": _unbound(open_branch(""), dry_run=dry_run)}
+    refused, entries = _sort_out(log, uri)
     claims = claims or Claims(formats=formats)
     done = 0
     while done < len(entries):
         branch = entries[done].envelope.branch
         if branch not in opened:
-            opened[branch] = _unbound(lines(branch), dry_run=dry_run)
-        line = opened[branch]
-        # Neighbours on different lines share no version; only one claimed envelope is held in memory.
+            opened[branch] = _unbound(open_branch(branch), dry_run=dry_run)
+        table = opened[branch]
+        # Entries of different branches share no version. Only one claimed envelope is held in memory.
         waiting = entries[done : done + limits.max_entries]
         run = list(takewhile(partial(_is_on, branch), waiting))
-        group = claims.bring(first_group(run, formats, limits, line.table.state))
-        step = line.preview(group) if dry_run else line.fold(group)
+        group = claims.bring(first_group(run, formats, limits, table.table.state))
+        step = table.preview(group) if dry_run else table.fold(group)
         done += len(step.outcomes)
         last = step.outcomes[-1].position.offset
         before = [outcome for outcome in refused if outcome.position.offset < last]
@@ -72,19 +72,19 @@ def _is_on(branch: str, entry: Entry) -> bool:
 
 
 def _unbound(table: TableWriter, *, dry_run: bool) -> TableWriter:
-    """The line, where no log of Kafka's is bound to it; a dry run may look at any. Raises `InvalidError`."""
+    """Returns the table. Raises `InvalidError` if it is bound to a Kafka log and this is no dry run."""
     bound = table.table.marks.position
     if bound is not None and not dry_run:
         raise InvalidError(
             f"the table is bound to the log {bound}: a file can't be folded into it",
             where=table.table.uri,
-            hint="send the proposals to that log, or use --dry-run to see what would become of them",
+            hint="send the proposals to that log, or use --dry-run to see their outcomes",
         )
     return table
 
 
-def _sorted_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[Entry]]:
-    """What can be refused without the table, and the entries for it."""
+def _sort_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[Entry]]:
+    """Returns the outcomes of what can be refused without the table, and the remaining entries."""
     refused: list[Outcome] = []
     entries: list[Entry] = []
     for read in log:
@@ -97,8 +97,8 @@ def _sorted_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[E
                 f"the envelope is for {read.envelope.table}, not for {uri}", "fold each table's file alone"
             )
             refused.append(outcome_of(read, other))
-        elif isinstance(line := line_of(uri, read.envelope.branch), Invalid):
-            refused.append(outcome_of(read, line))
+        elif isinstance(location := line_of(uri, read.envelope.branch), Invalid):
+            refused.append(outcome_of(read, location))
         else:
             entries.append(read)
     return refused, entries

@@ -1,7 +1,7 @@
-"""Entries of the log by their offsets, once more: for who folds again what was folded long ago.
+"""Reads entries of the log again by their offsets, for a replay of versions that were folded long ago.
 
-A version's record names the offsets. What stands there is read from Kafka, or from a file; where it is gone,
-that is an answer (`EntriesGoneError`), as logs may be deleted and files may not be at hand.
+A version's record names the offsets. Their entries are read from Kafka or from a file. `EntriesGoneError` is
+raised if they can't be read any more, as logs may be deleted and files may not be available.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 AT_ONCE = 1000
 POLL_SECONDS = 1.0
 
-ELSEWHERE = "name the brokers that hold that log, where it still is; else `--from` a version behind it"
-"""What to do where a log doesn't answer for its entries; a committer's hints are of no use here."""
+ELSEWHERE = "name the brokers that hold that log; if it no longer exists, begin `--from` a later version"
+"""The hint if a log no longer has its entries. A committer's hints do not help here."""
 
 
 class EntriesGoneError(InvalidError):
@@ -39,28 +39,28 @@ class EntriesGoneError(InvalidError):
 
 
 class Entries(Protocol):
-    """A log, or several."""
+    """One or more logs from which entries can be read."""
 
     def at(self, log: LogId, topic: str, offsets: Collection[int]) -> Mapping[int, Entry]:
-        """The entries of `log` at these offsets. Raises `EntriesGoneError` where one of them isn't there."""
+        """Returns the entries of `log` at these offsets. Raises `EntriesGoneError` if any of them is gone."""
         ...
 
 
 class Reader(Protocol):
-    """What is asked of a reader of one partition (`lakefold_log.read.consumer.PartitionReader`)."""
+    """The methods used of a reader of one partition (`lakefold_log.read.consumer.PartitionReader`)."""
 
     position: int
 
     def seek(self, offset: int) -> None:
-        """Go on from there. Raises `StopError` where the log doesn't reach to it."""
+        """Continues reading at `offset`. Raises `StopError` if the log does not reach it."""
         ...
 
     def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
-        """The messages that follow."""
+        """Returns the next messages; empty if none arrive within `timeout_s`."""
         ...
 
     def end_offset(self) -> int:
-        """Where the log ends."""
+        """Returns the offset after the log's last message."""
         ...
 
 
@@ -68,7 +68,7 @@ class FileEntries:
     """Entries of logs that are files."""
 
     def __init__(self, logs: Iterable[FileLog]) -> None:
-        self._logs = {one.log: one for one in logs}
+        self._logs = {file_log.log: file_log for file_log in logs}
         self._read: dict[LogId, list[Decoded]] = {}
 
     def at(self, log: LogId, topic: str, offsets: Collection[int]) -> Mapping[int, Entry]:
@@ -76,8 +76,8 @@ class FileEntries:
         del topic
         if log not in self._logs:
             raise EntriesGoneError(
-                f"they stand in the file log {log.topic_id}",
-                hint="give that file with --file, and with --log-id where it was folded under one",
+                f"they are in the file log {log.topic_id}",
+                hint="give that file with --file, and its --log-id if it was folded with one",
             )
         if log not in self._read:
             self._read[log] = list(self._logs[log])
@@ -86,13 +86,14 @@ class FileEntries:
 
 
 class KafkaEntries:
-    """Entries of partitions of Kafka. `opened`: makes a reader of a log's topic from an offset on.
+    """Entries of partitions of Kafka.
 
-    `formats`: those whose proposals are known.
+    `open_reader` returns a reader of a log's topic from an offset on. `formats`: the table formats whose
+    proposals are known.
     """
 
-    def __init__(self, opened: Callable[[str, LogId, int], Reader], formats: Formats = BUILT_IN) -> None:
-        self._opened = opened
+    def __init__(self, open_reader: Callable[[str, LogId, int], Reader], formats: Formats = BUILT_IN) -> None:
+        self._open_reader = open_reader
         self._formats = formats
         self._readers: dict[LogId, Reader] = {}
 
@@ -100,29 +101,31 @@ class KafkaEntries:
         """See `Entries`."""
         try:
             reader = self._reader(log, topic, min(offsets))
-            found = _messages(reader, frozenset(offsets))
+            messages = _messages(reader, frozenset(offsets))
         except StopError as error:
             hint = ELSEWHERE if isinstance(error, GapError) else error.hint
             raise EntriesGoneError(error.message, where=error.where, hint=hint) from error
         entries: dict[int, Entry] = {}
         for offset in offsets:
             position = Position(log, offset, topic)
-            one = found.get(offset)
-            read = [] if one is None else [decode(one.value, one.key, position, one.time_us, self._formats)]
+            message = messages.get(offset)
+            read: list[Decoded] = []
+            if message is not None:
+                read.append(decode(message.value, message.key, position, message.time_us, self._formats))
             entries[offset] = _entry(log, offset, read)
         return entries
 
     def _reader(self, log: LogId, topic: str, first: int) -> Reader:
         reader = self._readers.get(log)
         if reader is None:
-            reader = self._readers[log] = self._opened(topic, log, first)
+            reader = self._readers[log] = self._open_reader(topic, log, first)
         elif reader.position != first:
             reader.seek(first)
         return reader
 
 
 class AnyEntries:
-    """Entries of files and of Kafka, each where it stands."""
+    """Entries of files and of Kafka, as the log's id says."""
 
     def __init__(self, files: Entries, kafka: Entries) -> None:
         self._files, self._kafka = files, kafka
@@ -133,32 +136,32 @@ class AnyEntries:
 
 
 def _messages(reader: Reader, offsets: frozenset[int]) -> dict[int, Message]:
-    """The messages at these offsets, as far as they are there."""
-    found: dict[int, Message] = {}
+    """Returns the messages at these offsets by offset, without those that the log does not hold."""
+    found_messages: dict[int, Message] = {}
     last = max(offsets)
     while reader.position <= last:
         messages = reader.poll(min(AT_ONCE, last - reader.position + 1), POLL_SECONDS)
-        found.update((one.offset, one) for one in messages if one.offset in offsets)
+        found_messages.update((message.offset, message) for message in messages if message.offset in offsets)
         if not messages and reader.end_offset() <= reader.position:
             break
-    return found
+    return found_messages
 
 
 def _entry(log: LogId, offset: int, read: list[Decoded]) -> Entry:
-    """The entry among what was read at its offset."""
+    """Returns the entry that was read at `offset`. Raises `EntriesGoneError` if there is none."""
     if not read:
-        raise EntriesGoneError(f"nothing stands at {Position(log, offset)} any more")
+        raise EntriesGoneError(f"no message is at {Position(log, offset)} any more")
     if not isinstance(read[0], Entry):
-        raise EntriesGoneError(f"what stands at {Position(log, offset)} is no entry: {read[0].message}")
+        raise EntriesGoneError(f"the message at {Position(log, offset)} is no entry: {read[0].message}")
     return read[0]
 
 
-def proven(record: Record, entries: Mapping[int, Entry]) -> Mapping[int, Entry]:
-    """The entries of a version, once it is known that the last one is the one that was folded.
+def checked(record: Record, entries: Mapping[int, Entry]) -> Mapping[int, Entry]:
+    """Returns the entries of a version after checking that the last one is the entry that was folded.
 
-    A log that loses its end and grows again holds others at the same offsets. A version of an older release
-    doesn't tell its entries from others, and its marks don't name the last one: then the bytes are left out.
-    Raises `EntriesGoneError` if another entry stands there now.
+    A log that lost its end and got new entries holds other entries at the same offsets. A version of an older
+    release has no digest of its last entry, and neither have its marks. Then the entries are returned without
+    their bytes. Raises `EntriesGoneError` if another entry is at the offset now.
     """
     if not record.last_digest:
         return {offset: replace(entry, data=b"") for offset, entry in entries.items()}
@@ -166,38 +169,38 @@ def proven(record: Record, entries: Mapping[int, Entry]) -> Mapping[int, Entry]:
     now = None if last is None else last.fingerprint
     if now is not None and now.digest != record.last_digest:
         raise EntriesGoneError(
-            f"another entry stands there now ({now}); the folded one had digest {record.last_digest}",
+            f"another entry is at this offset now ({now}); the folded one had digest {record.last_digest}",
             where=str(Position(record.log, record.last_offset, record.topic)),
         )
     return entries
 
 
-def redeemed(
+def with_claims(
     entries: Mapping[int, Entry], refused: Mapping[int, Outcome], claims: Claims
 ) -> tuple[Mapping[int, Entry], frozenset[int]]:
-    """The entries with the envelopes that claims stand for, and at which offsets a claim's fault is as told.
+    """Returns the entries with their claims fetched, and the offsets whose fault was taken from the record.
 
-    A claim's file goes once its entry is answered. What was refused without it bears no uuid, and is refused
-    again as `refused` tells, whatever lies there now. Raises `EntriesGoneError` where a file that was brought
-    then is gone.
+    A claim's file is deleted after its entry is answered. An entry that was refused because its claim could
+    not be fetched has no uuid; it is refused again as `refused` says, even if the file exists now. Raises
+    `EntriesGoneError` if a file that was fetched at that time is gone.
     """
-    found = dict(entries)
-    told: set[int] = set()
+    fetched_entries = dict(entries)
+    recorded_faults: set[int] = set()
     for offset, entry in entries.items():
         if not entry.is_claim:
             continue
-        (brought,) = claims.bring([entry])
+        (fetched,) = claims.bring([entry])
         outcome = refused.get(offset)
         if outcome is not None and not outcome.uuid:
-            fault = outcome.result if isinstance(outcome.result, Invalid) else brought.fault
-            found[offset] = replace(entry, fault=fault)
-            if fault != brought.fault:
-                told.add(offset)
-        elif brought.fault is not None:
+            fault = outcome.result if isinstance(outcome.result, Invalid) else fetched.fault
+            fetched_entries[offset] = replace(entry, fault=fault)
+            if fault != fetched.fault:
+                recorded_faults.add(offset)
+        elif fetched.fault is not None:
             where = str(entry.position)
             raise EntriesGoneError(
-                f"what it claims can't be had any more: {brought.fault.message}", where=where
+                f"the claimed envelope can't be read any more: {fetched.fault.message}", where=where
             )
         else:
-            found[offset] = brought
-    return found, frozenset(told)
+            fetched_entries[offset] = fetched
+    return fetched_entries, frozenset(recorded_faults)

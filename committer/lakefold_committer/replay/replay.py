@@ -4,9 +4,10 @@ For each version that a committer made, its own record names the entries, the ve
 the owner's epoch. They are folded once more on the version before, in memory, and must give the same files.
 Nothing is written.
 
-What isn't compared is said: versions of other clients, versions made under other rules, what is gone (a
-version, entries of the log, files that decided), and refusals that rest on what a store held at that time. A
-refusal that was reported before the next version came is in no version, so nothing here tells of it.
+The result names what isn't compared: versions of other clients, versions made under other rules, what is gone
+(a version, entries of the log, files that the fold needs), and refusals that depend on what a store held at
+that time. A refusal that was reported while no later version was made is in no version, so it is not compared
+either.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from lakefold_committer.fold.fold import Folded, Table, Terms, fold
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
-from lakefold_committer.replay.log_reader import EntriesGoneError, proven, redeemed
-from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, judged
+from lakefold_committer.replay.log_reader import EntriesGoneError, checked, with_claims
+from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, result_of
 from lakefold_committer.tables.branches import line_of
 from lakefold_committer.tables.prefetcher import Look, Prefetcher
 from lakefold_committer.tables.requirements import observe, with_history
@@ -64,12 +65,11 @@ def replay(
     storage_options: Mapping[str, str] | None = None,
     table_format: AnyFormat = BUILT_IN.first,
 ) -> Iterator[Replayed]:
-    """Each version from `first` (None: the oldest left) to `last` (None: the newest), ascending.
+    """Yields the results for the versions from `first` (None: the oldest) to `last` (None: the newest).
 
-    `uri`: the root of this line of the table; `storage_options`: how claims and other tables are reached;
-    `table_format`: the table's.
-    Raises `NotATableError` where there is no table, `InvalidError` where the range is empty, at once;
-    `RetryError` where the store or the log can't be reached.
+    `uri`: the root of this branch of the table. `storage_options`: how claims and other tables are reached.
+    `table_format`: the format of the table. Raises `NotATableError` if there is no table, and `InvalidError`
+    if the range is empty, both at once; `RetryError` if the store or the log can't be reached.
     """
     numbers = versions.numbers()
     if not numbers:
@@ -78,17 +78,17 @@ def replay(
     end = numbers[-1] if last is None else last
     chosen = [number for number in numbers if begin <= number <= end]
     if not chosen:
-        hint = f"the versions that are left lie between {numbers[0]} and {numbers[-1]}"
-        raise InvalidError(f"no version lies between {begin} and {end}", where=uri, hint=hint)
+        hint = f"the stored versions are {numbers[0]} to {numbers[-1]}"
+        raise InvalidError(f"no version is stored between {begin} and {end}", where=uri, hint=hint)
     replayed = _Replay(table_format, versions, entries, uri, storage_options)
     return replayed.run(chosen, None if first is None else begin)
 
 
 class _Replay:
-    """On its way over the versions. `_bases`: what the version read last may have been, likeliest first.
+    """Replays the versions in order. `_bases`: the possible states of the last version, the likeliest first.
 
-    There are two where it differs: as it is stored, and as it was folded. The next one was built on one of
-    them, and the blame must not go on to it.
+    If that version differs, it has two states: as it is stored, and as it was folded again. The next version
+    was built on one of them, and must not be reported as different for the same reason.
     """
 
     def __init__(
@@ -101,30 +101,30 @@ class _Replay:
     ) -> None:
         self._versions, self._entries, self._uri = versions, entries, uri
         self._format = table_format
-        self._bringer = Prefetcher(self._format, versions, look=Look.NONE, options=options)
+        self._prefetcher = Prefetcher(self._format, versions, look=Look.NONE, options=options)
         self._sizes = Prefetcher(self._format, versions).sizes
-        # Whether a claim was refused for its memory stands in the record: no limit of now decides it.
+        # The record says whether a claim was refused for its size, so today's limit must not decide it.
         self._claims = Claims(options, most_bytes=None, formats=Formats(table_format))
         self._bases: tuple[Table, ...] = ()
 
-    def run(self, numbers: Sequence[int], wanted: int | None) -> Iterator[Replayed]:
-        """What came of each; `wanted`: the first version that was asked for, None for any."""
-        expected = wanted if wanted is not None else 1 if not self._begins(numbers[0]) else numbers[0]
+    def run(self, numbers: Sequence[int], first: int | None) -> Iterator[Replayed]:
+        """Yields the result for each version. `first`: the first version that was requested, None for any."""
+        expected = first if first is not None else 1 if not self._begins(numbers[0]) else numbers[0]
         for number in numbers:
             if number > expected:
                 self._bases = ()
                 yield Replayed(expected, Verdict.GONE, last=number - 1)
-            yield self._one(number)
+            yield self._replay_version(number)
             expected = number + 1
 
     def _begins(self, version: int) -> bool:
-        """Whether nothing was before this version, whatever its number: a clone keeps its source's."""
+        """Returns whether this is the table's first version. That of a clone has the number of its source."""
         try:
             return version == 1 or read_summary(self._format, self._versions, version).begins_clone
         except UNREADABLE:
             return False
 
-    def _one(self, version: int) -> Replayed:
+    def _replay_version(self, version: int) -> Replayed:
         try:
             properties = own_properties(self._format, self._versions, version)
             if properties is None:
@@ -136,8 +136,8 @@ class _Replay:
             return Replayed(version, Verdict.GONE, last=version)
         except DamagedError as error:
             self._bases = ()
-            found = Difference("file", f"can't be read: {error.message}", "not known")
-            return Replayed(version, Verdict.DIFFERENT, differences=(found,))
+            unreadable = Difference("file", f"can't be read: {error.message}", "not known")
+            return Replayed(version, Verdict.DIFFERENT, differences=(unreadable,))
         except InvalidError as error:
             self._bases = ()
             return Replayed(version, Verdict.NOT_COMPARED, notes=(str(error),))
@@ -146,7 +146,7 @@ class _Replay:
         return self._own(Case.of(version, stored, record, properties))
 
     def _foreign(self, version: int) -> Replayed:
-        """A version of another client: taken as it is."""
+        """Returns the result for a version of another client, which can't be folded again."""
         state = read_state(self._format, self._versions, version)
         summary = read_summary(self._format, self._versions, version)
         before = self._bases[0] if self._bases else None
@@ -162,88 +162,97 @@ class _Replay:
         return Replayed(version, Verdict.FOREIGN, operation=summary.operation)
 
     def _own(self, case: Case) -> Replayed:
-        """A version that a committer made: folded again where that can be done."""
+        """Returns the result for a version that a committer made. Folds it again if that is possible."""
         if case.move is not None and case.move.why.by_verb:
-            self._go_on(case.version)
-            return case.told(Verdict.MOVED, f"{case.move.why}: {case.move}")
+            self._continue_from(case.version)
+            return case.result(Verdict.MOVED, f"{case.move.why}: {case.move}")
         if not OLDEST_RULES <= case.record.rules <= RULES:
-            self._go_on(case.version)
-            return case.told(Verdict.OTHER_RULES, f"made under rules {case.record.rules}, these are {RULES}")
+            self._continue_from(case.version)
+            return case.result(
+                Verdict.OTHER_RULES, f"made under rules {case.record.rules}, these are {RULES}"
+            )
         bases = self._bases_of(case)
         if not bases:
-            self._go_on(case.version)
-            return case.told(
+            self._continue_from(case.version)
+            return case.result(
                 Verdict.NOT_COMPARED, f"version {case.version - 1}, which it was built on, is gone"
             )
         try:
-            entries, taken = self._read(case)
+            entries, recorded_faults = self._read(case)
         except EntriesGoneError as error:
-            self._go_on(case.version)
-            return case.told(Verdict.NOT_COMPARED, f"its entries are gone: {error}")
-        strays = [one for one in entries.values() if not self._is_of_this_line(one)]
+            self._continue_from(case.version)
+            return case.result(Verdict.NOT_COMPARED, f"its entries are gone: {error}")
+        strays = [entry for entry in entries.values() if not self._is_of_this_branch(entry)]
         if strays:
-            self._go_on(case.version)
-            found = [
-                Difference(f"entry {one.position}", f"for {self._uri}", f"for {_line_text(one)}")
-                for one in strays
+            self._continue_from(case.version)
+            differences = [
+                Difference(f"entry {entry.position}", f"for {self._uri}", f"for {_target_text(entry)}")
+                for entry in strays
             ]
-            return case.told(Verdict.DIFFERENT, found=found)
-        told, table = self._folded(case, bases[0], entries)
+            return case.result(Verdict.DIFFERENT, differences=differences)
+        result, table = self._folded(case, bases[0], entries)
         for base in (*bases[1:], None):
-            if told.verdict is not Verdict.SAME:
-                told, table = self._folded(case, base or self._knowing_more(case, bases[0]), entries)
-        told = replace(told, notes=(*told.notes, *(CLAIM_NOTE.format(offset) for offset in sorted(taken))))
-        if told.verdict is Verdict.SAME and table is not None:
+            if result.verdict is not Verdict.SAME:
+                result, table = self._folded(case, base or self._with_history(case, bases[0]), entries)
+        claim_notes = [CLAIM_NOTE.format(offset) for offset in sorted(recorded_faults)]
+        result = replace(result, notes=(*result.notes, *claim_notes))
+        if result.verdict is Verdict.SAME and table is not None:
             self._bases = (table,)
         else:
-            self._go_on(case.version)
+            self._continue_from(case.version)
             self._bases += () if table is None else (table,)
-        return told
+        return result
 
-    def _knowing_more(self, case: Case, base: Table) -> Table:
-        """The base knowing what all versions did that the committer knew of.
+    def _with_history(self, case: Case, base: Table) -> Table:
+        """Returns the base with the history of all versions that the committer knew of.
 
-        It may have looked further back than these entries need, for others that went into a later version.
+        It may have read further back than these entries need, for entries of a later version.
         """
         since = self._operations_since(case)
         return base if since is None else with_history(self._format, self._versions, base, since)
 
     def _operations_since(self, case: Case) -> int | None:
-        """Since which version it was known what each one did; None if the version's marks can't be read."""
+        """Returns the version after which the committer knew what each version did.
+
+        Returns None if the version's marks can't be read.
+        """
         with suppress(DamagedError, InvalidError):
             stored: State = self._format.decode(self._versions.path(case.version), case.stored, self._uri)
             marks = decode_marks(stored.metadata)
             return None if marks is None else marks.operations_since
         return None
 
-    def _is_of_this_line(self, entry: Entry) -> bool:
+    def _is_of_this_branch(self, entry: Entry) -> bool:
         return line_of(entry.envelope.table, entry.envelope.branch) == place(self._uri)
 
     def _read(self, case: Case) -> tuple[Mapping[int, Entry], frozenset[int]]:
-        """The entries that the version answers; the one that it names where it answers none.
+        """Returns the entries that the version answers, or the entry that it names if it answers none.
 
-        With the offsets of claims whose fault is taken from the record.
+        Also returns the offsets of claims whose fault is taken from the record.
         """
         record = case.record
         if not case.answers:
-            found = self._entries.at(record.log, record.topic, [record.first_offset])
-            return proven(record, found), frozenset()
-        found = proven(record, self._entries.at(record.log, record.topic, list(case.answers)))
-        return redeemed(found, record.refused, self._claims)
+            entries = self._entries.at(record.log, record.topic, [record.first_offset])
+            return checked(record, entries), frozenset()
+        entries = checked(record, self._entries.at(record.log, record.topic, list(case.answers)))
+        return with_claims(entries, record.refused, self._claims)
 
     def _folded(self, case: Case, base: Table, entries: Mapping[int, Entry]) -> tuple[Replayed, Table | None]:
-        """The version made again on this base, and the table after it (None where none came of it)."""
+        """Returns the result of folding the version again on this base, and the table after it.
+
+        The table is None if no version could be made.
+        """
         pending, group = group_of(case, base, entries)
         table = replace(base, pending=pending)
         if case.move is not None:
             table = table.moving(case.move)
-        committed = [one for one in group if one.position.offset in case.record.committed]
+        committed = [entry for entry in group if entry.position.offset in case.record.committed]
         if len(first_group(committed, self._format, None, table.state)) < len(committed):
             apart = Difference("entries", "in one version", "of kinds that share none")
-            return case.told(Verdict.DIFFERENT, found=[apart]), None
-        table, observed = observe(self._format, self._versions, self._bringer, table, group)
+            return case.result(Verdict.DIFFERENT, differences=[apart]), None
+        table, observed = observe(self._format, self._versions, self._prefetcher, table, group)
         gone = gone_of(
-            self._format.requirements(table.state, [one for one in group if one.fault is None]),
+            self._format.requirements(table.state, [entry for entry in group if entry.fault is None]),
             table.state,
             observed,
         )
@@ -253,17 +262,17 @@ class _Replay:
             raise
         except (StopError, DamagedError, InvalidError) as error:
             broken = Difference("the whole version", "there", f"can't be made: {error}")
-            return judged(case, [broken], gone, ()), None
+            return result_of(case, [broken], gone, ()), None
         notes = [NOTE.format(offset) for offset in sorted(recalling.untold)]
-        found = self._differences(case, folded.publication)
+        differences = self._differences(case, folded.publication)
         for offset in sorted(recalling.unlike):
-            found.append(Difference(f"answer[{offset}]", f"{case.answers[offset]!r}", "another one"))
-        return judged(case, found, gone, notes), folded.table.reported()
+            differences.append(Difference(f"answer[{offset}]", f"{case.answers[offset]!r}", "another one"))
+        return result_of(case, differences, gone, notes), folded.table.reported()
 
     def _fold(
         self, case: Case, table: Table, group: Sequence[Entry], observed: Fetched
     ) -> tuple[Folded, RecallingFormat[Any]]:
-        """Folded once; once more without what it takes in and the record says was refused."""
+        """Folds the group, and once more without entries that the fold accepts and the record refused."""
         terms = Terms(
             case.record.epoch,
             must_publish=True,
@@ -280,7 +289,7 @@ class _Replay:
         try:
             folded = fold(recalling, table, group, observed, terms)
         except ValueError:
-            # What was refused then may share no version with the others.
+            # An entry that was refused at that time may be unable to share a version with the others.
             if not recalling.accepted:
                 raise
         untold, unlike = recalling.untold, recalling.unlike
@@ -292,26 +301,26 @@ class _Replay:
         return folded, recalling
 
     def _differences(self, case: Case, publication: Publication | None) -> list[Difference]:
-        """How the files of a version differ: the one it is, and those that must be there before it."""
+        """Returns how the version's file differs from the folded one, and the files published before it."""
         if publication is None:
             return [Difference("the whole version", "there", "nothing to publish")]
         path = self._versions.path(case.version)
         folded = b"".join(publication.buffers)
-        found = self._format.differences(case.stored, folded, below(self._uri, path))
+        differences = self._format.differences(case.stored, folded, below(self._uri, path))
         if publication.path != path:
-            found.append(Difference("path", path, publication.path))
+            differences.append(Difference("path", path, publication.path))
         for file in publication.before:
             try:
-                there: bytes | None = self._versions.storage.get(file.path)
+                stored: bytes | None = self._versions.storage.get(file.path)
             except FileNotFoundError:
-                there = None
-            if there != file.data:
-                text = "absent" if there is None else f"{len(there)} bytes"
-                found.append(Difference(f"file {file.path}", text, f"{len(file.data)} bytes"))
-        return found
+                stored = None
+            if stored != file.data:
+                text = "absent" if stored is None else f"{len(stored)} bytes"
+                differences.append(Difference(f"file {file.path}", text, f"{len(file.data)} bytes"))
+        return differences
 
     def _bases_of(self, case: Case) -> Sequence[Table]:
-        """What the version may have been built on; empty where that is gone."""
+        """Returns the states that the version may have been built on; empty if they are gone."""
         if not case.record.base_version:
             return (Table(self._uri),)
         before = case.version - 1
@@ -326,27 +335,27 @@ class _Replay:
         return bases
 
     def _never_folded(self, case: Case, before: int) -> State:
-        """A table before its first fold: the committer may have followed it for a while until then.
+        """Returns the table's state before its first fold, with the history that the committer had read.
 
-        How long, its marks tell: since when it knows what each version did.
+        The marks contain the version from which that history begins.
         """
         state: State = self._format.decode(self._versions.path(case.version), case.stored, self._uri)
         since = own_marks(state, self._uri).operations_since
         first = min(max(since, 1), before)
-        known = read_state(self._format, self._versions, first)
+        state = read_state(self._format, self._versions, first)
         for number in range(first + 1, before + 1):
-            known = self._format.follow_foreign(known, read_state(self._format, self._versions, number))
-        return known
+            state = self._format.follow_foreign(state, read_state(self._format, self._versions, number))
+        return state
 
     def _opened(self, state: State) -> tuple[Table, ...]:
-        """The table as a committer opens it at this version; empty where it can't be."""
+        """Returns the table as a committer opens it at this version; empty if it can't be opened."""
         try:
             return (recover_marks(self._format, self._versions, state, self._uri),)
         except UNREADABLE:
             return ()
 
-    def _go_on(self, version: int) -> None:
-        """From what is stored as this version, whatever the fold says of it."""
+    def _continue_from(self, version: int) -> None:
+        """Makes the stored version the base of the next one, also if it differs from the folded version."""
         try:
             state = read_state(self._format, self._versions, version)
             self._bases = (Table(self._uri, state, own_marks(state, self._uri)),)
@@ -354,5 +363,5 @@ class _Replay:
             self._bases = ()
 
 
-def _line_text(entry: Entry) -> str:
+def _target_text(entry: Entry) -> str:
     return " ".join(filter(None, (entry.envelope.table, entry.envelope.branch)))

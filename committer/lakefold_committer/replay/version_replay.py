@@ -1,4 +1,4 @@
-"""One version that is folded again: what its record says went into it, and what came of the comparison."""
+"""A version that is folded again: the entries that its record names, and the result of the comparison."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """What came of one version. Only `DIFFERENT` says that something is wrong."""
+    """The result for a version. Only `DIFFERENT` means that something is wrong."""
 
     SAME = "same"
     DIFFERENT = "different"
@@ -34,10 +34,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One version, or (`GONE`) the run of versions from `version` to `last`.
+    """The result for a version, or (`GONE`) for the versions from `version` to `last`.
 
-    `positions`: the entries' range in the log, `committed` and `refused` how many of them, as recorded.
-    `operation`: of a foreign version, what it did. `notes`: what could not be compared, and why.
+    `positions`: the recorded range of its entries in the log, with the numbers of `committed` and `refused`
+    ones. `operation`: what a foreign version did. `notes`: what could not be compared, and why.
     """
 
     version: int
@@ -53,10 +53,10 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A version that is to be made again: its file, its record, the table's id that it carries.
+    """A version that is to be made again: its file, its record, and the table's id that it contains.
 
-    `move`: how the table came to the log that it was folded from. `outcomes_offset`, `owner`, `clock_us`: as
-    the fold knew them. `names_parent`: it names the version that it was made from.
+    `move`: the rebinding that it recorded, None if there was none. `outcomes_offset`, `owner`, `clock_us`: as
+    the fold knew them. `names_parent`: whether it names the version that it was made from.
     """
 
     version: int
@@ -71,35 +71,38 @@ class Case:
 
     @classmethod
     def of(cls, version: int, stored: bytes, record: Record, properties: Mapping[str, str]) -> Case:
-        """By the properties of the version's transaction. Raises `DamagedError`."""
+        """Returns the case from the properties of the version's transaction.
+
+        Raises `DamagedError` if a property can't be decoded.
+        """
         try:
             move = Rebinding.decode(properties[MOVE]) if MOVE in properties else None
             owner = Owner.decode(properties[OWNER]) if OWNER in properties else None
             offset = int(properties[OUTCOMES].partition("@")[2]) if OUTCOMES in properties else None
             clock = int(properties[CLOCK]) if CLOCK in properties else None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DamagedError(f"version {version} tells of its log what can't be read: {error!r}") from error
+            raise DamagedError(f"version {version} has unreadable properties: {error!r}") from error
         table_id, names_parent = properties.get(TABLE_ID, ""), PARENT in properties
         return cls(version, stored, record, table_id, move, offset, owner, names_parent, clock)
 
     @property
     def answers(self) -> Mapping[int, Result]:
-        """What was answered, by offset, in the log's order."""
+        """The recorded results by offset, in the log's order."""
         refused = {offset: outcome.result for offset, outcome in self.record.refused.items()}
         return dict(sorted({**self.record.committed, **refused}.items()))
 
-    def told(self, verdict: Verdict, *notes: str, found: Sequence[Difference] = ()) -> Replayed:
-        """What came of it."""
+    def result(self, verdict: Verdict, *notes: str, differences: Sequence[Difference] = ()) -> Replayed:
+        """Returns the result for this version."""
         record = self.record
         log = f"{record.topic or record.log.topic_id}/{record.log.partition}"
-        some = record.last_offset >= record.first_offset
+        has_entries = record.last_offset >= record.first_offset
         return Replayed(
             self.version,
             verdict,
-            positions=f"{log}@{record.first_offset}-{record.last_offset}" if some else "",
+            positions=f"{log}@{record.first_offset}-{record.last_offset}" if has_entries else "",
             committed=len(record.committed),
             refused=len(record.refused),
-            differences=tuple(found),
+            differences=tuple(differences),
             notes=notes,
         )
 
@@ -107,10 +110,10 @@ class Case:
 def group_of(
     case: Case, base: Table, entries: Mapping[int, Entry]
 ) -> tuple[tuple[Outcome, ...], Sequence[Entry]]:
-    """The refusals that waited for a version to record them, and the entries that were folded into this one.
+    """Returns the refusals that were pending before this fold, and the entries folded into this version.
 
-    The record tells the log time of the first of these. Refusals in front of it were given by an earlier fold
-    on the same table; of two at one time either may have been, which makes no difference.
+    The record contains the log time of the first of these entries. Earlier refusals were made by a previous
+    fold on the same table. If two entries have that time, it does not matter which of them was the first.
     """
     record, answers = case.record, case.answers
     if not answers:
@@ -125,32 +128,34 @@ def group_of(
 
 
 def _may_begin(case: Case, base: Table, entry: Entry) -> bool:
-    """Whether this may be the group's first entry: by its time, and by the table's id if it gave that."""
+    """Returns whether this may be the group's first entry, by its time and (for a new table) its id."""
     if entry.time_us != case.record.first_time_us:
         return False
     return bool(base.marks.table_id) or table_id_of(entry.position) == case.table_id
 
 
 def gone_of(needs: Requirements, state: State | None, observed: Fetched) -> list[str]:
-    """What the fold asked for and the shell couldn't bring any more."""
+    """Returns notes on what the fold needs and the store no longer has."""
     gone = [f"the file {path} is gone" for path, data in observed.contents.items() if data is None]
     versions = {number for number, schema in observed.schemas.items() if schema is None}
     gone += [f"version {number} is gone" for number in sorted(versions)]
     gone += [
         f"version {number} of {root or 'this table'} is gone"
-        for (root, number), one in observed.states.items()
-        if one is None
+        for (root, number), fetched in observed.states.items()
+        if fetched is None
     ]
     since = needs.operations_since
     if state is not None and since is not None and state.history_start > since:
-        gone.append(f"what the versions from {since + 1} to {state.history_start} did can't be told any more")
+        gone.append(f"what the versions from {since + 1} to {state.history_start} did is no longer known")
     return gone
 
 
-def judged(case: Case, found: Sequence[Difference], gone: Sequence[str], notes: Sequence[str]) -> Replayed:
-    """What it comes to: a difference proves nothing where something that decided is gone."""
-    if not found:
-        return case.told(Verdict.SAME, *notes)
+def result_of(
+    case: Case, differences: Sequence[Difference], gone: Sequence[str], notes: Sequence[str]
+) -> Replayed:
+    """Returns the result of the comparison. Differences don't count if something the fold needs is gone."""
+    if not differences:
+        return case.result(Verdict.SAME, *notes)
     if gone:
-        return case.told(Verdict.NOT_COMPARED, *gone, *notes)
-    return case.told(Verdict.DIFFERENT, *notes, found=found)
+        return case.result(Verdict.NOT_COMPARED, *gone, *notes)
+    return case.result(Verdict.DIFFERENT, *notes, differences=differences)
