@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from datetime import timedelta
@@ -245,7 +246,7 @@ def test_versions_with_names_of_the_older_kind_and_renamed_while_followed(tmp_pa
 def test_following_while_another_process_appends(tmp_path: Path) -> None:
     table = foreign(tmp_path)
     recording = Recording(open_storage(table.uri))
-    begun = tail_of(source_on(recording), "latest", follow=True)
+    begun = tail_of(source_on(recording), "latest", follow=True, pace=Pace(beside=math.inf))
     recording.calls.clear()
     program = (
         "import lance, pyarrow as pa, sys\n"
