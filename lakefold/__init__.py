@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakefold_reader.feed.feed import changes as changes
     from lakefold_reader.format.changes import MisfitError as MisfitError
     from lakefold_reader.format.changes import RewrittenError as RewrittenError
-    from lakefold_reader.format.changes import UntoldChangeError as UntoldChangeError
+    from lakefold_reader.format.changes import UnknownChangeError as UnknownChangeError
     from lakefold_reader.format.snapshots import RowsNotFoundError as RowsNotFoundError
     from lakefold_reader.snapshot.snapshot import Table as Table
     from lakefold_reader.snapshot.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
@@ -65,8 +65,8 @@ __all__ = [
     "StopError",
     "Table",
     "Tail",
+    "UnknownChangeError",
     "UnknownRefError",
-    "UntoldChangeError",
     "VersionExpiredError",
     "changes",
     "consumers",
@@ -79,7 +79,7 @@ _HOMES = {
     "lakefold_reader.consumers.consumers": ("Consumer", "consumers"),
     "lakefold_reader.versions.cursor": ("Cursor",),
     "lakefold_reader.feed.feed": ("changes",),
-    "lakefold_reader.format.changes": ("MisfitError", "RewrittenError", "UntoldChangeError"),
+    "lakefold_reader.format.changes": ("MisfitError", "RewrittenError", "UnknownChangeError"),
     "lakefold_reader.snapshot.snapshot": ("Table",),
     "lakefold_reader.format.snapshots": ("RowsNotFoundError",),
     "lakefold_reader.versions.start": ("MadeAnewError",),

@@ -90,7 +90,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
     `InvalidError` if rows don't fit or the batch was refused for good, `RetryError` if the log or the
     committer did not answer, `StopError` if the topic is another one than before. `sink` itself raises
-    `PlaceError` if no table can be written at `table`.
+    `LocationError` if no table can be written at `table`.
     """
     given = {"bootstrap_servers": bootstrap_servers, "kafka": kafka, "storage_options": storage_options}
     topics = {"transactions_topic": transactions_topic, "outcomes_topic": outcomes_topic}
@@ -123,6 +123,6 @@ def _settings(config: Path | None, **named: str | Mapping[str, str] | None) -> F
 
 
 def _writable(uri: str, storage_options: Mapping[str, str]) -> str:
-    """Returns the URI. Raises `PlaceError` if this release can't write tables there."""
+    """Returns the URI. Raises `LocationError` if this release can't write tables there."""
     open_storage(uri, storage_options)
     return uri

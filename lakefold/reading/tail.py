@@ -184,14 +184,14 @@ def _print_rows(change: Change, *, as_json: bool) -> None:
 
 def _batches(change: Change) -> Iterable[pa.RecordBatch]:
     """Returns the inserted rows. If not all of them are known, prints that and returns the appended ones."""
-    from lakefold_reader.format.changes import UntoldChangeError
+    from lakefold_reader.format.changes import UnknownChangeError
 
     batches: Iterable[pa.RecordBatch] = ()
     try:
         batches = change.batches()
-    except UntoldChangeError as error:
+    except UnknownChangeError as error:
         print_line(f"version {change.version}: {error.message}", err=True)
-        with suppress(UntoldChangeError):
+        with suppress(UnknownChangeError):
             batches = change.appended().to_batches()
     return batches
 

@@ -110,11 +110,11 @@ class PreconditionError(InvalidError):
     exit_code = 3
 
 
-class PlaceError(InvalidError):
+class LocationError(InvalidError):
     """No table or file can be at this location: its path is too long, passes a file, or leaves the root."""
 
 
-class NotATableError(PlaceError):
+class NotATableError(LocationError):
     """There is no table at this location: nothing at all, or a folder with other files."""
 
 

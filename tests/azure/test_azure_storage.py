@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_table.errors import InvalidError, PlaceError
+from lakefold_table.errors import InvalidError, LocationError
 from lakefold_table.storage import open_storage
 from tests.contracts.behaviour import *  # noqa: F403 - the suite
 
@@ -51,5 +51,5 @@ def test_a_wrong_key_and_a_missing_container_are_told(azurite: Azurite, containe
         open_storage(container, wrong).names("v")
     with pytest.raises(InvalidError, match="answered 403"):
         open_storage(container, wrong).put_if_absent("v/1", [b"x"])
-    with pytest.raises(PlaceError, match="does not exist"):
+    with pytest.raises(LocationError, match="does not exist"):
         open_storage("az://missing/t", azurite.options).put_if_absent("v/1", [b"x"])

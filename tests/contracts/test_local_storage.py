@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
+from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.storage.base import Listed, Put, etag_of
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.os_errors import failure
@@ -247,7 +247,7 @@ def test_nothing_is_written_through_a_link_that_stays_inside(tmp_path: Path) -> 
         lambda: store.delete("alias/x"),
     ]
     for call in calls:
-        with pytest.raises(PlaceError, match="nothing is written through links"):
+        with pytest.raises(LocationError, match="nothing is written through links"):
             call()
     assert [(path.name, path.read_bytes()) for path in (tmp_path / "data").iterdir()] == [("x", b"123")]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_table.errors import InvalidError, PlaceError, RetryError
+from lakefold_table.errors import InvalidError, LocationError, RetryError
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import DoubtfulPutError, Put, PutsTogether
 from lakefold_table.storage.objects import ObjectStorage
@@ -211,9 +211,9 @@ def test_a_bucket_that_is_missing_is_told_where_it_can_be_known(
     server.plan(Answer(404, "ContainerNotFound"))
     store = opened(server)
     for name in ("get", "get_range", "put", "list", "names", "anything_at_root"):
-        with pytest.raises(PlaceError, match="does not exist"):
+        with pytest.raises(LocationError, match="does not exist"):
             CALLS[name](store)
-    with pytest.raises(PlaceError, match="does not exist"):
+    with pytest.raises(LocationError, match="does not exist"):
         store.put_if_absent("v/1", [b"x"])
     assert store.size("v/1") is None
 

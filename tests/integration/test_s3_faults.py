@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.local.ports import free_port
-from lakefold_table.errors import InvalidError, PlaceError, RetryError
+from lakefold_table.errors import InvalidError, LocationError, RetryError
 from lakefold_table.format import NewFile, Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage import open_storage
@@ -134,7 +134,7 @@ def test_what_a_store_refuses_for_good_was_not_stored(
         assert refused.value.hint
         assert refused.value.where.endswith("/v/1")
     proxy.plan(Answer(400, "KeyTooLongError"), is_put)
-    with pytest.raises(PlaceError):
+    with pytest.raises(LocationError):
         store.put_if_absent("v/1", [b"x"])
     assert plain.size("v/1") is None
 

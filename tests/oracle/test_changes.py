@@ -15,7 +15,7 @@ import pytest
 
 import lakefold
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.format.changes import UntoldChangeError
+from lakefold_reader.format.changes import UnknownChangeError
 from lakefold_reader.lance.scan.scan import Dataset
 from lakefold_reader.opening import open_source, source_on
 from lakefold_reader.tail.tail import tail, tail_of
@@ -153,7 +153,7 @@ def test_what_a_foreign_client_did(
     assert (change.operation, change.only_inserts, change.position) == (operation, only, None)
     assert change.schema.equals(lance.dataset(table.uri).schema, check_metadata=True)
     if operation == "restore" and not stable_row_ids:
-        with pytest.raises(UntoldChangeError, match=rf"\({operation}\) does not record"):
+        with pytest.raises(UnknownChangeError, match=rf"\({operation}\) does not record"):
             change.inserted()
         assert change.rows is None
     else:
@@ -219,7 +219,7 @@ def test_a_transaction_in_a_file_of_its_own(tmp_path: Path) -> None:
         file.unlink()
     gone = last(table.uri)
     assert (gone.operation, gone.only_inserts) == ("unknown", False)
-    with pytest.raises(UntoldChangeError):
+    with pytest.raises(UnknownChangeError):
         gone.inserted()
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from lakefold import cli
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_reader.format.changes import UntoldChangeError
+from lakefold_reader.format.changes import UnknownChangeError
 from lakefold_reader.opening import open_source
 from lakefold_reader.snapshot.history import history_of
 from lakefold_reader.spark.changes import ChangedRowsError
@@ -92,7 +92,7 @@ def test_appends_beside_updates_are_told(tmp_path: Path, *, stable: bool) -> Non
     if stable:
         assert sorted(ids(change.inserted())) == [100, 200, 201, 300, 400, 401]
     else:
-        with pytest.raises(UntoldChangeError, match="appended"):
+        with pytest.raises(UnknownChangeError, match="appended"):
             change.inserted()
 
 
@@ -124,7 +124,7 @@ def test_what_a_foreign_client_did_is_one_deed_of_nobody(tmp_path: Path) -> None
     (change,) = tail(str(table), 1)
     assert (change.operation, change.operations) == ("update", {})
     assert ids(change.appended()) == []
-    with pytest.raises(UntoldChangeError):
+    with pytest.raises(UnknownChangeError):
         change.inserted()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import lakefold
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.format.changes import UntoldChangeError
+from lakefold_reader.format.changes import UnknownChangeError
 from lakefold_reader.tail.tail import tail
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError
@@ -80,7 +80,7 @@ def test_what_a_version_without_a_transaction_did_is_not_guessed(tmp_path: Path)
     """0.3.19 wrote no transactions: the error of the tail says so, with a hint."""
     changes = tail(str(old("0.3.19", tmp_path)), "earliest").step()
     assert changes[0].inserted().num_rows == 10
-    with pytest.raises(UntoldChangeError, match="does not record which rows") as raised:
+    with pytest.raises(UnknownChangeError, match="does not record which rows") as raised:
         changes[1].inserted()
     assert "open the version" in raised.value.hint
 

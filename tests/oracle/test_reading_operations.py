@@ -11,7 +11,7 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_reader.format.changes import UntoldChangeError
+from lakefold_reader.format.changes import UnknownChangeError
 from lakefold_reader.opening import open_source
 from lakefold_reader.snapshot.history import HistoryRow, history_of
 from lakefold_reader.tail.tail import tail
@@ -97,7 +97,7 @@ def check_told(uri: str, version: int, done: Done) -> pa.Table | None:
     told = dataset.has_stable_row_ids or not isinstance(done.inserted, str)
     if not told:
         assert change.rows is None
-        with pytest.raises(UntoldChangeError, match=rf"\({done.operation}\) does not record"):
+        with pytest.raises(UnknownChangeError, match=rf"\({done.operation}\) does not record"):
             change.inserted()
         return None
     inserted = change.inserted()

@@ -26,7 +26,7 @@ from lakefold_log.codec.envelope import encode
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome
-from lakefold_table.errors import InvalidError, PlaceError, RetryError, StopError
+from lakefold_table.errors import InvalidError, LocationError, RetryError, StopError
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, local_path
 from tests.folding import FORMAT, FORMATS, append, changed, creation, entry
@@ -367,7 +367,7 @@ def test_a_store_that_can_not_be_reached_refuses_nothing(uri: str) -> None:
 
 def test_a_place_where_no_table_can_lie_is_told_as_such() -> None:
     small = Envelope(table="hdfs://lake/x")
-    with pytest.raises(PlaceError):
+    with pytest.raises(LocationError):
         Claims().bring([entry(changed(small, lambda one: one.claim.SetInParent()), 0)])
 
 

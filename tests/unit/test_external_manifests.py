@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_table.errors import DamagedError, InvalidError, PlaceError
+from lakefold_table.errors import DamagedError, InvalidError, LocationError
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
 from lakefold_table.storage.base import Listed, ListsInOrder, Put
 from lakefold_table.storage.external import ExternalManifests
@@ -220,7 +220,7 @@ def test_other_objects_go_straight_to_their_store(kept: Kept) -> None:
 
 
 def test_the_root_of_a_bucket_has_no_name_in_a_manifest_store() -> None:
-    with pytest.raises(PlaceError, match="root of a bucket"):
+    with pytest.raises(LocationError, match="root of a bucket"):
         ExternalManifests("memory://x", MemoryStorage("memory://x"), MemoryManifests())
 
 

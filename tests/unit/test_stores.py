@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from lakefold_committer.process import store_check as stores
 from lakefold_committer.process.store_check import Roots
-from lakefold_table.errors import InvalidError, PlaceError
+from lakefold_table.errors import InvalidError, LocationError
 from lakefold_table.uri import canonical
 from tests.waiting import until
 
@@ -35,7 +35,7 @@ def test_a_folder_that_is_not_there_or_none(tmp_path: Path) -> None:
         Roots([canonical(tmp_path / "none" / "below")]).look()
     assert [line["root"] for line in logs] == [str(tmp_path / "none" / "below")]
     assert not (tmp_path / "none").exists()
-    with pytest.raises(PlaceError, match=r"file: Not a directory"):
+    with pytest.raises(LocationError, match=r"file: Not a directory"):
         Roots([canonical(tmp_path / "file")]).look()
 
 

@@ -76,8 +76,8 @@ class Claims:
         """Returns the group with the envelope of its claim: an entry with a claim is alone in its group.
 
         Raises `RetryError` if the store can't be reached, `NoMemoryError` if too little memory is left,
-        `PlaceError` if no table can be stored at the path, `StopError` if the folder of claims can't be used,
-        or if the envelope holds a proposal of a kind that this release doesn't know.
+        `LocationError` if no table can be stored at the path, `StopError` if the folder of claims can't be
+        used, or if the envelope holds a proposal of a kind that this release doesn't know.
         """
         return [self._fetched(entry) for entry in group] if group[0].is_claim else group
 

@@ -29,8 +29,8 @@ from lakefold_table.errors import (
     FencedError,
     GapError,
     LakefoldError,
+    LocationError,
     NoMemoryError,
-    PlaceError,
     RetryError,
     StopError,
     VersionExpiredError,
@@ -418,7 +418,7 @@ class TableScheduler:
     ) -> None:
         """Refuses the group or parks the queue, or ends the partition. `folding`: the group of a fold."""
         if (
-            isinstance(error, PlaceError)
+            isinstance(error, LocationError)
             and not queue.has_versions
             and (step == PUT or queue.putting is None)
         ):
@@ -435,7 +435,7 @@ class TableScheduler:
         else:
             self._park(queue, step, _passing(queue, error))
 
-    def _refuse(self, queue: TableQueue, step: str, error: PlaceError, folding: Batch | None) -> None:
+    def _refuse(self, queue: TableQueue, step: str, error: LocationError, folding: Batch | None) -> None:
         """Refuses the group: no table can be stored at its path."""
         refusal = Invalid(f"{queue.uri}: {error.message}", error.hint)
         if step == OPEN and queue.unknown is not None:
@@ -528,7 +528,7 @@ def _passing(queue: TableQueue, error: LakefoldError) -> LakefoldError:
     """Returns the error, as one that may pass if other clients caused it on a table that exists."""
     if isinstance(error, VersionExpiredError):
         return RetryError(f"versions are being removed: {error.message}", where=error.where)
-    if isinstance(error, PlaceError) and queue.has_versions:
+    if isinstance(error, LocationError) and queue.has_versions:
         return RetryError(
             f"the table had versions, and now no table can be stored at its path: {error.message}",
             where=error.where,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import position_text
 from lakefold_table.branch_names import branch_root
-from lakefold_table.errors import PlaceError, RetryError, StopError
+from lakefold_table.errors import LocationError, RetryError, StopError
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
 from lakefold_table.versions.dropped import was_dropped
@@ -71,7 +71,7 @@ def check_absent(
     main = above(uri, branch_root(branch)) if branch else uri
     try:
         dropped = was_dropped(uri, last.position, storage_options)
-    except PlaceError:
+    except LocationError:
         # The table's folder and the one above it can't be read, so nothing records a drop.
         dropped = False
     drop_hint = f"lakefold drop {main}"
@@ -102,7 +102,7 @@ def is_dropped(versions: Versions, table: Table, storage_options: Mapping[str, s
             and not versions.numbers()
             and was_dropped(table.uri, position, storage_options)
         )
-    except (RetryError, PlaceError):
+    except (RetryError, LocationError):
         return False
 
 
@@ -117,5 +117,5 @@ def _exists(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str
     storage = open_canonical(uri, storage_options)
     try:
         return Versions(storage, table_format.folder, table_format.detect).latest() > 0
-    except PlaceError:
+    except LocationError:
         return False

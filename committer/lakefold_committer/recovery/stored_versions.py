@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_table.errors import DamagedError, PlaceError, RetryError
+from lakefold_table.errors import DamagedError, LocationError, RetryError
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
 from lakefold_table.marks.record import PARENT, is_own
 from lakefold_table.versions.heads import read_head
@@ -48,7 +48,7 @@ def _content(versions: Versions, path: str) -> bytes | None:
     """Returns the content of a file of the table. Returns None if it is gone, or its path is invalid."""
     try:
         return versions.storage.get(path)
-    except (FileNotFoundError, PlaceError):
+    except (FileNotFoundError, LocationError):
         return None
 
 

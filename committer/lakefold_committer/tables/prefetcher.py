@@ -11,7 +11,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.recovery.stored_versions import read_state
-from lakefold_table.errors import DamagedError, InvalidError, NotATableError, PlaceError, VersionExpiredError
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    LocationError,
+    NotATableError,
+    VersionExpiredError,
+)
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.storage.base import SyncsOthers
@@ -98,7 +104,7 @@ class Prefetcher:
         storage = self._versions.storage
         try:
             return storage.sizes(paths)
-        except PlaceError:
+        except LocationError:
             return {path: _size(storage, path) for path in paths}
 
     def listed(self, portions: Mapping[Position, Iterable[Sequence[str]]]) -> Mapping[Position, array[int]]:
@@ -199,20 +205,20 @@ class Prefetcher:
         try:
             size = None if storage is None else storage.size(path)
             return None if storage is None or size is None or size > most else storage.get(path)
-        except (PlaceError, FileNotFoundError):
+        except (LocationError, FileNotFoundError):
             return None
 
     def _listing(self, folder: str) -> Mapping[str, int]:
         try:
             listing = self._versions.storage.list(folder)
             return {file.path.rpartition("/")[2]: file.size for file in listing}
-        except PlaceError:
+        except LocationError:
             return {}
 
     def _tail(self, path: str, most: int) -> Tail | None:
         try:
             return self._versions.storage.get_tail(path, most)
-        except (PlaceError, FileNotFoundError):
+        except (LocationError, FileNotFoundError):
             return None
 
     def _elsewhere(self, root: str) -> Versions | None:
@@ -230,5 +236,5 @@ class Prefetcher:
 def _size(storage: Storage, path: str) -> int | None:
     try:
         return storage.size(path)
-    except PlaceError:
+    except LocationError:
         return None

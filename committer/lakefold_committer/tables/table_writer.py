@@ -24,7 +24,7 @@ from lakefold_committer.tables.prefetcher import Look, Prefetcher
 from lakefold_committer.tables.requirements import answers_before, files_in, observe
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.entry import Invalid
-from lakefold_table.errors import FencedError, OutnumberedError, PlaceError, RetryError, StopError
+from lakefold_table.errors import FencedError, LocationError, OutnumberedError, RetryError, StopError
 from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.versions.versions import Published
@@ -256,7 +256,7 @@ class TableWriter:
         """
         try:
             return open_table(self._format, self._versions, uri, self._recovery)
-        except PlaceError as error:
+        except LocationError as error:
             if self._take_format_there():
                 return open_table(self._format, self._versions, uri, self._recovery)
             check_absent(self._format, uri, "", self._recovery, self._options, problem=error.message)

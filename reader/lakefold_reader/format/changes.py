@@ -83,7 +83,7 @@ def rewritten_of(text: Rewritten | str) -> Rewritten:
         ) from error
 
 
-class UntoldChangeError(InvalidError):
+class UnknownChangeError(InvalidError):
     """A version did more than insert rows, and its inserted rows can't be distinguished from the others."""
 
 

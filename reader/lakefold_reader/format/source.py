@@ -74,7 +74,7 @@ class Source:
     def content(self, path: str) -> bytes:
         """The bytes of a file: by its path in the table, or by its URI if it is outside of the table.
 
-        Raises `FileNotFoundError`, and `PlaceError` for a path that no store accepts.
+        Raises `FileNotFoundError`, and `LocationError` for a path that no store accepts.
         """
         if "://" not in path and not path.startswith("/"):
             return self.storage.get(path)
@@ -133,7 +133,7 @@ class VersionChange(Protocol):
         ...
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
-        """The inserted rows. Raises `UntoldChangeError` if they can't be distinguished from others."""
+        """The inserted rows. Raises `UnknownChangeError` if they can't be distinguished from others."""
         ...
 
     def appended(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.format.changes import NOTHING, ChangeType, UntoldChangeError, Weight
+from lakefold_reader.format.changes import NOTHING, ChangeType, UnknownChangeError, Weight
 from lakefold_reader.lance.effect import Effect, effect_of
 from lakefold_reader.lance.feed.parts import FragmentPart
 from lakefold_reader.lance.feed.plan import plan_version
@@ -185,9 +185,9 @@ class ChangedRows:
             raise self._not_known()
         return held
 
-    def _not_known(self) -> UntoldChangeError:
+    def _not_known(self) -> UnknownChangeError:
         summary = self._summary
-        return UntoldChangeError(
+        return UnknownChangeError(
             f"version {summary.version} ({summary.operation}) does not record which rows it inserted",
             where=self._source.uri,
             hint="open the version and read it whole; `appended` gives the rows that other entries appended",

@@ -97,7 +97,7 @@ class Change:
         - create_index, rewrite (compaction), reserve_fragments, update_config, update_bases: no rows, and
           nothing is missed.
         - an update, a restore and versions without a transaction on a table without stable row ids (new
-          fragments mix new rows with old ones): raises `UntoldChangeError`. If such an update shares its
+          fragments mix new rows with old ones): raises `UnknownChangeError`. If such an update shares its
           version with appends, `appended` returns the rows of these.
 
         `feed` also returns what a version changed and removed.
@@ -111,7 +111,7 @@ class Change:
         """As `inserted`, but only the rows of fragments in which every row is new.
 
         Rows that an update inserted beside the rows that it changed are not among them, so it does not raise
-        `UntoldChangeError` for an update. On a table without stable row ids nothing more is known of such a
+        `UnknownChangeError` for an update. On a table without stable row ids nothing more is known of such a
         version.
         """
         return self._effect.appended(columns).read_all()

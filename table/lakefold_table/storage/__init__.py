@@ -23,7 +23,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import InvalidError, PlaceError
+from lakefold_table.errors import InvalidError, LocationError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.storage.option_names import warn_unknown
@@ -65,17 +65,17 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     if scheme in _BY_EXTRA:
         return _opened(name, scheme, storage_options)
     hint = f"put the table on a local disk (a path or file:///PATH) or on {', '.join(map(_uri, _BY_EXTRA))}"
-    raise PlaceError(f"storage for {scheme}:// is not built in this release", where=name, hint=hint)
+    raise LocationError(f"storage for {scheme}:// is not built in this release", where=name, hint=hint)
 
 
 def open_canonical(uri: str, storage_options: Mapping[str, str] | None = None) -> Storage:
     """As `open_storage`, for a canonical URI. The store's root is exactly that URI.
 
-    Raises `PlaceError` if a symbolic link was put into the path since the URI was made canonical.
+    Raises `LocationError` if a symbolic link was put into the path since the URI was made canonical.
     """
     storage = open_storage(uri, storage_options)
     if place(storage.uri) != place(uri):
-        raise PlaceError(
+        raise LocationError(
             f"a symbolic link was put into this path: it leads to {storage.uri} now",
             where=uri,
             hint="put the folder back and remove the link",

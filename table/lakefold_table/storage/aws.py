@@ -23,7 +23,7 @@ from botocore import UNSIGNED
 from botocore import exceptions as aws
 from botocore.config import Config
 
-from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
+from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.storage.aws_options import AwsOptions, read_options
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _of_answer(error: aws.ClientError, where: str) -> LakefoldError:
             return InvalidError(message, where=where, hint=_TO_FIX["NotImplemented"])
         return RetryError(message, where=where, hint="the store is busy or has a fault: try again")
     if code in _CHOOSE:
-        return PlaceError(message, where=where, hint=_CHOOSE[code])
+        return LocationError(message, where=where, hint=_CHOOSE[code])
     names = {"301": "PermanentRedirect", "403": "AccessDenied"}
     hint = _TO_FIX.get(names.get(code, code), "check the storage options, and what the server supports")
     return InvalidError(message, where=where, hint=hint)

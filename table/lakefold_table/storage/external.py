@@ -23,7 +23,7 @@ import uuid
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
-from lakefold_table.errors import InvalidError, LakefoldError, PlaceError, RetryError
+from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.formats import MANIFESTS
 from lakefold_table.storage.base import (
     BeginsPuts,
@@ -54,7 +54,7 @@ class ExternalManifests:
     """A store whose versions are committed in a manifest store, and that keeps all objects in `objects`.
 
     `uri`: the canonical one that names both. `new_id` returns the part of a name that no other writer uses.
-    Raises `PlaceError` for the root of a bucket, for which a manifest store has no name.
+    Raises `LocationError` for the root of a bucket, for which a manifest store has no name.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ExternalManifests:
         base = place(uri).path
         if not base:
             hint = "put the table into a folder of the bucket"
-            raise PlaceError("a manifest store can't name the root of a bucket", where=uri, hint=hint)
+            raise LocationError("a manifest store can't name the root of a bucket", where=uri, hint=hint)
         self._uri = uri
         self._objects = objects
         self._manifests = manifests

@@ -12,7 +12,7 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lakefold_table.errors import PlaceError
+from lakefold_table.errors import LocationError
 from lakefold_table.storage.concurrently import together
 from lakefold_table.storage.paths import joined
 from lakefold_table.storage.syncs import can_write_out, sync_file_system
@@ -113,7 +113,7 @@ class FilesOfOthers:
 
     def _sync_linked(self, path: str) -> None:
         """Makes the file durable that a symbolic link names, if it is below the root."""
-        with suppress(FileNotFoundError, PlaceError):
+        with suppress(FileNotFoundError, LocationError):
             self._make_durable([path])
 
     def _not_synced(self, folder: str, names: Iterable[str]) -> tuple[dict[str, FileStamp], Sequence[str]]:

@@ -18,7 +18,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import PlaceError
+from lakefold_table.errors import LocationError
 from lakefold_table.storage.syncs import sync
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _TOP: Final = "/"
 
 
-class LinkError(PlaceError):
+class LinkError(LocationError):
     """A symbolic link has the name of a folder or a file that is to be opened."""
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from lakefold_table.errors import PlaceError
+from lakefold_table.errors import LocationError
 from lakefold_table.storage.base import Listed, Put, etag_of
 from lakefold_table.storage.durable import DurableFiles, UnsyncedError, platform_has_unnamed
 from lakefold_table.storage.files_of_others import FilesOfOthers
@@ -393,7 +393,7 @@ class LocalStorage:
         real = os.path.realpath(full)
         if not (real + "/").startswith(self._below):
             hint = "replace the link by the folder or file that it names, or choose a root above both"
-            raise PlaceError(f"a symbolic link leads out of the root to {real}", where=full, hint=hint)
+            raise LocationError(f"a symbolic link leads out of the root to {real}", where=full, hint=hint)
         folder, _, name = real.removeprefix(self._below).rpartition("/")
         return folder, name
 

@@ -25,7 +25,7 @@ import obstore
 from obstore import exceptions as errors
 from obstore.store import AzureStore, GCSStore
 
-from lakefold_table.errors import InvalidError, PlaceError, RetryError
+from lakefold_table.errors import InvalidError, LocationError, RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
@@ -354,7 +354,7 @@ class ObjectStorage:
         missing = isinstance(error, FileNotFoundError) or status == _NOT_FOUND
         if missing and (of_bucket or code in _NO_BUCKET):
             hint = "create it first, or correct the name"
-            return PlaceError("this bucket or container does not exist", where=where, hint=hint)
+            return LocationError("this bucket or container does not exist", where=where, hint=hint)
         if missing:
             return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where)
         return _unanswered(error, status, where)
@@ -370,7 +370,7 @@ def _unanswered(error: Exception, status: int, where: str) -> LakefoldError:
         )
         return InvalidError(words, where=where, hint=hint)
     if isinstance(error, ValueError | errors.InvalidPathError):
-        return PlaceError(words, where=where, hint="choose another name")
+        return LocationError(words, where=where, hint="choose another name")
     if "BadScheme" in str(error):
         hint = "give an https endpoint, or the storage option allow_http=true"
         return InvalidError("the endpoint is not encrypted", where=where, hint=hint)

@@ -2,7 +2,7 @@
 
 The operating system reports what happened. A committer must know what to do next, and a person what to
 change. An error that may pass by itself, or when space is freed, is a `RetryError`. One that lasts until a
-permission or a mount is changed is an `InvalidError`. If the path itself is wrong it is a `PlaceError`. An
+permission or a mount is changed is an `InvalidError`. If the path itself is wrong it is a `LocationError`. An
 unknown error is a `RetryError`, which decides nothing.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import InvalidError, PlaceError, RetryError
+from lakefold_table.errors import InvalidError, LocationError, RetryError
 
 if TYPE_CHECKING:
     from lakefold_table.errors import LakefoldError
@@ -48,7 +48,7 @@ def failure(error: OSError, path: str) -> LakefoldError:
     number = error.errno or 0
     message = error.strerror or str(error)
     if number in _CHOOSE:
-        return PlaceError(message, where=path, hint=_CHOOSE[number])
+        return LocationError(message, where=path, hint=_CHOOSE[number])
     if number in _TO_FIX:
         return InvalidError(message, where=path, hint=_TO_FIX[number])
     return RetryError(message, where=path, hint=_RETRY.get(number, "try again"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.errors import InvalidError, PlaceError
+from lakefold_table.errors import InvalidError, LocationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,7 @@ def check_path(path: str) -> None:
     """Raise `InvalidError` unless `path` is plain segments joined by `/`, below the root."""
     if not _NO_NAME.isdisjoint(path.split("/")) or "\0" in path:
         hint = "name it relative to the table's root, by plain segments"
-        raise PlaceError("this path is empty or could leave the root", where=ascii(path), hint=hint)
+        raise LocationError("this path is empty or could leave the root", where=ascii(path), hint=hint)
 
 
 def check_new_path(path: str) -> None:
@@ -50,7 +50,7 @@ def check_range(path: str, start: int, length: int) -> None:
 
 
 def folder_of(path: str) -> str:
-    """Returns the folder of an object. Raises `PlaceError` unless the path is below the root."""
+    """Returns the folder of an object. Raises `LocationError` unless the path is below the root."""
     check_path(path)
     return path.rpartition("/")[0]
 
@@ -58,7 +58,7 @@ def folder_of(path: str) -> str:
 def by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
     """Returns the paths by the folder that they are directly in.
 
-    Raises `PlaceError` if one leaves the root.
+    Raises `LocationError` if one leaves the root.
     """
     folders: dict[str, list[str]] = {}
     for path in paths:

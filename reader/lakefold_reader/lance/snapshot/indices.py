@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_reader.format.snapshots import IndexInfo
-from lakefold_table.errors import DamagedError, PlaceError
+from lakefold_table.errors import DamagedError, LocationError
 from lakefold_table.lance.indexing.indices import effective_coverage, type_of
 from lakefold_table.lance.indexing.reuse import remapped
 from lakefold_table.lance.schemas.schema import TOP
@@ -39,7 +39,7 @@ def indices_of(state: LanceState, content: Callable[[str], bytes]) -> tuple[Inde
     def content_or_none(path: str) -> bytes | None:
         try:
             return content(path)
-        except (FileNotFoundError, PlaceError):
+        except (FileNotFoundError, LocationError):
             return None
 
     by_name: dict[str, list[IndexMetadata]] = {}
