@@ -176,7 +176,7 @@ def test_a_put_costs_as_many_requests_as_it_has_steps_and_a_look(
 REFUSED = [
     ("AccessDeniedException", "allow dynamodb:"),
     ("UnrecognizedClientException", "check the key"),
-    ("ExpiredTokenException", "run out"),
+    ("ExpiredTokenException", "supply a new one"),
     ("ValidationException", "keys must be base_uri"),
 ]
 CALLS: list[Callable[[DynamoManifests], object]] = [
@@ -314,7 +314,7 @@ def test_a_table_that_is_not_there_is_said_with_the_command_that_makes_it(
         lambda: storage.names(VERSIONS),
         lambda: storage.size(Scheme.V2.path(1)),
     ):
-        with pytest.raises(InvalidError, match="no DynamoDB table not-made") as caught:
+        with pytest.raises(InvalidError, match="the DynamoDB table not-made does not exist") as caught:
             call()
         assert caught.value.hint.startswith("aws dynamodb create-table --table-name not-made ")
     assert storage.names("") == []

@@ -199,5 +199,5 @@ def test_each_wrong_option_is_named(
 
 
 def test_speaking_tls_to_a_plain_listener_says_so(secured: SecuredBroker) -> None:
-    with pytest.raises(RetryError, match=r"security\.protocol says"):
+    with pytest.raises(RetryError, match=r"security\.protocol is"):
         Admin(KafkaConfig(secured.bootstrap_servers, secured.options()), timeout_s=2).cluster_id()
