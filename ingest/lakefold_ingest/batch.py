@@ -3,13 +3,13 @@
 Exactly once rests on two things only: the key (app id, batch id) is the same whenever the batch is run
 again, and the committer folds a key once. So every step may fail or be repeated at any point:
 
-- Before the rows are written the table's marks are asked whether the batch is folded already; then nothing is
-  written at all. That only saves work; the committer would answer Duplicate.
+- Before the rows are written, the table's marks are read. If they contain the batch, nothing is written. That
+  only saves work: the committer would answer Duplicate.
 - A batch without rows is not proposed: its rows are all in the table. A later run of the same batch that does
   have rows is folded, because a key that was never sent is a gap, and gaps can be filled.
 - A refusal changed nothing, so the batch may be sent again under its key, built on the version that refused
-  it. That is done once, by running the batch again: the usual cause is a schema that changed under a running
-  query, and the files must be written for the new one. A second refusal is the caller's to see.
+  it. That is done once, by running the batch again: usually the schema has changed under a running query,
+  and the files must be written for the new schema. A second refusal is raised.
 - A batch that was folded, and whose rows a Restore then left out of the table, is never folded again under
   its key. That would be silent loss, so it raises, unless the sink is told to skip such batches.
 - A streaming query repeats only its last batch. If it sends an older one that was folded, its checkpoint is
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from lakefold_ingest.fitting import fit
 from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE, Target
-from lakefold_ingest.log_client import Answer, LogClient, drop_line, open_line
+from lakefold_ingest.log_client import Answer, LogClient, drop_client, open_client
 from lakefold_ingest.proposals import append, check_key, creation
 from lakefold_ingest.view import View, look
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
@@ -55,9 +55,9 @@ _NO_ANSWER = "see that a committer runs; the same batch may be run again, it is 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a sink is told; `lakefold.spark.sink` says what each means. `table` is the canonical URI.
+    """The settings of a sink; `lakefold.spark.sink` describes each. `table` is the canonical URI.
 
-    Raises `InvalidError` where a value is wrong.
+    Raises `InvalidError` if a value is wrong.
     """
 
     table: str
@@ -119,18 +119,18 @@ def put_batch(
     try:
         result = _Batch(settings, app_id, batch_id, schema, in_order=in_order).put(write)
     except StopError:
-        drop_line(settings.kafka, settings.topics)
+        drop_client(settings.kafka, settings.topics)
         raise
     doubtful = isinstance(result, Duplicate) and (result.rolled_back_by or result.different_content)
     level = logging.WARNING if doubtful else logging.INFO
-    LOGGER.log(level, "batch %s of %s into %s: %s", batch_id, app_id, settings.table, _told(result))
+    LOGGER.log(level, "batch %s of %s into %s: %s", batch_id, app_id, settings.table, _result_text(result))
     if isinstance(result, Duplicate) and result.rolled_back_by and settings.on_rolled_back == "raise":
         raise _rolled_back(result, app_id, batch_id, settings.table)
     return result
 
 
-def _told(result: Result | None) -> str:
-    """An outcome in a few words, for the log."""
+def _result_text(result: Result | None) -> str:
+    """Returns an outcome in a few words, for the log."""
     match result:
         case Committed():
             return f"committed in version {result.version}, {result.rows_added} rows"
@@ -143,7 +143,7 @@ def _told(result: Result | None) -> str:
 
 
 def _refusal_text(outcome: Outcome) -> str:
-    """What is said of a batch that nobody waited for, and that is not in the table."""
+    """Returns the log message for a refused batch whose outcome the sink did not wait for."""
     result = outcome.result
     reason = result.conflict.message if isinstance(result, Rejected) else ""
     if isinstance(result, Invalid):
@@ -195,8 +195,8 @@ class _Batch:
     def _look(self, *, afresh: bool) -> View | None:
         return look(self._settings.table, self._settings.storage_options, afresh=afresh)
 
-    def _line(self) -> LogClient:
-        return open_line(self._settings.kafka, self._settings.topics, self._settings.timeout_s)
+    def _client(self) -> LogClient:
+        return open_client(self._settings.kafka, self._settings.topics, self._settings.timeout_s)
 
     def _target(self, view: View) -> Target:
         fitting = fit(self._schema, view.schema, view.uri)
@@ -211,24 +211,27 @@ class _Batch:
         )
 
     def _propose(self, view: View, fragments: list[DataFragment]) -> Committed | Duplicate | Rejected | None:
-        line = self._line()
-        line.check_binding(view.bound, view.uri)
+        client = self._client()
+        client.check_binding(view.bound, view.uri)
         envelope = append(view.uri, self._app_id, self._batch_id, view.version, fragments)
         options = self._settings.storage_options
         if self._settings.wait == "log":
-            for refused in line.refused(envelope, view.partition):
+            for refused in client.refused(envelope, view.partition):
                 LOGGER.warning("%s", _refusal_text(refused))
-            line.send_unasked(envelope, view.partition, storage_options=options)
+            client.send_unasked(envelope, view.partition, storage_options=options)
             return None
-        answer = line.ask(envelope, view.partition, self._settings.timeout_s, storage_options=options)
+        answer = client.ask(envelope, view.partition, self._settings.timeout_s, storage_options=options)
         if answer.outcome is None:
-            return self._told_by_the_table(answer)
+            return self._outcome_by_marks(answer)
         if isinstance(answer.outcome.result, Invalid):
             raise _invalid(answer.outcome.result, self._settings.table)
         return answer.outcome.result
 
-    def _told_by_the_table(self, answer: Answer) -> Duplicate:
-        """The table says of itself what was folded, where nobody reported it in time."""
+    def _outcome_by_marks(self, answer: Answer) -> Duplicate:
+        """Returns the outcome by the table's marks, if no outcome was reported in time.
+
+        Raises `RetryError` if the marks don't contain the batch.
+        """
         view = self._look(afresh=True)
         folded = None if view is None else view.folded(self._app_id, self._batch_id)
         if folded is None:
@@ -236,7 +239,7 @@ class _Batch:
         return folded
 
     def _create(self) -> View:
-        """Have the committer make the table; somebody else's may have come first, which is as good."""
+        """Has the committer create the table. Returns it, also if another writer created it first."""
         settings = self._settings
         version = file_version(settings.data_storage_version)
         options = CreateOptions(
@@ -244,7 +247,7 @@ class _Batch:
         )
         schema = schema_from_arrow(self._schema, version)
         envelope = creation(settings.table, self._app_id, schema, options)
-        answer = self._line().ask(envelope, None, settings.timeout_s)
+        answer = self._client().ask(envelope, None, settings.timeout_s)
         result = None if answer.outcome is None else answer.outcome.result
         if isinstance(result, Invalid):
             raise _invalid(result, settings.table)

@@ -1,8 +1,8 @@
-"""The line to the log: one producer for a process, one waiter for each app and table, kept between batches.
+"""The log clients that a process keeps between batches: a producer, and a waiter for each app and table.
 
-A producer takes a while to connect, and Spark calls the sink anew for each batch, in whatever thread. So
-the line belongs to the process: it is found by its address, made when it is first needed, and let go at
-exit.
+A producer takes a while to connect, and Spark calls the sink for each batch, in any of its threads. So a
+client belongs to the process: it is kept by its brokers and topics, made when it is first needed, and closed
+at exit.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _NO_TOPICS = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
 _PAUSE_S = 0.2
 _MOST_SENT = 10_000
-_LOOK_S = 1.0
+_READ_S = 1.0
 LOGGER = logging.getLogger("lakefold")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A proposal that was sent: where it stands, and its outcome (None: it didn't come in time)."""
+    """A proposal that was sent: its position, and its outcome (None if it was not reported in time)."""
 
     position: Position
     outcome: Outcome | None
@@ -59,7 +59,7 @@ class LogClient:
         self._lock = threading.Lock()
 
     def check_binding(self, bound: Position | None, table: str) -> None:
-        """Raises `InvalidError` where the table's marks bind it to another log than this line's topic."""
+        """Raises `InvalidError` if the table's marks bind it to another log than this client's topic."""
         topic = self._proposer.topic
         if bound is None or (bound.log.cluster_id, bound.log.topic_id) == (topic.cluster_id, topic.topic_id):
             return
@@ -87,7 +87,7 @@ class LogClient:
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> Position:
-        """As `send`. What becomes of the envelope is looked for by `refused`."""
+        """Sends as `send` does, for a caller that does not wait: `refused` reads the outcome later."""
         chosen = self._proposer.partition_for(envelope.table, partition)
         waiter = self._waiter(envelope, chosen)
         with waiter.lock:
@@ -98,16 +98,16 @@ class LogClient:
         return position
 
     def refused(self, envelope: Envelope, partition: int | None) -> list[Outcome]:
-        """The refusals of what the envelope's app has sent to its table by `send_unasked`, each once.
+        """Returns the refusals of what the envelope's app has sent to its table by `send_unasked`, each once.
 
-        Those that are reported by now, of the newest 10,000 that this process has sent; what isn't known yet
-        is looked for with the next call. Takes a second at most. Raises `StopError` as `ask`.
+        These are the refusals reported until now, of the newest 10,000 proposals that this process has sent;
+        the next call returns later ones. Takes a second at most. Raises `StopError` as `ask` does.
         """
         chosen = self._proposer.partition_for(envelope.table, partition)
         waiter = self._waiter(envelope, chosen)
         with waiter.lock:
-            found = waiter.reported()
-        return [one for one in found if isinstance(one.result, Rejected | Invalid)]
+            outcomes = waiter.reported()
+        return [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
 
     def ask(
         self,
@@ -117,16 +117,16 @@ class LogClient:
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send the envelope and wait for its outcome, no longer than `timeout_s` seconds once the log has it.
+        """Sends the envelope and waits for its outcome, at most `timeout_s` seconds after the log has it.
 
-        Raises as `send` and `OutcomeWaiter.wait` do: then nothing is known, and the same envelope may be sent
-        again.
+        Raises as `send` and `OutcomeWaiter.wait` do: then the outcome is not known, and the same envelope may
+        be sent again.
         """
         chosen = self._proposer.partition_for(envelope.table, partition)
         waiter = self._waiter(envelope, chosen)
         with waiter.lock:
             with suppress(RetryError):
-                # It only saves reading; a broker that is away just now is waited for by the send.
+                # It only saves reading. If the brokers are unreachable, the send waits for them.
                 waiter.outcomes.stand()
             position = self.send(envelope, chosen, storage_options=storage_options)
             try:
@@ -135,14 +135,14 @@ class LogClient:
                 return Answer(position, None)
 
     def close(self) -> None:
-        """Wait for what is on its way and let go."""
+        """Waits until what was sent is acknowledged, and closes the producer and the waiters."""
         for waiter in self._waiters.values():
             with waiter.lock:
                 waiter.outcomes.close()
         self._proposer.close()
 
     def _waiter(self, envelope: Envelope, partition: int) -> _Waiter:
-        """The waiter of this app for this table: one app's batches come one after the other."""
+        """Returns the waiter of this app for this table: the batches of an app come one after the other."""
         key = (envelope.app_id, envelope.table, partition)
         with self._lock:
             if key not in self._waiters:
@@ -153,9 +153,10 @@ class LogClient:
 
 @dataclass(slots=True)
 class _Waiter:
-    """`sent`: what was sent unasked and has no outcome yet, as far as is known.
+    """Waits for the outcomes of one app's batches for one table.
 
-    `is_blind`: this user may not read outcomes.
+    `sent`: what was sent without waiting and has no known outcome yet. `is_blind`: this user may not read
+    outcomes.
     """
 
     outcomes: OutcomeWaiter
@@ -164,88 +165,90 @@ class _Waiter:
     is_blind: bool = False
 
     def reported(self) -> list[Outcome]:
-        """The outcomes that came since the last call of what was sent unasked."""
+        """Returns the outcomes of what was sent without waiting that were reported since the last call."""
         if self.is_blind or not self.sent:
             return []
         try:
-            found = self.outcomes.reported(self.sent, _LOOK_S)
+            reported = self.outcomes.reported(self.sent, _READ_S)
         except InvalidError as error:
             self.is_blind = True
             LOGGER.warning("refusals of batches that were sent to the log are not seen here: %s", error)
             return []
         except RetryError:
-            # The next call looks again.
+            # The next call reads again.
             return []
-        for one in found:
-            del self.sent[one.position]
-        return found
+        for outcome in reported:
+            del self.sent[outcome.position]
+        return reported
 
 
 class _Closing:
-    """The event that is set when all lines are closed next."""
+    """The event that is set when all clients are closed next."""
 
     now = threading.Event()
 
 
 def _named(envelope: Envelope) -> Envelope:
-    """What identifies an envelope, without what it holds."""
+    """Returns an envelope with the fields that identify this one, without its proposal."""
     named = type(envelope)(table=envelope.table, app_id=envelope.app_id, batch_id=envelope.batch_id)
     named.lance.uuid = envelope.lance.uuid
     return named
 
 
-_lines: dict[tuple[object, ...], LogClient] = {}
-_lines_lock = threading.Lock()
+_clients: dict[tuple[object, ...], LogClient] = {}
+_clients_lock = threading.Lock()
 
 
 def _address(config: KafkaConfig, topics: Topics) -> tuple[object, ...]:
     return (config.bootstrap_servers, *sorted(config.options.items()), topics)
 
 
-def open_line(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> LogClient:
-    """The line of this process to these topics.
+def open_client(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> LogClient:
+    """Returns this process's client of these topics.
 
-    Committers make the topics, and may be started after the query: they are waited for, for `wait_s` seconds.
-    Raises `RetryError` where they are still missing then, where no broker answers, or if all lines are closed
-    meanwhile.
+    Committers create the topics, and may be started after the query, so this waits up to `wait_s` seconds for
+    the topics. Raises `RetryError` if they are still missing then, if no broker answers, or if all clients
+    are closed meanwhile.
     """
     closing = _Closing.now
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            return _line(config, topics)
+            return _client(config, topics)
         except MissingTopicError as error:
             if time.monotonic() >= deadline:
                 raise RetryError(error.message, where=error.where, hint=_NO_TOPICS) from error
         if closing.wait(_PAUSE_S):
-            raise RetryError("the process lets go of all lines to the log", where=config.bootstrap_servers)
+            raise RetryError(
+                "the process is closing its connections to the log", where=config.bootstrap_servers
+            )
 
 
-def _line(config: KafkaConfig, topics: Topics) -> LogClient:
+def _client(config: KafkaConfig, topics: Topics) -> LogClient:
     key = _address(config, topics)
-    with _lines_lock:
-        if key not in _lines:
-            _lines[key] = LogClient(config, topics)
-        return _lines[key]
+    with _clients_lock:
+        if key not in _clients:
+            _clients[key] = LogClient(config, topics)
+        return _clients[key]
 
 
-def drop_line(config: KafkaConfig, topics: Topics) -> None:
-    """Forget a line that is of no more use, so that the next batch gets a new one."""
-    with _lines_lock:
-        line = _lines.pop(_address(config, topics), None)
-    if line is not None:
-        line.close()
+def drop_client(config: KafkaConfig, topics: Topics) -> None:
+    """Closes a client that can't be used any more, so that the next batch gets a new one."""
+    with _clients_lock:
+        client = _clients.pop(_address(config, topics), None)
+    if client is not None:
+        client.close()
 
 
-def close_lines() -> None:
-    """Let go of all lines; called at exit."""
-    with _lines_lock:
+def close_clients() -> None:
+    """Closes all clients; called at exit."""
+    with _clients_lock:
         _Closing.now.set()
         _Closing.now = threading.Event()
-        lines = list(_lines.values())
-        _lines.clear()
-    for line in lines:
-        line.close()
+        clients = list(_clients.values())
+        _clients.clear()
+    for client in clients:
+        client.close()
 
 
-atexit.register(close_lines)
+atexit.register(close_clients)

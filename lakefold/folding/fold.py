@@ -56,7 +56,7 @@ def command(
     from lakefold_committer.claims.claim_check import Claims
     from lakefold_committer.fold.grouping import Limits
     from lakefold_committer.replay.file_fold import fold_file
-    from lakefold_committer.tables.branches import open_line
+    from lakefold_committer.tables.branches import open_branch
     from lakefold_log.read.file_log import read_file_log
     from lakefold_table.formats import built_in
     from lakefold_table.uri import canonical
@@ -67,7 +67,7 @@ def command(
     kinds: Counter[str] = Counter()
     claims = Claims(settings.storage_options, most_bytes=settings.claim_memory)
     branches = partial(
-        open_line,
+        open_branch,
         uri,
         storage_options=settings.storage_options,
         formats=formats,

@@ -17,7 +17,7 @@ import pytest
 
 from lakefold_ingest.batch import Settings, put_batch
 from lakefold_ingest.fragments import write_fragments
-from lakefold_ingest.log_client import close_lines
+from lakefold_ingest.log_client import close_clients
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import watermarks
@@ -105,7 +105,7 @@ def place(tmp_path: Path, bootstrap: str, topic_names: TopicNames) -> Iterator[P
     log = OwnLog.make(bootstrap, topic_names)
     settings = Settings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), log.topics, timeout_s=30)
     yield Place(tmp_path, topic_names, log, settings)
-    close_lines()
+    close_clients()
 
 
 def rows(*numbers: int) -> Writer:
@@ -378,7 +378,7 @@ def test_topics_that_are_missing_are_waited_for(
         with running_committer(bootstrap, topic_names, tmp_path) as committer:
             committer.wait_until_ready()
             assert isinstance(early.result(60), Committed)
-    close_lines()
+    close_clients()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import lakefold
 from lakefold import cli
 from lakefold.spark import register, sink
-from lakefold_ingest.log_client import close_lines
+from lakefold_ingest.log_client import close_clients
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
@@ -118,7 +118,7 @@ def test_proposals_come_to_a_table_in_dynamodb_whoever_dies(
 @pytest.fixture
 def _no_line_is_left() -> Iterator[None]:
     yield
-    close_lines()
+    close_clients()
 
 
 @pytest.mark.usefixtures("_no_line_is_left")

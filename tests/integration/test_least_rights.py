@@ -34,7 +34,7 @@ from lakefold.cli import run
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
 from lakefold_ingest.batch import Settings, put_batch
-from lakefold_ingest.log_client import close_lines
+from lakefold_ingest.log_client import close_clients
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.rights import Right, on_group, on_topics
 from lakefold_log.client.topic_names import Topics
@@ -268,7 +268,7 @@ def sink(scene: Scene, user: str, wait: Wait) -> Done:
     except LakefoldError as error:
         return Done(well=False, said=str(error))
     finally:
-        close_lines()
+        close_clients()
     return Done(well=True, said="")
 
 

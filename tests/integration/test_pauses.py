@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_ingest.log_client import close_lines, open_line
+from lakefold_ingest.log_client import close_clients, open_client
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import describe
@@ -36,12 +36,12 @@ def test_a_line_that_waits_for_its_topics_ends_when_all_are_closed(
 ) -> None:
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     with ThreadPoolExecutor(1) as pool:
-        line = pool.submit(open_line, KafkaConfig(bootstrap), topics, LONG_S)
+        line = pool.submit(open_client, KafkaConfig(bootstrap), topics, LONG_S)
 
         def ended() -> bool:
-            close_lines()
+            close_clients()
             return line.done()
 
         until(ended, "the line that waits to end")
-        with pytest.raises(RetryError, match="lets go of all lines"):
+        with pytest.raises(RetryError, match="is closing its connections"):
             line.result()

@@ -14,7 +14,7 @@ import pytest
 
 import lakefold
 from lakefold.spark import sink
-from lakefold_ingest.log_client import close_lines
+from lakefold_ingest.log_client import close_clients
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
@@ -189,7 +189,7 @@ def test_a_table_is_parked_while_its_server_ignores_conditions(lake: Lake) -> No
 @pytest.fixture
 def _no_line_is_left() -> Iterator[None]:
     yield
-    close_lines()
+    close_clients()
 
 
 @pytest.mark.usefixtures("_no_line_is_left")

@@ -17,7 +17,7 @@ import lance
 import pytest
 
 from lakefold_committer.recovery.recovery_context import RecoveryContext
-from lakefold_committer.tables.branches import open_line
+from lakefold_committer.tables.branches import open_branch
 from lakefold_reader.opening import open_source
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import StopError
@@ -64,7 +64,7 @@ def others_go_on(uri: str, server: S3Server) -> None:
 def folded_anew(uri: str, proxy: FaultProxy, entry: Envelope) -> Result:
     """What becomes of the entry at offset 2 once the table is opened again; the stamp proves its marks."""
     (result,) = fold(
-        open_line(uri, "", proxy.options(), recovery=RecoveryContext(LOG, lambda: 100, 2)), 2, entry
+        open_branch(uri, "", proxy.options(), recovery=RecoveryContext(LOG, lambda: 100, 2)), 2, entry
     )
     return result
 
@@ -77,7 +77,7 @@ def ids(uri: str, server: S3Server) -> list[int]:
 def test_a_version_in_a_freed_place_answers_nothing_and_is_removed(
     uri: str, s3: S3Server, proxy: FaultProxy
 ) -> None:
-    table = open_line(uri, "", proxy.options())
+    table = open_branch(uri, "", proxy.options())
     fold(table, 0, creation(uri))
     fold(table, 1, append(uri, rows([1]), 1, "app", 0, storage_options=s3.options()))
     entry = append(uri, rows([2]), 2, "app", 1, storage_options=s3.options())
@@ -100,7 +100,7 @@ def test_a_version_that_others_went_on_from_at_once_is_told(
     uri: str, s3: S3Server, proxy: FaultProxy
 ) -> None:
     """The listing behind the put shows a later version, which was made from ours."""
-    table = open_line(uri, "", proxy.options())
+    table = open_branch(uri, "", proxy.options())
     fold(table, 0, creation(uri))
     entry = append(uri, rows([2]), 1, "app", 1, storage_options=s3.options())
     hold = Hold()
@@ -120,7 +120,7 @@ def test_no_proposal_is_invalid_for_a_version_that_the_committer_has_not_seen(
     uri: str, s3: S3Server, proxy: FaultProxy
 ) -> None:
     """It read version 4, made by others a moment ago; the name 3 is free again, and a tag keeps version 2."""
-    table = open_line(uri, "", proxy.options())
+    table = open_branch(uri, "", proxy.options())
     fold(table, 0, creation(uri))
     fold(table, 1, append(uri, rows([1]), 1, "app", 0, storage_options=s3.options()))
     others_go_on(uri, s3)

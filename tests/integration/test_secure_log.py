@@ -17,7 +17,7 @@ import pytest
 
 from lakefold_ingest.batch import Settings, put_batch
 from lakefold_ingest.fragments import write_fragments
-from lakefold_ingest.log_client import close_lines
+from lakefold_ingest.log_client import close_clients
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.write.producer import Proposer
@@ -140,7 +140,7 @@ def test_committer_proposer_sink_and_status_go_through(shell: Shell, tmp_path: P
             return list(write_fragments(target, [batch]))
 
         assert isinstance(put_batch(settings, "app", 0, batch.schema, write), Committed)
-        close_lines()
+        close_clients()
         shell.printed += [str(config), repr(settings), *(committer.get(page)[1] for page in PAGES)]
         shell.printed += [
             Path(f"/proc/{committer.process.pid}/{name}").read_text() for name in ("cmdline", "comm")

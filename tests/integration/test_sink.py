@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import StreamingQueryException
 
 from lakefold.spark import sink
-from lakefold_ingest.log_client import close_lines
+from lakefold_ingest.log_client import close_clients
 from lakefold_ingest.view import look
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
@@ -50,7 +50,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _no_line_is_left() -> Iterator[None]:
     yield
-    close_lines()
+    close_clients()
 
 
 def told(bootstrap: str, names: TopicNames) -> dict[str, Any]:

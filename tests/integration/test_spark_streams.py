@@ -18,7 +18,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from lakefold.spark import register, sink
-from lakefold_ingest.log_client import close_lines
+from lakefold_ingest.log_client import close_clients
 from lakefold_table.storage import open_storage
 from tests.integration.committers import running_committer
 from tests.tables import Folded
@@ -229,7 +229,7 @@ def test_a_table_copied_through_the_log_by_a_query_equals_its_origin(
             )
             query.awaitTermination()
         assert running.process.poll() is None, running.log.read_text()
-    close_lines()
+    close_clients()
     origin, copied = (lance.dataset(path).to_table().sort_by("id") for path in (first, second))
     assert copied.num_rows == 300
     assert copied.to_pylist() == origin.to_pylist()

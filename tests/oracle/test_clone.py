@@ -12,7 +12,7 @@ import lance
 import pytest
 
 import lakefold
-from lakefold_committer.tables.branches import open_line
+from lakefold_committer.tables.branches import open_branch
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
@@ -287,7 +287,7 @@ def test_a_branch_may_lie_above_another(source: Path) -> None:
     """As `side` above `side/one`: a folder below its root exists before its first version."""
     envelope = Envelope(table=canonical(source), branch="side")
     envelope.lance.CopyFrom(branching(source, "side"))
-    line = open_line(envelope.table, envelope.branch, None)
+    line = open_branch(envelope.table, envelope.branch, None)
     (outcome,) = line.fold(entries([envelope], 0)).outcomes
     assert isinstance(outcome.result, Committed)
     assert set(lance.dataset(str(source)).branches.list()) == {"side", "side/one"}
@@ -305,7 +305,7 @@ def test_a_branch_is_opened_at_a_position_of_its_own(source: Path) -> None:
     for offset, (name, transaction) in enumerate(
         [*made, *[(name, None) for name in ("", "theirs", "ours", "")]]
     ):
-        line = open_line(canonical(source), name, None)
+        line = open_branch(canonical(source), name, None)
         envelope = Envelope(table=canonical(source), branch=name)
         envelope.lance.CopyFrom(transaction or Transaction(uuid=f"{offset}", read_version=6))
         if transaction is None:

@@ -20,7 +20,7 @@ from lakefold.binding import drop_table as dropping
 from lakefold.binding.drop_table import condemn
 from lakefold.binding.rebinding import Consent, Target, rebind_branches
 from lakefold.cli import run
-from lakefold_committer.tables.branches import open_line
+from lakefold_committer.tables.branches import open_branch
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import PreconditionError, RetryError
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
@@ -232,7 +232,7 @@ def test_versions_that_a_manifest_store_records_are_forgotten_there() -> None:
 def test_a_folder_on_a_local_disk(tmp_path: Path) -> None:
     path = tmp_path / "lake" / "flights"
     uri = canonical(path)
-    table = open_line(uri, "", None)
+    table = open_branch(uri, "", None)
     assert isinstance(fold_at(table, [create(uri)], 0)[0].result, Committed)
     assert run(["detach", str(path), "--unanswered"]) == 0
     others = [path.with_name("flights.0123abcd.dropped"), path.with_name("flights.dropped")]
@@ -252,7 +252,7 @@ def on_disk(path: Path, *, folded: bool = True) -> str:
     """A table of two versions that follows no log; `folded`: no more than the second one says so."""
     uri = canonical(path)
     if folded:
-        assert isinstance(fold_at(open_line(uri, "", None), [create(uri)], 0)[0].result, Committed)
+        assert isinstance(fold_at(open_branch(uri, "", None), [create(uri)], 0)[0].result, Committed)
         assert run(["detach", str(path), "--unanswered"]) == 0
     else:
         lance.write_dataset(rows([1]), str(path))
@@ -294,7 +294,7 @@ def test_a_table_that_is_bound_while_it_is_dropped_stays(
         code = run(["drop", str(path)])
     assert code == 3, out.getvalue()
     assert "bound to" in out.getvalue()
-    assert isinstance(fold_at(open_line(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+    assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
     assert {one.name for one in tmp_path.iterdir()} <= {".lakefold-dropped", "flights"}
     dropped = read_dropped(uri)
     assert dropped is None or not (dropped.removing or dropped.aside)
@@ -304,16 +304,16 @@ def test_a_table_that_is_bound_while_it_is_dropped_stays(
 def test_nothing_is_folded_or_bound_once_a_table_is_condemned(tmp_path: Path, *, folded: bool) -> None:
     """Also by a committer that opened it before, and binds a foreign table by the first entry it folds."""
     uri = on_disk(tmp_path / "flights", folded=folded)
-    before = open_line(uri, "", None)
+    before = open_branch(uri, "", None)
     assert [line.version for line in condemn(uri, {})] == [2 if folded else 1]
-    for table in (before, open_line(uri, "", None)):
+    for table in (before, open_branch(uri, "", None)):
         refused = fold_at(table, [append_of(uri)], 41)[0].result
         assert isinstance(refused, Invalid)
         assert refused.message == "the table is being dropped"
     with pytest.raises(PreconditionError, match="is being dropped"):
         bound(uri)
     bound(uri, keep=True)
-    assert isinstance(fold_at(open_line(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+    assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
 
 
 NESTED = [
@@ -425,7 +425,7 @@ def test_a_table_made_inside_once_the_drop_is_decided_puts_the_folder_back(
     dropped = read_dropped(uri)
     assert dropped is None or not (dropped.removing or dropped.aside)
     bound(uri, keep=True)
-    assert isinstance(fold_at(open_line(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+    assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
 
 
 @pytest.mark.parametrize("moment", ["condemned", "removing"])

@@ -12,7 +12,7 @@ import pytest
 
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import open_line
+from lakefold_committer.tables.branches import open_branch
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import NotATableError
@@ -157,8 +157,8 @@ def test_a_table_that_lies_inside_another_one_already_goes_on_and_gets_branches(
     lance.write_dataset(rows([2]), str(tmp_path / "outer" / "inner"))
     inner = canonical(tmp_path / "outer" / "inner")
     sent = clone(inner, inner, name="b", envelope_branch="b")
-    assert fold_at(open_line(inner, "b", None), [sent], 0)[0].result == Committed(1, rows_added=1)
-    refused = fold_at(open_line(f"{inner}/x", "", None), [at(f"{inner}/x")], 0)[0].result
+    assert fold_at(open_branch(inner, "b", None), [sent], 0)[0].result == Committed(1, rows_added=1)
+    refused = fold_at(open_branch(f"{inner}/x", "", None), [at(f"{inner}/x")], 0)[0].result
     assert isinstance(refused, Invalid)
     assert f"inside the table {inner}," in refused.message
 

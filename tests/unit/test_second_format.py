@@ -12,7 +12,7 @@ from lakefold import cli
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.replay.file_fold import fold_file
-from lakefold_committer.tables.branches import open_line
+from lakefold_committer.tables.branches import open_branch
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_reader import opening
 from lakefold_reader.opening import open_source
@@ -121,7 +121,7 @@ def test_a_tail_reads_what_the_committer_folded(tmp_path: Path, monkeypatch: pyt
         ToyProposal("c", DELETE, 1, keys=("1",)),
     )
     entries = FileLog(framed([envelope_of(uri, each) for each in proposals]), LOG_ID, formats=formats)
-    line = open_line(uri, "", None, formats=formats)
+    line = open_branch(uri, "", None, formats=formats)
     claims = Claims(formats=formats)
     list(fold_file(lambda _: line, uri, formats, entries, Limits(1, 1 << 20), dry_run=False, claims=claims))
     changes = list(lakefold.tail(uri, 0))

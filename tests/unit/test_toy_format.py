@@ -13,7 +13,7 @@ from lakefold_committer.replay.file_fold import fold_file
 from lakefold_committer.replay.log_reader import FileEntries
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
-from lakefold_committer.tables.branches import found_in, open_line
+from lakefold_committer.tables.branches import found_in, open_branch
 from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.formats import Formats, lance
@@ -67,7 +67,7 @@ def fold(*envelopes: Envelope, log: str = LOG_ID, dry_run: bool = False) -> list
     entries = FileLog(framed(envelopes), log, formats=FORMATS)
 
     def opened(branch: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as fold_file takes it
-        return open_line(URI, branch, None, formats=FORMATS)
+        return open_branch(URI, branch, None, formats=FORMATS)
 
     claims = Claims(formats=FORMATS)
     return list(fold_file(opened, URI, FORMATS, entries, LIMITS, dry_run=dry_run, claims=claims))
@@ -78,7 +78,7 @@ def results(outcomes: Sequence[Outcome]) -> list[Result]:
 
 
 def newest() -> ToyState:
-    return open_line(URI, "", None, formats=FORMATS).table.state  # type: ignore[return-value]
+    return open_branch(URI, "", None, formats=FORMATS).table.state  # type: ignore[return-value]
 
 
 def test_entries_are_folded_in_their_order_into_versions_that_they_share() -> None:

@@ -29,7 +29,7 @@ from lakefold_committer.process.store_check import Roots
 from lakefold_committer.process.topic_settings_watch import EVERY_SECONDS, PolicyWatch
 from lakefold_committer.recovery.outcome_index import OutcomeIndex
 from lakefold_committer.recovery.start_offset import find_start
-from lakefold_committer.tables.branches import open_line
+from lakefold_committer.tables.branches import open_branch
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.members import Membership, session_seconds
 from lakefold_log.client.topics import describe, ensure_topics
@@ -427,7 +427,7 @@ class Committer:
 
     def _open(self, recovery: RecoveryContext, uri: str, branch: str) -> TableWriter:
         options = self._options
-        table = open_line(
+        table = open_branch(
             uri,
             branch,
             options.storage_options,

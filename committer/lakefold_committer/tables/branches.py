@@ -41,7 +41,7 @@ def line_of(uri: str, branch: str) -> Place | Invalid:
     return place(root_of(uri, branch))
 
 
-def open_line(
+def open_branch(
     uri: str,
     branch: str,
     storage_options: Mapping[str, str] | None,
