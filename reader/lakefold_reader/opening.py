@@ -9,6 +9,7 @@ from lakefold_reader.lance.reader import LanceReader
 from lakefold_reader.versions.branches import branched
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.versions import format_at
 
 if TYPE_CHECKING:
     import os
@@ -28,7 +29,7 @@ def open_source(uri: str | os.PathLike[str], storage_options: Mapping[str, str] 
 
 def source_on(storage: Storage, storage_options: Mapping[str, str] | None = None) -> Source:
     """The table at the root of a store."""
-    return Source.on(storage, format_of(storage), storage_options)
+    return Source.on(storage, format_at(storage, FORMATS), storage_options)
 
 
 def open_branch(
@@ -37,12 +38,3 @@ def open_branch(
     """The table at `uri`, or a branch of the same table. Raises `UnknownRefError`, `InvalidError`."""
     source = open_source(uri, storage_options)
     return source if branch is None else branched(source, branch)
-
-
-def format_of(storage: Storage) -> ReaderFormat:
-    """The format of the table at the root of a store, by the versions in its folders."""
-    default, *others = FORMATS
-    for table_format in others:
-        if table_format.detect(storage.names(table_format.folder)) is not None:
-            return table_format
-    return default

@@ -52,14 +52,6 @@ class Formats:
         """Returns the format of this name. Raises `KeyError` if there is none."""
         return self._formats[name]
 
-    def of_folder(self, has_versions: Callable[[AnyFormat], bool]) -> AnyFormat:
-        """Returns the format of the table in a folder, the first one if it holds no version of any.
-
-        `has_versions`: lists the folder of a format's versions, which takes a request to the store.
-        """
-        *others, last = reversed(self._formats.values())
-        return next((one for one in reversed(others) if has_versions(one)), last) if others else last
-
     def of_entry(self, entry: Entry) -> AnyFormat:
         """Returns the format of an entry's proposal; the first one if its claim was not fetched."""
         return self.first if entry.proposal is None else self._formats[entry.proposal.format]
@@ -81,8 +73,8 @@ class Formats:
         self, data: bytes, content: Content, allow: Callable[[int], None]
     ) -> LargeProposal | None:
         """As of `Format.parse_large`, for a proposal of any format."""
-        found = (one.parse_large(data, content, allow) for one in self)
-        return next((one for one in found if one is not None), None)
+        proposals = (table_format.parse_large(data, content, allow) for table_format in self)
+        return next((proposal for proposal in proposals if proposal is not None), None)
 
     def memory_to_fold(self, content: Content) -> int:
         """Returns about how many bytes it takes to fold a proposal of any format that is decoded whole."""

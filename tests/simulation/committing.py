@@ -16,7 +16,7 @@ from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.branch_names import root_of
 from lakefold_table.errors import FencedError, OutnumberedError, RetryError, StopError
-from lakefold_table.versions.versions import Versions
+from lakefold_table.versions.versions import Versions, format_at
 from tests.folding import FORMATS
 from tests.simulation.broker import TOPIC, Reader, Reporter, Witness
 from tests.simulation.runtime import Event, Process, Tasks
@@ -125,9 +125,13 @@ class Running:
     def _open(self, recovery: RecoveryContext, uri: str, branch: str) -> TableWriter:
         line = root_of(uri, branch)
         storage, clock = self.store.of(self.process, line), self.process.hub.clock
-        one = self.formats.of_folder(lambda one: Versions(storage, one.folder, one.detect).has_any())
-        versions = Versions(storage, one.folder, one.detect, is_branch=bool(branch), clock=clock)
-        return TableWriter(one, versions, line, check_sizes=True, recovery=recovery, formats=self.formats)
+        table_format = format_at(storage, self.formats)
+        versions = Versions(
+            storage, table_format.folder, table_format.detect, is_branch=bool(branch), clock=clock
+        )
+        return TableWriter(
+            table_format, versions, line, check_sizes=True, recovery=recovery, formats=self.formats
+        )
 
 
 def _home(_: str, before: int) -> int:

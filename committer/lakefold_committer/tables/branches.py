@@ -15,7 +15,7 @@ from lakefold_table.errors import InvalidError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_canonical
 from lakefold_table.uri import place
-from lakefold_table.versions.versions import Versions
+from lakefold_table.versions.versions import Versions, format_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ def located(
 
 def found_in(storage: Storage, formats: Formats, *, is_branch: bool = False) -> tuple[AnyFormat, Versions]:
     """As `located`, for the table whose root is the root of a store."""
-    table_format = formats.of_folder(lambda one: Versions(storage, one.folder, one.detect).has_any())
+    table_format = format_at(storage, formats)
     return table_format, Versions(storage, table_format.folder, table_format.detect, is_branch=is_branch)
 
 

@@ -40,7 +40,7 @@ import math
 import time
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from lakefold_table.errors import NotATableError, RetryError, StopError, VersionExpiredError
 from lakefold_table.storage.base import (
@@ -487,3 +487,25 @@ class Versions:
         else:
             message, hint = f"version {version} is gone", f"the oldest one left is {numbers[0]}"
         return VersionExpiredError(message, oldest=numbers[0], where=self.storage.uri, hint=hint)
+
+
+class KeepsVersions(Protocol):
+    """What tells the versions of a format from other files. `folder`: the folder that holds them."""
+
+    folder: str
+
+    def detect(self, names: Iterable[str]) -> Naming | None:
+        """Returns the naming of the versions among these names of `folder`, None if there are none."""
+        ...
+
+
+F = TypeVar("F", bound=KeepsVersions)
+
+
+def format_at(storage: Storage, formats: Iterable[F]) -> F:
+    """Returns the format of the table at a store's root, the first of `formats` if it has no version.
+
+    With one format nothing is read; otherwise this costs a request for each format but the first.
+    """
+    first, *others = formats
+    return next((other for other in others if Versions(storage, other.folder, other.detect).has_any()), first)
