@@ -523,11 +523,12 @@ class Format(Protocol[S]):
 class RecallingFormat(Format[S], Protocol[S]):
     """A format that judges one version's entries again, whose answers are known.
 
-    After the fold `untold` and `unlike` hold the offsets whose refusal it does not give: in `untold` if the
-    cause may be gone by now, in `unlike` if that is a difference. `accepted`: those of them that it took in.
+    After the fold `undecided` and `unlike` hold the offsets whose refusal it does not give: in `undecided` if
+    the cause may be gone by now, in `unlike` if that is a difference. `accepted`: those of them that it took
+    in.
     """
 
-    untold: set[int]
+    undecided: set[int]
     unlike: set[int]
     accepted: set[int]
 

@@ -6,6 +6,7 @@ refused, its answer may be lost, and a put may arrive long after its sender was 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -25,6 +26,16 @@ LONGEST_PAUSE_S: Final = 40.0
 """How long a process may be stopped, at most."""
 LATEST_PUT_S: Final = 60.0
 """How long a put may be on its way, at most."""
+
+
+@contextmanager
+def empty_memory(name: str) -> Iterator[None]:
+    """The stores of this name are empty when the block begins, and are forgotten when it ends."""
+    MemoryStorage.forget(name)
+    try:
+        yield
+    finally:
+        MemoryStorage.forget(name)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from tests.simulation.committing import Running
 from tests.simulation.ending import MOST_STEPS
 from tests.simulation.ledger import demand
 from tests.simulation.runtime import Hub, simulated
-from tests.simulation.store import LATEST_PUT_S, Store
+from tests.simulation.store import LATEST_PUT_S, Store, empty_memory
 from tests.toy_format.toy import APPEND, CREATE, DELETE, FOLDER, ToyFormat, ToyProposal, ToyState, envelope_of
 
 if TYPE_CHECKING:
@@ -86,12 +86,8 @@ class ToyWorld:
     @contextmanager
     def begun(self) -> Iterator[ToyWorld]:
         """Goes by simulated time until the end."""
-        MemoryStorage.forget(self.name)
-        try:
-            with simulated(self.hub):
-                yield self
-        finally:
-            MemoryStorage.forget(self.name)
+        with empty_memory(self.name), simulated(self.hub):
+            yield self
 
     def send(self, uri: str, proposal: ToyProposal, app: str = "", batch: int | None = None) -> None:
         """Appends a proposal to the log."""

@@ -16,7 +16,7 @@ from tests.simulation.committing import Running
 from tests.simulation.ending import Ending
 from tests.simulation.partition import Partition
 from tests.simulation.runtime import Hub, simulated
-from tests.simulation.store import Store
+from tests.simulation.store import Store, empty_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,12 +60,8 @@ class World:
     @contextmanager
     def begun(self) -> Iterator[World]:
         """Goes by simulated time until the end; what fails carries the transcript's end."""
-        MemoryStorage.forget(self.name)
-        try:
-            with simulated(self.hub):
-                yield self
-        finally:
-            MemoryStorage.forget(self.name)
+        with empty_memory(self.name), simulated(self.hub):
+            yield self
 
     def home(self, uri: str) -> Partition:
         """The partition of a table, or of a branch of it."""

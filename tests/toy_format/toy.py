@@ -296,7 +296,7 @@ class RecallingToy(ToyFormat):
 
     def __init__(self, recorded: RecordedVersion) -> None:
         del recorded
-        self.untold: set[int] = set()
+        self.undecided: set[int] = set()
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
 

@@ -263,7 +263,7 @@ class _Replay:
         except (StopError, DamagedError, InvalidError) as error:
             broken = Difference("the whole version", "there", f"can't be made: {error}")
             return result_of(case, [broken], gone, ()), None
-        notes = [NOTE.format(offset) for offset in sorted(recalling.untold)]
+        notes = [NOTE.format(offset) for offset in sorted(recalling.undecided)]
         differences = self._differences(case, folded.publication)
         for offset in sorted(recalling.unlike):
             differences.append(Difference(f"answer[{offset}]", f"{case.answers[offset]!r}", "another one"))
@@ -292,12 +292,12 @@ class _Replay:
             # An entry that was refused at that time may be unable to share a version with the others.
             if not recalling.accepted:
                 raise
-        untold, unlike = recalling.untold, recalling.unlike
-        if folded is None or untold or recalling.accepted:
-            given = untold | unlike
+        undecided, unlike = recalling.undecided, recalling.unlike
+        if folded is None or undecided or recalling.accepted:
+            given = undecided | unlike
             recalling = self._format.recalling(replace(recorded, given=given))
             folded = fold(recalling, table, group, observed, terms)
-            recalling.untold, recalling.unlike = untold, unlike
+            recalling.undecided, recalling.unlike = undecided, unlike
         return folded, recalling
 
     def _differences(self, case: Case, publication: Publication | None) -> list[Difference]:

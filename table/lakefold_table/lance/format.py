@@ -248,7 +248,7 @@ class RecallingLance(LanceFormat):
     def __init__(self, recorded: RecordedVersion) -> None:
         super().__init__()
         self._recall = Recall(recorded, self.decode, self.requirements)
-        self.untold = self._recall.untold
+        self.undecided = self._recall.undecided
         self.unlike = self._recall.unlike
         self.accepted = self._recall.accepted
 

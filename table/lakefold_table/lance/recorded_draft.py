@@ -6,8 +6,8 @@ took from the store (sizes, the files and the kind of an index) is taken from th
 refused it is tried what gives the same refusal: the file not there, as it is now, or not looked at; and, of
 the bases that it brings, one that the refusal names outside of the roots, which no version records either;
 or, if it begins a table, another table where the refusal names one.
-Where nothing does, the refusal is taken from the record and told in `untold`, or, where no file can have been
-the cause, in `unlike`.
+If nothing gives it, the refusal is taken from the record, and its offset is in `undecided`, or in `unlike` if
+no file can have been the cause.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Recall:
         self.requirements = requirements
         self._recorded = recorded
         self._decode = decode
-        self.untold: set[int] = set()
+        self.undecided: set[int] = set()
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
 
@@ -169,7 +169,7 @@ class _Draft(LanceDraft):
             path in answer.message or path.rpartition("/")[2] in answer.message for path in needs.sizes
         )
         elsewhere = bool(needs.contents or needs.states or places) and isinstance(answer, Invalid)
-        where = self._recalling.untold if names_a_file or elsewhere else self._recalling.unlike
+        where = self._recalling.undecided if names_a_file or elsewhere else self._recalling.unlike
         where.add(entry.position.offset)
         return verdict
 
