@@ -15,10 +15,12 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.distribution import distribute
+from tests.distribution import longest_first, pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["pytest_xdist_make_scheduler"]
 
 TESTS = Path(__file__).parent
 FAST = {
@@ -68,7 +70,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by its folder; a folder that is not known is an error, not an unmarked test."""
     for item in items:
@@ -90,7 +91,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         else:
             known = sorted(FAST | {"integration", "azure", "clients"})
             raise pytest.UsageError(f"{item.path}: tests lie in one of {known}")
-    distribute(items, [item for item in items if item.get_closest_marker("integration")])
+    longest_first(items, [item for item in items if item.get_closest_marker("integration")])
 
 
 @pytest.fixture(autouse=True)

@@ -1,24 +1,41 @@
 """Which integration tests run in the same process, and which of them begin first.
 
 `make test-integration` runs several processes. What is costly to start is started once in a process, and the
-tests that run there share it: a broker, an S3 server, DynamoDB, a Spark session. pytest-xdist gives a whole
-group of tests to one process (`--dist loadgroup`). The tests of a file are a group, since they may share a
-fixture. The tests of any file that need Spark are one group, so that only one process starts Spark.
+tests that run there share it: a broker, an S3 server, DynamoDB, a Spark session. So a group of tests is given
+to one process: the tests of a file, since they may share a fixture, and the files of `TOGETHER`, so that only
+one process starts Spark.
+
+pytest-xdist 3.8 has groups of its own, which its processes write into the ids of the tests. With pytest 9.2
+they have no effect, because an id can't be changed any more. So the tests are divided here by their files,
+whose names are part of the ids.
 
 The longest groups begin first. If a long group began last, one process would work and the others would wait.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
 
-import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-COSTLY: Final = ("spark", "dynamodb")
-"""The fixtures whose tests are a group, whichever files they are in. The first that a test needs decides."""
+    import pytest
+
+TOGETHER: Final = {
+    "spark": (
+        "test_external_end_to_end",
+        "test_s3_end_to_end",
+        "test_sink",
+        "test_spark_session",
+        "test_spark_source",
+        "test_spark_streams",
+    ),
+    "dynamodb": ("test_bucket_drop", "test_external_faults", "test_external_manifests"),
+}
+"""Files that are one group, by the fixture that they share."""
 
 LONGEST: Final = (
     "spark",
@@ -33,8 +50,6 @@ LONGEST: Final = (
     "test_least_rights",
     "test_batches",
     "test_local_broker",
-    "test_sink",
-    "test_spark_streams",
     "test_s3_race",
     "test_s3_faults",
     "test_bad_stores",
@@ -42,19 +57,30 @@ LONGEST: Final = (
 )
 """The groups that take longest, the longest first."""
 
-
-def group_of(item: pytest.Item) -> str:
-    """Returns the name of a test's group: the costly fixture that the test needs, else its file."""
-    needed = getattr(item, "fixturenames", ())
-    return next((name for name in COSTLY if name in needed), item.path.stem)
+_GROUPS: Final = {file: group for group, files in TOGETHER.items() for file in files}
 
 
-def distribute(items: list[pytest.Item], integration: Iterable[pytest.Item]) -> None:
-    """Mark each test of `integration` with its group, and move the longest groups to the front of `items`."""
+def group_of(test_id: str) -> str:
+    """Returns the name of the group of the test with this id: that of its file, or the one it is in."""
+    file = PurePath(test_id.partition("::")[0]).stem
+    return _GROUPS.get(file, file)
+
+
+def longest_first(items: list[pytest.Item], integration: Iterable[pytest.Item]) -> None:
+    """Move the longest groups of the tests in `integration` to the front of `items`."""
     ranks = {group: rank for rank, group in enumerate(LONGEST)}
     order = dict.fromkeys(items, len(ranks))
-    for item in integration:
-        group = group_of(item)
-        item.add_marker(pytest.mark.xdist_group(group))
-        order[item] = ranks.get(group, len(ranks))
+    order |= {item: ranks.get(group_of(item.nodeid), len(ranks)) for item in integration}
     items.sort(key=order.__getitem__)
+
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is used without its types
+    """Gives each group of tests to one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:  # noqa: ANN401 - xdist's own
+    """Divide the tests by groups if `--dist loadgroup` asks for them."""
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
