@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,6 +44,14 @@ class TopicNames:
 def _quick_brokers() -> Iterator[None]:
     """Each broker of this process starts from an archive of its classes."""
     yield from quick_brokers()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_spark() -> Iterator[None]:
+    """Java compiles quickly rather than well for Spark: a session takes half the CPU to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -87,12 +96,27 @@ def topic_names() -> TopicNames:
     return TopicNames(*(f"{part}-{unique}" for part in parts))
 
 
+@contextmanager
+def only_process(what: str) -> Iterator[None]:
+    """Fails if another process of this test run is within the same block: see `tests/distribution.py`."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"alone-{os.getpid()}")
+    mark = Path(gettempdir(), f"lakefold-{what}-{run}")
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        pytest.fail(f"another process of this run has started {what}: the groups of tests are not kept")
+    try:
+        yield
+    finally:
+        mark.unlink()
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A Spark session of two cores that all tests of this process share."""
+    """A Spark session of two cores that all tests of this run share."""
     from pyspark.sql import SparkSession
 
-    with TemporaryDirectory(prefix="lakefold-spark-") as folder:
+    with only_process("spark"), TemporaryDirectory(prefix="lakefold-spark-") as folder:
         builder = SparkSession.builder.appName("lakefold-tests")
         for name, value in prepare_session(Path(folder)).items():
             builder = builder.config(name, value)

@@ -153,9 +153,9 @@ def try_advice(folder: Path, screen: str) -> None:
     assert "departures" in told[0].stdout
     python = re.search(r"What to try in Python \((.*)\)", screen)
     assert python is not None
-    prompt = run_in(
-        folder, str(folder / python[1]), "\n".join(advice(screen, "What to try in Python")) + "\n"
-    )
+    # A program on the PATH is named without its folder.
+    program = str(folder / python[1]) if "/" in python[1] else python[1]
+    prompt = run_in(folder, program, "\n".join(advice(screen, "What to try in Python")) + "\n")
     assert "Traceback" not in prompt.stderr
     assert "5000" in prompt.stdout
     broker = Broker(folder / ".lakefold" / "demo" / "broker")

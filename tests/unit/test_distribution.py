@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +11,6 @@ import pytest
 from tests.distribution import LONGEST, TOGETHER, group_of, longest_first
 
 TESTS = Path(__file__).parents[1]
-PROCESS_IS_WRITTEN = """
-import os, pathlib, pytest
-@pytest.mark.parametrize("number", range(8))
-def test_it(number):
-    with pathlib.Path(__file__).with_suffix(".txt").open("a") as file:
-        print(os.environ["PYTEST_XDIST_WORKER"], file=file)
-"""
 FOLDERS = (TESTS / "integration", TESTS / "faults" / "broker")
 
 
@@ -73,35 +63,3 @@ def test_each_file_that_uses_a_costly_fixture_is_in_a_group_that_has_it(fixture:
 def _uses(path: Path, fixture: str) -> bool:
     functions = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
     return any(argument.arg == fixture for function in functions for argument in function.args.args)
-
-
-def test_groups_stay_in_one_process(tmp_path: Path) -> None:
-    """With the installed releases of pytest and pytest-xdist."""
-    (tmp_path / "conftest.py").write_text("from tests.distribution import pytest_xdist_make_scheduler\n")
-    for file in (*TOGETHER["spark"][:2], "test_gaps"):
-        (tmp_path / f"{file}.py").write_text(PROCESS_IS_WRITTEN)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "2",
-        "--dist",
-        "loadgroup",
-        "-p",
-        "no:cacheprovider",
-    ]
-    done = subprocess.run(
-        [*command, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    processes = {path.stem: path.read_text().split() for path in tmp_path.glob("*.txt")}
-    first, second = (set(processes[file]) for file in TOGETHER["spark"][:2])
-    assert first == second
-    assert [len(first), len(set(processes["test_gaps"]))] == [1, 1]
-    assert [len(each) for each in processes.values()] == [8, 8, 8]
