@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lakefold_table.errors import LakefoldError as LakefoldError
     from lakefold_table.errors import NotATableError as NotATableError
     from lakefold_table.errors import NotFoldedYetError as NotFoldedYetError
+    from lakefold_table.errors import RefusedError as RefusedError
     from lakefold_table.errors import RetryError as RetryError
     from lakefold_table.errors import StopError as StopError
     from lakefold_table.errors import VersionExpiredError as VersionExpiredError
@@ -59,6 +60,7 @@ __all__ = [
     "NotFoldedYetError",
     "OutcomesTopic",
     "Pace",
+    "RefusedError",
     "RetryError",
     "RewrittenError",
     "RowsNotFoundError",

@@ -13,9 +13,9 @@ if find_spec("pyspark") is None:
     raise ImportError(message, name="pyspark")
 
 from lakefold.console.settings import read_settings
-from lakefold_ingest.batch import OnOlderBatch, OnRolledBack, Settings, Wait
-from lakefold_ingest.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
-from lakefold_ingest.sink import Sink
+from lakefold_ingest.rows.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
+from lakefold_ingest.spark.sink import Sink
+from lakefold_ingest.writing.settings import OnOlderBatch, OnRolledBack, Wait, WriteSettings
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -88,14 +88,14 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     The function returns the outcome, `Committed` or `Duplicate` with its version, and logs it with the logger
     `lakefold`. The version is None if it isn't known: a batch without rows, or `wait="log"`. A Duplicate
     added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
-    `InvalidError` if rows don't fit or the batch was refused for good, `RetryError` if the log or the
-    committer did not answer, `StopError` if the topic is another one than before. `sink` itself raises
-    `LocationError` if no table can be written at `table`.
+    `InvalidError` if rows don't fit, `RefusedError` if the batch was refused for good, `RetryError` if the
+    log or the committer did not answer, `StopError` if the topic is another one than before. `sink` itself
+    raises `LocationError` if no table can be written at `table`.
     """
     given = {"bootstrap_servers": bootstrap_servers, "kafka": kafka, "storage_options": storage_options}
     topics = {"transactions_topic": transactions_topic, "outcomes_topic": outcomes_topic}
     settings = _settings(config, **given, **topics)
-    sink_settings = Settings(
+    sink_settings = WriteSettings(
         table=_writable(canonical(table), settings.storage_options),
         kafka=settings.kafka_config(),
         topics=settings.topics(),

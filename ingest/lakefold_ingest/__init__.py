@@ -1,8 +1,10 @@
-"""From a Spark batch to a transaction in the log.
+"""From batches of rows to transactions in the log.
 
-The driver opens the table once per batch: that version is the read version, and its schema and field ids go
-to the executors. Each executor writes its rows as Lance fragments, files that no version names yet. The
-driver gathers what the executors wrote, makes one transaction of it whose uuid follows from (app id, batch
-id, table), and sends it. A batch that Spark runs again is the same transaction, so the committer answers
-Duplicate and no row comes twice.
+A batch is written in three steps. Its rows become Lance fragments, files that no version names yet (`rows`).
+An operation names these files in an envelope that is built on the newest version of the table (`operations`,
+`proposals`). The envelope is sent to the log, and the committer's outcome is the answer (`writing`). A batch
+that is run again has the same key (app id, batch id), so the committer answers Duplicate and no row is added
+twice.
+
+In Spark the executors write the fragments and the driver does the rest (`spark`).
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from lakefold_table.entry import Outcome
     from lakefold_table.position import Position
 
 RESTORE: Final = "restore the file from a copy, or read a version that is whole"
@@ -108,6 +109,16 @@ class PreconditionError(InvalidError):
     """The table is not in a state in which this may be done. The hint says how to change that."""
 
     exit_code = 3
+
+
+class RefusedError(InvalidError):
+    """A proposal was refused for good: `outcome` is its outcome, Rejected or Invalid. Nothing was changed."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, outcome: Outcome, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.outcome = outcome
 
 
 class LocationError(InvalidError):

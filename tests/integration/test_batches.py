@@ -15,16 +15,19 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.batch import Settings, put_batch
-from lakefold_ingest.fragments import write_fragments
-from lakefold_ingest.log_client import close_clients
+from lakefold_ingest.operations.append import AppendRows
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.rows.fragments import write_fragments
+from lakefold_ingest.writing.batch import put_batch
+from lakefold_ingest.writing.log_client import close_clients
+from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import transaction_uuid
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
-from lakefold_table.errors import InvalidError, NotATableError, RetryError
+from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError
 from lakefold_table.uri import canonical, local_path
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.own_log import OwnLog
@@ -32,7 +35,7 @@ from tests.integration.own_log import OwnLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakefold_ingest.fragments import Target
+    from lakefold_ingest.rows.fragments import Target
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Result
     from tests.integration.conftest import TopicNames
@@ -63,7 +66,7 @@ class Place:
     root: Path
     names: TopicNames
     log: OwnLog
-    settings: Settings
+    settings: WriteSettings
 
     @property
     def table(self) -> str:
@@ -73,7 +76,8 @@ class Place:
         self, batch_id: int, write: Writer, app_id: str = APP, *, in_order: bool = False, **told: str | float
     ) -> Result | None:
         settings = replace(self.settings, **told)  # type: ignore[arg-type] # the test names the field
-        return put_batch(settings, app_id, batch_id, write.rows.schema, write, in_order=in_order)
+        operation = AppendRows(write.rows.schema, write)
+        return put_batch(settings, Key(app_id, batch_id), operation, in_order=in_order).result
 
     def end(self) -> int:
         """How many messages the transactions topic has had."""
@@ -103,7 +107,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, bootstrap: str, topic_names: TopicNames) -> Iterator[Place]:
     log = OwnLog.make(bootstrap, topic_names)
-    settings = Settings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), log.topics, timeout_s=30)
+    settings = WriteSettings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), log.topics, timeout_s=30)
     yield Place(tmp_path, topic_names, log, settings)
     close_clients()
 
@@ -120,7 +124,7 @@ def test_the_outcome_of_each_batch_is_logged(place: Place, caplog: pytest.LogCap
     assert [text.partition(": ")[2] for text in caplog.messages if text.startswith("batch ")] == [
         "committed in version 2, 2 rows",
         "duplicate, folded before in version 2: nothing was added",
-        "no outcome is known: it has no rows, or the sink waits for the log only",
+        "no outcome is known: it has no rows, or the writer waits for the log only",
     ]
 
 
@@ -327,8 +331,9 @@ def test_an_overwrite_by_another_client_is_a_refusal_for_good(place: Place) -> N
         place.put(0, rows(1))
         late = rows(2)
         late.then = overwrite
-        with pytest.raises(InvalidError, match="the batch was refused"):
+        with pytest.raises(RefusedError, match="the batch was refused") as caught:
             place.put(1, late)
+        assert isinstance(caught.value.outcome.result, Rejected)
         assert place.put(1, rows(2)) is not None
     assert place.numbers() == [2, 9]
 
@@ -342,7 +347,7 @@ def test_what_the_committer_can_not_fold_is_told_with_its_reason(place: Place) -
         place.put(0, rows())
         late = rows(2)
         late.then = lose
-        with pytest.raises(InvalidError, match=r"can't fold it: data file .* is missing"):
+        with pytest.raises(RefusedError, match=r"can't fold it: data file .* is missing"):
             place.put(1, late)
     assert place.outcomes() == [Committed, Invalid]
 
@@ -354,7 +359,7 @@ def test_a_table_of_another_log_is_not_written(place: Place, topic_names: TopicN
     topics = OwnLog.make(bootstrap, replace(other, outcomes="other-" + topic_names.outcomes)).topics
     settings = replace(place.settings, topics=topics)
     with pytest.raises(InvalidError, match="the table is bound to topic"):
-        put_batch(settings, APP, 1, SCHEMA, rows(2))
+        put_batch(settings, Key(APP, 1), AppendRows(SCHEMA, rows(2)))
 
 
 def test_a_folder_of_something_else_is_left_alone(place: Place) -> None:
@@ -370,14 +375,15 @@ def test_topics_that_are_missing_are_waited_for(
     tmp_path: Path, bootstrap: str, topic_names: TopicNames
 ) -> None:
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
-    settings = Settings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), topics, timeout_s=0.5)
+    settings = WriteSettings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), topics, timeout_s=0.5)
+    first = AppendRows(SCHEMA, rows(1))
     with pytest.raises(RetryError, match="start a committer"):
-        put_batch(settings, APP, 0, SCHEMA, rows(1))
+        put_batch(settings, Key(APP, 0), first)
     with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(put_batch, replace(settings, timeout_s=60), APP, 0, SCHEMA, rows(1))
+        early = pool.submit(put_batch, replace(settings, timeout_s=60), Key(APP, 0), first)
         with running_committer(bootstrap, topic_names, tmp_path) as committer:
             committer.wait_until_ready()
-            assert isinstance(early.result(60), Committed)
+            assert isinstance(early.result(60).result, Committed)
     close_clients()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_ingest.log_client import LogClient
+from lakefold_ingest.writing.log_client import LogClient
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError, StopError
 from lakefold_table.marks.marks import RebindReason

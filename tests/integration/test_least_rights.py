@@ -33,8 +33,11 @@ from lakefold.binding.bound_partition import bound_partition
 from lakefold.cli import run
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
-from lakefold_ingest.batch import Settings, put_batch
-from lakefold_ingest.log_client import close_clients
+from lakefold_ingest.operations.append import AppendRows
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.writing.batch import put_batch
+from lakefold_ingest.writing.log_client import close_clients
+from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.rights import Right, on_group, on_topics
 from lakefold_log.client.topic_names import Topics
@@ -53,7 +56,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from lakefold_ingest.batch import Wait
+    from lakefold_ingest.writing.settings import Wait
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 NAMES: Final = TopicNames("events", "proposals", "answers", "letters", "folders")
@@ -262,9 +265,9 @@ def sink(scene: Scene, user: str, wait: Wait) -> Done:
     """What the Spark sink does on the driver."""
     envelope, row = scene.batch("main")
     fragments = [DataFragment.FromString(one.SerializeToString()) for one in envelope.lance.append.fragments]
-    settings = Settings(scene.uri("main"), scene.config(user), TOPICS, wait=wait)
+    settings = WriteSettings(scene.uri("main"), scene.config(user), TOPICS, wait=wait)
     try:
-        put_batch(settings, "sink", row, SCHEMA, lambda _: fragments)
+        put_batch(settings, Key("sink", row), AppendRows(SCHEMA, lambda _: fragments))
     except LakefoldError as error:
         return Done(well=False, said=str(error))
     finally:

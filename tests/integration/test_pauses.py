@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_ingest.log_client import close_clients, open_client
+from lakefold_ingest.writing.log_client import close_clients, open_client
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import describe

@@ -14,7 +14,7 @@ import pytest
 
 import lakefold
 from lakefold.spark import sink
-from lakefold_ingest.log_client import close_clients
+from lakefold_ingest.writing.log_client import close_clients
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics

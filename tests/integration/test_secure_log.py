@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.batch import Settings, put_batch
-from lakefold_ingest.fragments import write_fragments
-from lakefold_ingest.log_client import close_clients
+from lakefold_ingest.operations.append import AppendRows
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.rows.fragments import write_fragments
+from lakefold_ingest.writing.batch import put_batch
+from lakefold_ingest.writing.log_client import close_clients
+from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.write.producer import Proposer
@@ -32,7 +35,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_ingest.fragments import Target
+    from lakefold_ingest.rows.fragments import Target
     from lakefold_protos.lance.table_pb2 import DataFragment
     from tests.integration.conftest import TopicNames
 
@@ -133,13 +136,14 @@ def test_committer_proposer_sink_and_status_go_through(shell: Shell, tmp_path: P
             "propose", uri, "--transaction", "append.txn", "--wait", "60", "--json", *shell.topics
         )
         assert sent.returncode == 0, sent.stderr
-        settings = Settings(other, config, topics, timeout_s=60)
+        settings = WriteSettings(other, config, topics, timeout_s=60)
         batch = pa.record_batch({"id": pa.array([7], pa.int64())})
 
         def write(target: Target) -> list[DataFragment]:
             return list(write_fragments(target, [batch]))
 
-        assert isinstance(put_batch(settings, "app", 0, batch.schema, write), Committed)
+        report = put_batch(settings, Key("app", 0), AppendRows(batch.schema, write))
+        assert isinstance(report.result, Committed)
         close_clients()
         shell.printed += [str(config), repr(settings), *(committer.get(page)[1] for page in PAGES)]
         shell.printed += [

@@ -23,8 +23,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import StreamingQueryException
 
 from lakefold.spark import sink
-from lakefold_ingest.log_client import close_clients
-from lakefold_ingest.view import look
+from lakefold_ingest.writing.log_client import close_clients
+from lakefold_ingest.writing.view import read_view
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate
@@ -109,7 +109,7 @@ def test_a_query_from_a_topic_goes_on_under_its_key_after_a_restart(
     assert [row["n"] for row in rows] == list(range(150))
     assert rows[7]["tags"] == ["a"]
     assert rows[7]["place"] == {"x": 7.0, "y": None}
-    view = look(canonical(tmp_path / "t"), {})
+    view = read_view(canonical(tmp_path / "t"), {})
     assert view is not None
     assert {app: mark.intervals for app, mark in view.marks.apps.items()} == {query_ids.pop(): ((0, 5),)}
 

@@ -18,7 +18,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from lakefold.spark import register, sink
-from lakefold_ingest.log_client import close_clients
+from lakefold_ingest.writing.log_client import close_clients
 from lakefold_table.storage import open_storage
 from tests.integration.committers import running_committer
 from tests.tables import Folded

@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lance.fragment import FragmentMetadata
 
-from lakefold_ingest import fragments
-from lakefold_ingest.fitting import fit
-from lakefold_ingest.fragments import Target, write_fragments
+from lakefold_ingest.rows import fragments
+from lakefold_ingest.rows.fitting import fit
+from lakefold_ingest.rows.fragments import Target, write_fragments
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version

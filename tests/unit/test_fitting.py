@@ -7,7 +7,7 @@ import decimal
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.fitting import fit
+from lakefold_ingest.rows.fitting import fit
 from lakefold_table.errors import InvalidError
 
 TABLE = pa.schema(
@@ -48,14 +48,14 @@ def test_names_every_column_that_does_not_fit() -> None:
         ]
     )
     assert complaint(batch).removeprefix("the batch doesn't fit the table: ").split("; ") == [
-        "at stands in the batch 2 times",
+        "at is in the batch 2 times",
         "Name is not in the table (which has name)",
         "at is timestamp[us] in the batch, timestamp[us, tz=UTC] in the table",
         "place.y is string in the batch, double in the table",
         "place.z is not in the table",
-        "place.x is missing, and the table has no nulls there",
+        "place.x is missing, and the table's column is not nullable",
         "at is int8 in the batch, timestamp[us, tz=UTC] in the table",
-        "id is missing, and the table has no nulls there",
+        "id is missing, and the table's column is not nullable",
     ]
 
 
@@ -198,7 +198,7 @@ def test_a_null_where_the_table_has_none_is_found_at_any_depth(
     fitting.apply(pa.record_batch({"c": pa.array(values, have)}))
     # A null that isn't of this batch's rows: Arrow arrays may be windows on larger ones.
     fitting.apply(pa.record_batch({"c": pa.array([bad, *values], have).slice(1)}))
-    with pytest.raises(InvalidError, match=r"has a null where the table has none|has nulls") as caught:
+    with pytest.raises(InvalidError, match=r"has a null, and the column is not nullable|has nulls") as caught:
         fitting.apply(pa.record_batch({"c": pa.array([*values, bad], have)}))
     assert caught.value.where == where
 

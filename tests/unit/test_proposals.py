@@ -8,7 +8,8 @@ import sys
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.proposals import CREATION, append, creation
+from lakefold_ingest.proposals.envelopes import CREATION, append, creation
+from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_log.write.producer import transaction_uuid
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
@@ -23,7 +24,7 @@ def fragment(name: str, rows: int) -> DataFragment:
 
 
 def test_an_append_has_its_key_and_keeps_the_order_of_its_fragments() -> None:
-    envelope = append(TABLE, "app", 7, 3, [fragment("b", 2), fragment("a", 1)])
+    envelope = append(TABLE, Key("app", 7), 3, [fragment("b", 2), fragment("a", 1)])
     assert (envelope.table, envelope.app_id, envelope.batch_id) == (TABLE, "app", 7)
     assert envelope.lance.read_version == 3
     assert envelope.lance.uuid == transaction_uuid("app", 7, TABLE)
@@ -32,19 +33,21 @@ def test_an_append_has_its_key_and_keeps_the_order_of_its_fragments() -> None:
 
 
 def test_batch_0_is_a_batch() -> None:
-    assert append(TABLE, "app", 0, 1, []).HasField("batch_id")
-    assert append(TABLE, "app", 0, 1, []).lance.HasField("append")
+    assert append(TABLE, Key("app", 0), 1, []).HasField("batch_id")
+    assert append(TABLE, Key("app", 0), 1, []).lance.HasField("append")
 
 
 def test_the_same_batch_is_the_same_bytes_in_another_process() -> None:
     program = (
-        "import sys; from lakefold_ingest.proposals import append\n"
-        f"sys.stdout.buffer.write(append({TABLE!r}, 'app', 7, 3, []).SerializeToString(deterministic=True))"
+        "import sys; from lakefold_ingest.proposals.envelopes import append\n"
+        "from lakefold_ingest.proposals.key import Key\n"
+        f"envelope = append({TABLE!r}, Key('app', 7), 3, [])\n"
+        "sys.stdout.buffer.write(envelope.SerializeToString(deterministic=True))"
     )
     command = [sys.executable, "-c", program]
     environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "1"}
     there = subprocess.run(command, check=True, capture_output=True, env=environment).stdout
-    assert there == append(TABLE, "app", 7, 3, []).SerializeToString(deterministic=True)
+    assert there == append(TABLE, Key("app", 7), 3, []).SerializeToString(deterministic=True)
 
 
 def test_a_creation_has_a_key_of_its_own() -> None:
@@ -64,10 +67,20 @@ def test_a_creation_has_a_key_of_its_own() -> None:
 @pytest.mark.parametrize("app_id", ["", " a", "a\n", "a\x00b", "x" * 201])
 def test_an_app_id_that_can_not_name_a_writer_is_refused(app_id: str) -> None:
     with pytest.raises(InvalidError, match="can't be an app id"):
-        append(TABLE, app_id, 0, 1, [])
+        Key(app_id, 0)
 
 
 @pytest.mark.parametrize("batch_id", [-1, 2**64])
 def test_a_batch_id_that_can_not_count_is_refused(batch_id: int) -> None:
     with pytest.raises(InvalidError, match="can't be a batch id"):
-        append(TABLE, "app", batch_id, 1, [])
+        Key("app", batch_id)
+
+
+def test_a_batch_without_a_key_of_its_own_is_known_by_a_new_uuid() -> None:
+    key = new_key()
+    first, other = append(TABLE, key, 1, []), append(TABLE, new_key(), 1, [])
+    assert not first.app_id
+    assert not first.HasField("batch_id")
+    assert first == append(TABLE, key, 1, [])
+    assert first.lance.uuid
+    assert first.lance.uuid != other.lance.uuid

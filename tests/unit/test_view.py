@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakefold_ingest.view import look, newest
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.writing.view import newest, read_view
 from lakefold_table.errors import NotATableError
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import Scheme
@@ -49,17 +50,17 @@ def test_the_newest_version_is_found_from_any_older_one(
 
 def test_a_view_goes_on_with_the_table(tmp_path: Path) -> None:
     uri = canonical(tmp_path / "t")
-    assert look(uri, {}) is None
+    assert read_view(uri, {}) is None
     write(tmp_path / "t", 1, "create")
     for version in range(1, 6):
-        view = look(uri, {})
+        view = read_view(uri, {})
         assert view is not None
         assert view.version == version
         write(tmp_path / "t", version)
     shutil.rmtree(tmp_path / "t")
-    assert look(uri, {}) is None
+    assert read_view(uri, {}) is None
     write(tmp_path / "t", 1, "create")
-    again = look(uri, {})
+    again = read_view(uri, {})
     assert again is not None
     assert (again.version, again.marks, again.partition) == (1, Marks(), None)
 
@@ -67,11 +68,11 @@ def test_a_view_goes_on_with_the_table(tmp_path: Path) -> None:
 def test_versions_removed_in_the_middle_are_passed_by_who_looks_afresh(tmp_path: Path) -> None:
     uri = canonical(tmp_path / "t")
     write(tmp_path / "t", 1, "create")
-    look(uri, {})
+    read_view(uri, {})
     for number in range(5):
         write(tmp_path / "t", number)
     Path(tmp_path / "t" / Scheme.V2.path(2)).unlink()
-    stale, fresh = look(uri, {}), look(uri, {}, afresh=True)
+    stale, fresh = read_view(uri, {}), read_view(uri, {}, afresh=True)
     assert stale is not None
     assert fresh is not None
     assert (stale.version, fresh.version) == (1, 6)
@@ -82,9 +83,9 @@ def test_marks_under_a_foreign_version_bind_but_prove_nothing(tmp_path: Path) ->
     apps = {"app": AppMark(((0, 7),), recent=((7, 1),))}
     marks = Marks(table_id="another", version=1, position=POSITION, apps=apps)
     lance.dataset(tmp_path / "t").update_metadata(dict(marks.encode()))
-    view = look(canonical(tmp_path / "t"), {})
+    view = read_view(canonical(tmp_path / "t"), {})
     assert view is not None
-    assert view.folded("app", 7) is None
+    assert view.folded(Key("app", 7)) is None
     assert view.bound == POSITION
     assert view.partition == 3
 
@@ -93,7 +94,7 @@ def test_field_ids_are_those_of_the_chosen_columns_and_all_below_them(tmp_path: 
     place = pa.struct([("x", pa.float64()), ("tags", pa.list_(pa.string()))])
     schema = pa.schema([("a", pa.int8()), ("place", place), ("x", pa.int8())])
     lance.write_dataset(pa.table({name: [] for name in schema.names}, schema=schema), tmp_path / "t")
-    view = look(canonical(tmp_path / "t"), {})
+    view = read_view(canonical(tmp_path / "t"), {})
     assert view is not None
     assert view.schema == schema
     assert view.field_ids(["a", "x"]) == (0, 5)
@@ -103,4 +104,4 @@ def test_field_ids_are_those_of_the_chosen_columns_and_all_below_them(tmp_path: 
 def test_what_is_no_table_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(NotATableError):
-        look(canonical(tmp_path), {})
+        read_view(canonical(tmp_path), {})

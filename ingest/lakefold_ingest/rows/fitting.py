@@ -1,13 +1,12 @@
 """Decides whether a batch's columns fit the table's, and turns its rows into the table's types.
 
-A batch that doesn't fit must fail before a single file is written or a message sent, with every column
-named that is wrong. Columns go by name, case-sensitively, in any order, and so do the fields of structs. A
-column that the batch hasn't got is null, where the table allows that.
+A batch that doesn't fit fails before a file is written or a message is sent, with an error that names every
+wrong column. Columns are matched by name, case-sensitively, in any order, and so are the fields of structs. A
+column that the batch lacks is null, if the table allows that.
 
 Types must be equal, or every value of the batch must keep its meaning in the table's type: a wider type of
-the same kind, or a type that Spark has no name for (unsigned integers, milliseconds, fixed sizes,
-dictionaries), where each value is checked while it is written. Everything else is for the query to cast,
-which then says what it wants.
+the same kind, or a type that Spark doesn't have (unsigned integers, milliseconds, fixed sizes, dictionaries).
+For the latter each value is checked while it is written. Any other conversion has to be a cast in the query.
 """
 
 from __future__ import annotations
@@ -33,46 +32,46 @@ _HINT = "rename, cast or drop these columns in the query; names are case-sensiti
 class Fitting:
     """How batches of one schema become rows of one table.
 
-    `schema` holds the columns that are written, in the table's order, with the table's metadata and without
-    extension types; `places` says for each of them where it stands in the batch.
+    `schema` has the columns that are written, in the table's order, with the table's metadata and without
+    extension types; `indices` has the index of each of them in the batch.
     """
 
     schema: pa.Schema
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch as rows of the table; columns of equal type are not copied.
+        """Returns the batch as rows of the table; columns of equal type are not copied.
 
-        Raises `InvalidError` naming the column where a value doesn't fit the table's type, or is null where
-        the table has no nulls.
+        Raises `InvalidError` naming the column if a value doesn't fit the table's type, or is null although
+        the table's column is not nullable.
         """
         arrays = [
-            _converted(batch.column(place), field)
-            for place, field in zip(self.places, self.schema, strict=True)
+            _converted(batch.column(index), field)
+            for index, field in zip(self.indices, self.schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def fit(batch: pa.Schema, table: pa.Schema, where: str = "") -> Fitting:
-    """How batches with the schema `batch` are written into a table with the schema `table`.
+    """Returns how batches with the schema `batch` are written into a table with the schema `table`.
 
-    Raises `InvalidError` that lists every column that doesn't fit; `where` names the table in it.
+    Raises `InvalidError`, which lists every column that doesn't fit; `where` names the table in it.
     """
     wanted = [plain_field(field) for field in table]
     faults = list(_struct_faults(list(batch), wanted, ""))
-    there = [field for field in wanted if batch.get_all_field_indices(field.name)]
-    if not there and not faults:
+    written = [field for field in wanted if batch.get_all_field_indices(field.name)]
+    if not written and not faults:
         faults = ["it has none of the table's columns"]
     if faults:
         raise InvalidError(f"the batch doesn't fit the table: {'; '.join(faults)}", where=where, hint=_HINT)
-    places = tuple(batch.get_field_index(field.name) for field in there)
-    return Fitting(pa.schema(there, metadata=table.metadata), places)
+    indices = tuple(batch.get_field_index(field.name) for field in written)
+    return Fitting(pa.schema(written, metadata=table.metadata), indices)
 
 
 def plain_field(field: pa.Field) -> pa.Field:
-    """The field with each extension type, at any depth, told by its metadata alone.
+    """Returns the field with storage types; extension types, at any depth, remain in its metadata alone.
 
-    Data files are written from storage types; pyarrow's own type objects would not compare equal with them.
+    Data files are written from storage types, which don't compare equal with pyarrow's extension types.
     """
     return pa.field(field.name, _plain_type(field.type), field.nullable, complete_metadata(field) or None)
 
@@ -91,11 +90,11 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _struct_faults(have: list[pa.Field], want: list[pa.Field], path: str) -> Iterator[str]:
-    """What is wrong between the fields of two structs (or of two schemas, where `path` is empty)."""
+    """Yields the faults between the fields of two structs, or of two schemas if `path` is empty."""
     wanted = {field.name: field for field in want}
     names = [field.name for field in have]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"{path}{name} stands in the batch {names.count(name)} times"
+        yield f"{path}{name} is in the batch {names.count(name)} times"
     for field in have:
         if field.name not in wanted:
             yield f"{path}{field.name} is not in the table{_near(field.name, wanted)}"
@@ -103,22 +102,22 @@ def _struct_faults(have: list[pa.Field], want: list[pa.Field], path: str) -> Ite
             yield from _faults(field.type, wanted[field.name], path + field.name)
     for name, field in wanted.items():
         if name not in names and not field.nullable:
-            yield f"{path}{name} is missing, and the table has no nulls there"
+            yield f"{path}{name} is missing, and the table's column is not nullable"
 
 
 def _near(name: str, names: Iterable[str]) -> str:
-    """A word about a column that differs in case only."""
+    """Returns a remark about columns whose names differ in case only, or an empty text."""
     return "".join(f" (which has {other})" for other in names if other.lower() == name.lower())
 
 
 def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:
-    """What is wrong with a column of type `have` for the table's field."""
+    """Yields the faults of a column of type `have` for the table's field."""
     want = field.type
     if (field.metadata or {}).get(EXTENSION_NAME.encode()) == BLOB_V2.encode():
         yield f"{path} is a blob, which this sink can't write"
     elif types.is_null(have):
         if not field.nullable:
-            yield f"{path} has only nulls, and the table has no nulls there"
+            yield f"{path} has only nulls, and the table's column is not nullable"
     elif types.is_struct(have) and types.is_struct(want):
         yield from _struct_faults(list(have), list(want), f"{path}.")
     elif types.is_map(have) and types.is_map(want):
@@ -135,7 +134,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _leaf_fits(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether values keep their meaning, each checked where not all can (see the module's docstring)."""
+    """Returns whether values keep their meaning; each value is checked if some can't (see the module)."""
     if have == want:
         return True
     if types.is_dictionary(want):
@@ -164,25 +163,28 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The array in the field's type. Raises `InvalidError` naming the field where a value doesn't fit."""
+    """Returns the array in the field's type.
+
+    Raises `InvalidError` naming the field if a value doesn't fit.
+    """
     try:
-        made = array if array.type == field.type else array.cast(field.type, safe=True)
+        converted = array if array.type == field.type else array.cast(field.type, safe=True)
     except pa.ArrowException as error:
         reason = f"a value doesn't fit the table's {field.type}: {error}"
         raise InvalidError(
-            reason, where=field.name, hint="mend or leave out such rows in the query"
+            reason, where=field.name, hint="correct or leave out such rows in the query"
         ) from error
-    path = _null_at(made, field, field.name)
+    path = _null_at(converted, field, field.name)
     if path:
         hint = "leave out such rows in the query, or give them a value"
-        raise InvalidError("the batch has a null where the table has none", where=path, hint=hint)
-    return made
+        raise InvalidError("the batch has a null, and the column is not nullable", where=path, hint=hint)
+    return converted
 
 
 def _null_at(array: pa.Array, field: pa.Field, path: str) -> str:
-    """The path of a null that the field's type forbids; empty where there is none.
+    """Returns the path of a null that the field's type forbids, or an empty text.
 
-    Arrow's own casts look into structs only, and only where the type changes.
+    Arrow's own casts check structs only, and only if the type changes.
     """
     if array.null_count and not field.nullable:
         return path
@@ -191,15 +193,17 @@ def _null_at(array: pa.Array, field: pa.Field, path: str) -> str:
         return ""
     if types.is_struct(kind):
         valid = array.filter(array.is_valid()) if array.null_count else array
-        inner = [(valid.field(place), kind.field(place)) for place in range(kind.num_fields)]
+        inner = [(valid.field(index), kind.field(index)) for index in range(kind.num_fields)]
     elif types.is_map(kind):
-        # Arrow has no nulls among a map's keys.
+        # The keys of a map in Arrow are never null.
         entries = array.cast(pa.list_(kind.field(0))).flatten()
         inner = [(entries.field(1), kind.item_field)]
     else:
-        # The items of lists that are null themselves don't count; `flatten` leaves them out.
+        # The items of null lists don't count; `flatten` leaves them out.
         inner = [(array.flatten(), kind.value_field)]
-    return next(filter(None, (_null_at(child, one, f"{path}.{one.name}") for child, one in inner)), "")
+    return next(
+        filter(None, (_null_at(values, child, f"{path}.{child.name}") for values, child in inner)), ""
+    )
 
 
 def _forbids_nulls_inside(kind: pa.DataType) -> bool:

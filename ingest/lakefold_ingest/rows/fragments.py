@@ -1,16 +1,16 @@
-"""Writes rows as fragments: data files that no version names yet. The only door from here to pylance.
+"""Writes rows as fragments: data files that no version names yet. Only this module of ingest imports pylance.
 
-It runs on executors and is told everything by the driver: the read version's schema, its field ids, the
-version of its data files. So it never opens the table, which would be its newest version, not the one that
-the transaction says it was built on, and would cost more the more fragments the table has.
+It runs on executors and gets everything from the driver: the schema of the read version, its field ids, the
+version of its data files. So it never opens the table. It would open the newest version, which may differ
+from the one that the transaction was built on, and the cost would grow with the number of fragments.
 
 pylance writes one file from a stream of batches (`LanceFragment.create` in the mode "overwrite") without
-looking at the table, numbers the fields it wrote from 0 in the order of the schema, depth first, and says
-which of them lie in which column of the file. The table's own ids take the place of those numbers. Its
-other ways in were left: `write_fragments` lists and decodes the newest manifest whatever its mode; a file
-writer of its own speed would have this module know which fields have a column of their own in each version
-of the files. pylance is imported inside the function that writes, because a process that has used it must
-not fork, and Spark's worker daemon forks.
+reading the table. It numbers the fields that it wrote from 0 in the order of the schema, depth first, and
+returns which column of the file has which of them. These numbers are replaced by the table's own ids. Two
+other functions of pylance were not chosen: `write_fragments` lists and decodes the newest manifest in each
+mode; its file writer is as fast, but this module would have to know which fields have a column in each
+version of the files. pylance is imported inside the function that writes, because a process that has used it
+must not fork, and Spark's worker daemon forks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lance.fragment import FragmentMetadata
 
-    from lakefold_ingest.fitting import Fitting
+    from lakefold_ingest.rows.fitting import Fitting
 
 MAX_ROWS_PER_FILE = 1024 * 1024
 MAX_BYTES_PER_FILE = 1024**3
@@ -40,12 +40,12 @@ _EXTERNAL_STORE = "+ddb"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where and how rows become fragments; travels from the driver to the executors.
+    """Where and how rows become fragments; the driver sends it to the executors.
 
     `uri` is the table's canonical URI. `field_ids` are the table's ids of the fields in `fitting.schema`,
-    depth first, parents included. `storage_options` are pylance's. A file is ended after
-    `max_rows_per_file` rows, or at the end of the batch with which it holds `max_bytes_per_file` bytes of
-    Arrow data (a file is mostly smaller).
+    depth first, parents included. `storage_options` are pylance's. A file ends after `max_rows_per_file`
+    rows, or after the batch with which it has `max_bytes_per_file` bytes of Arrow data (the file itself is
+    mostly smaller).
     """
 
     uri: str
@@ -58,11 +58,11 @@ class Target:
 
 
 def write_fragments(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFragment]:
-    """Write the rows of `batches`; give a fragment for each file once that is durable. No rows, no file.
+    """Writes the rows of `batches`. Yields the fragment of each file when the file is durable.
 
-    The fragments' ids are 0, that is not assigned: the committer numbers them. Raises `InvalidError`
-    naming a column whose values don't fit the table. Files that were written by then stay behind; no
-    version names them.
+    Writes no file if there are no rows. The fragments' ids are 0, which means not assigned: the committer
+    numbers them. Raises `InvalidError` naming a column if its values don't fit the table. Files that were
+    written before that remain, but no version names them.
     """
     feed = _Feed(target, batches)
     while feed.has_rows():
@@ -73,9 +73,9 @@ def write_fragments(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterat
 
 
 class _Feed:
-    """Hands rows to pylance, one file's after the other's, and keeps the error that stopped it on the way.
+    """The rows for pylance, file by file, and the error that ended them.
 
-    pylance pulls from a thread of its own and would turn an error of ours into a text.
+    pylance reads from a thread of its own and would turn an error raised here into a text.
     """
 
     def __init__(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
@@ -85,7 +85,7 @@ class _Feed:
         self.error: BaseException | None = None
 
     def has_rows(self) -> bool:
-        """Whether there is another row. Fetches and fits the next batch that has one."""
+        """Returns whether another row exists. Fetches and fits the next batch that has rows."""
         while self._rest is None or not self._rest.num_rows:
             batch = next(self._batches, None)
             if batch is None:
@@ -94,7 +94,7 @@ class _Feed:
         return True
 
     def one_file(self) -> Iterator[pa.RecordBatch]:
-        """The batches of the next file."""
+        """Yields the batches of the next file."""
         rows = size = 0
         try:
             while rows < self._target.max_rows_per_file and size < self._target.max_bytes_per_file:
@@ -129,7 +129,7 @@ def _write_file(target: Target, feed: _Feed) -> FragmentMetadata:
 
 
 def _address(uri: str) -> str:
-    """The table's root as pylance is given it; where its versions are recorded doesn't matter to files."""
+    """Returns the table's root as pylance needs it, without what says where versions are recorded."""
     if place(uri).scheme == FILE:
         return local_path(uri)
     scheme, _, rest = uri.partition("://")
@@ -137,10 +137,10 @@ def _address(uri: str) -> str:
 
 
 def _make_durable(root: Path, names: Sequence[str]) -> None:
-    """Have the disk hold new data files, and the entries of their folders; pylance leaves both to the system.
+    """Syncs new data files and their folders to the disk, which pylance doesn't do.
 
-    The log promises that a transaction it has survives, so its files must survive too. Costs about a
-    millisecond for each file and its share of the disk's throughput.
+    A transaction in the log survives a power failure, so its files must survive it too. This costs about a
+    millisecond for each file and its part of the disk's throughput.
     """
     for path in [*(root / data_path(name) for name in names), root / DATA, root]:
         descriptor = os.open(path, os.O_RDONLY)
@@ -151,7 +151,7 @@ def _make_durable(root: Path, names: Sequence[str]) -> None:
 
 
 def _fragment(written: FragmentMetadata, field_ids: Sequence[int]) -> DataFragment:
-    """The fragment as the table knows it: pylance's numbers are places in `field_ids`."""
+    """Returns the fragment with the table's field ids. pylance's numbers are indices of `field_ids`."""
     files = [
         DataFile(
             path=str(file.path),

@@ -1,8 +1,8 @@
 """The log clients that a process keeps between batches: a producer, and a waiter for each app and table.
 
-A producer takes a while to connect, and Spark calls the sink for each batch, in any of its threads. So a
-client belongs to the process: it is kept by its brokers and topics, made when it is first needed, and closed
-at exit.
+A producer takes a while to connect, and Spark calls the sink for each batch, in any of its threads. So each
+process has one client for the same brokers and topics. It is created when it is first needed, and closed at
+exit.
 """
 
 from __future__ import annotations

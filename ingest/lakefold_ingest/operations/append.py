@@ -1,0 +1,59 @@
+"""Appends the rows of a batch to the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.proposals.envelopes import append
+from lakefold_ingest.rows.fitting import fit
+from lakefold_ingest.rows.fragments import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRows:
+    """An `Operation` that adds rows. `schema` is that of the rows.
+
+    `write` writes the rows as files for the target that it is given and returns their fragments. It is called
+    again if an append is refused because the table's schema changed while the files were written.
+    """
+
+    schema: pa.Schema
+    write: Callable[[Target], list[DataFragment]]
+    attempts: int = 2
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Returns the Append of the rows, or None if there are none.
+
+        Raises `InvalidError` if they don't fit.
+        """
+        fragments = self.write(target_for(self.schema, view, settings))
+        return append(view.uri, key, view.version, fragments) if fragments else None
+
+
+def target_for(schema: pa.Schema, view: View, settings: WriteSettings) -> Target:
+    """Returns where and how rows with this schema are written for the version of `view`.
+
+    Raises `InvalidError`, which lists the columns and types that don't fit the table.
+    """
+    fitting = fit(schema, view.schema, view.uri)
+    return Target(
+        view.uri,
+        fitting,
+        view.field_ids(fitting.schema.names),
+        view.data_storage_version,
+        settings.storage_options,
+        settings.max_rows_per_file,
+        settings.max_bytes_per_file,
+    )

@@ -1,0 +1,58 @@
+"""The envelopes that are sent to the log, as functions of the batch alone.
+
+A batch that is run again must be the same proposal, whichever process runs it. So the transaction's uuid is
+computed from the key and the table. Only the names of the files differ then, and the committer, which knows
+the key, does not read those of the second envelope.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_log.write.producer import transaction_uuid
+from lakefold_protos.lakefold.log_pb2 import CreateOptions, Envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_protos.lance.file_pb2 import Schema
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+CREATION = -1
+"""Used instead of a batch id to compute the uuid of a creation. Batch ids count from 0."""
+
+
+def begin_envelope(table: str, key: Key, read_version: int) -> Envelope:
+    """Returns an envelope of one batch that does nothing yet: its table, key and read version are set.
+
+    `table` is the canonical URI. The caller sets the operation of the transaction.
+    """
+    envelope = Envelope(table=table, app_id=key.app_id, batch_id=key.batch_id)
+    envelope.lance.read_version = read_version
+    envelope.lance.uuid = key.uuid(table)
+    return envelope
+
+
+def append(table: str, key: Key, read_version: int, fragments: Iterable[DataFragment]) -> Envelope:
+    """Returns the Append of one batch: its fragments, in this order, written for `read_version`."""
+    envelope = begin_envelope(table, key, read_version)
+    envelope.lance.append.SetInParent()
+    envelope.lance.append.fragments.extend(fragments)
+    return envelope
+
+
+def creation(table: str, app_id: str, schema: Schema, options: CreateOptions) -> Envelope:
+    """Returns the creation of an empty table: an Overwrite, which is refused if the table exists.
+
+    It is identified by its uuid alone and takes no batch id, because the app's batch 0 may have rows. The
+    same app always makes the same proposal, so two processes at the start of one query create one table.
+    """
+    envelope = Envelope(table=table, create=options)
+    envelope.lance.uuid = transaction_uuid(app_id, CREATION, table)
+    overwrite = envelope.lance.overwrite
+    overwrite.schema.extend(schema.fields)
+    for key, value in schema.metadata.items():
+        overwrite.schema_metadata[key] = value
+    overwrite.SetInParent()
+    return envelope

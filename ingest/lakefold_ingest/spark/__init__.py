@@ -1,0 +1,1 @@
+"""Spark's end of ingest: the function for `foreachBatch`."""

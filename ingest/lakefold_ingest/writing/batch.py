@@ -1,0 +1,215 @@
+"""One batch, from its operation to its outcome: open, check, build, propose, wait.
+
+Exactly once depends on two things only: the key (app id, batch id) is the same whenever the batch is run
+again, and the committer folds a key once. So every step may fail or be repeated at any point:
+
+- Before the envelope is built, the table's marks are read. If they contain the batch, nothing is written.
+  This
+  only saves work: the committer would answer Duplicate.
+- A batch that changes nothing is not proposed. A later run of the same batch that does have rows is folded,
+  because a key that was never sent is a gap, and gaps can be filled.
+- A refusal changed nothing, so the batch may be sent again under its key, built on the version that refused
+  it. That is done if the committer calls the refusal retryable, as often as the operation allows. For an
+  append the usual cause is a schema that changed under a running query: the files must be written for the new
+  one.
+- A batch that was folded, and whose rows a Restore then left out of the table, is never folded again under
+  its key. That would be silent loss, so it raises, unless the writer is told to skip such batches.
+- A streaming query repeats only its last batch. If it sends an older one that was folded, its checkpoint is
+  older than the table, or another query uses its app id. Then its batches may have new rows under known keys,
+  which would be dropped silently, so this raises an error too, unless `on_older_batch` is "skip".
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.proposals.envelopes import creation
+from lakefold_ingest.writing.log_client import Answer, LogClient, drop_client, open_client
+from lakefold_ingest.writing.report import BatchReport, in_version, refusal_text
+from lakefold_ingest.writing.view import View, read_view
+from lakefold_protos.lakefold.log_pb2 import CreateOptions
+from lakefold_table.entry import Duplicate, Invalid, Rejected, rolled_back_text
+from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError, StopError
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
+from lakefold_table.lance.schemas.data_files import file_version
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.operation import Operation
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Committed, Outcome
+
+LOGGER = logging.getLogger("lakefold")
+_NO_ANSWER = "see that a committer runs; the same batch may be run again, it is folded once"
+
+
+def put_batch(
+    settings: WriteSettings, key: Key, operation: Operation, *, in_order: bool = False
+) -> BatchReport:
+    """Applies one batch to the table by `operation`, exactly once for each `key`, and logs the outcome.
+
+    `in_order`: the app sends its batches by ascending ids and repeats only the last one, as a streaming query
+    does. Raises `InvalidError` if the rows don't fit the table, if the batch was folded before and rolled
+    back since (unless `on_rolled_back` is "skip"), or if it comes `in_order` and was folded before, as were
+    later ones (unless `on_older_batch` is "skip"); `RefusedError` if the proposal is refused for good;
+    `RetryError` if nothing answered in time or every attempt was refused; `StopError` if the log is not the
+    one it was.
+    """
+    try:
+        report = _Batch(settings, key, operation, in_order=in_order).put()
+    except StopError:
+        drop_client(settings.kafka, settings.topics)
+        raise
+    level = logging.WARNING if report.is_doubtful else logging.INFO
+    LOGGER.log(level, "%s into %s: %s", key, settings.table, report)
+    result = report.result
+    if isinstance(result, Duplicate) and result.rolled_back_by and settings.on_rolled_back == "raise":
+        raise _rolled_back(result, key, settings.table)
+    return report
+
+
+class _Batch:
+    def __init__(self, settings: WriteSettings, key: Key, operation: Operation, *, in_order: bool) -> None:
+        self._settings = settings
+        self._refuses_older = in_order and settings.on_older_batch == "raise"
+        self._key = key
+        self._operation = operation
+
+    def put(self) -> BatchReport:
+        refused: list[str] = []
+        while len(refused) < self._operation.attempts:
+            view = self._read_view(afresh=bool(refused)) or self._create()
+            later = view.folded_later(self._key) if self._refuses_older else None
+            if later is not None:
+                raise self._older(later)
+            folded = view.folded(self._key)
+            if folded is not None:
+                return BatchReport(folded, len(refused))
+            envelope = self._operation.build(view, self._key, self._settings)
+            if envelope is None:
+                return BatchReport(None, len(refused) + 1)
+            result = self._propose(view, envelope)
+            if not isinstance(result, Rejected):
+                return BatchReport(result, len(refused) + 1)
+            LOGGER.warning("%s: %s", self._key, result.conflict.message)
+            refused.append(result.conflict.message)
+        raise RetryError(
+            f"{self._key} was refused {len(refused)} times: {'; '.join(refused)}",
+            where=self._settings.table,
+            hint="others change the table meanwhile; run the batch again when they are done",
+        )
+
+    def _read_view(self, *, afresh: bool) -> View | None:
+        return read_view(self._settings.table, self._settings.storage_options, afresh=afresh)
+
+    def _client(self) -> LogClient:
+        return open_client(self._settings.kafka, self._settings.topics, self._settings.timeout_s)
+
+    def _propose(self, view: View, envelope: Envelope) -> Committed | Duplicate | Rejected | None:
+        """Sends the envelope.
+
+        Returns its outcome (Rejected only if that is retryable), None if it isn't awaited.
+        """
+        client = self._client()
+        client.check_binding(view.bound, view.uri)
+        options = self._settings.storage_options
+        if self._settings.wait == "log":
+            for refused in client.refused(envelope, view.partition):
+                LOGGER.warning("%s", refusal_text(refused))
+            client.send_unasked(envelope, view.partition, storage_options=options)
+            return None
+        answer = client.ask(envelope, view.partition, self._settings.timeout_s, storage_options=options)
+        if answer.outcome is None:
+            return self._outcome_by_marks(answer)
+        return accepted(answer.outcome)
+
+    def _outcome_by_marks(self, answer: Answer) -> Duplicate:
+        """Returns the outcome by the table's marks, if no outcome was reported in time.
+
+        Raises `RetryError` if the marks don't contain the batch.
+        """
+        view = self._read_view(afresh=True)
+        folded = None if view is None else view.folded(self._key)
+        if folded is None:
+            raise self._no_answer(answer, str(self._key))
+        return folded
+
+    def _create(self) -> View:
+        """Has the committer create the table. Returns it, also if another writer created it first.
+
+        Raises `NotATableError` if the operation needs a table that exists.
+        """
+        settings, schema = self._settings, self._operation.schema
+        if schema is None:
+            hint = "append rows first: that creates the table"
+            raise NotATableError("the table does not exist", where=settings.table, hint=hint)
+        answer = self._client().ask(self._creation(schema), None, settings.timeout_s)
+        result = None if answer.outcome is None else answer.outcome.result
+        if answer.outcome is not None and isinstance(result, Invalid):
+            raise _invalid(answer.outcome, result)
+        view = self._read_view(afresh=True)
+        if view is not None:
+            return view
+        if result is None:
+            raise self._no_answer(answer, "the creation of the table")
+        raise RetryError(
+            f"the creation of the table ended as {result}, but there is no table",
+            where=settings.table,
+            hint="another client may have removed it meanwhile; run the batch again",
+        )
+
+    def _creation(self, schema: pa.Schema) -> Envelope:
+        settings = self._settings
+        options = CreateOptions(
+            stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
+        )
+        fields = schema_from_arrow(schema, file_version(settings.data_storage_version))
+        return creation(settings.table, self._key.app_id or self._key.own_uuid, fields, options)
+
+    def _older(self, later: int) -> InvalidError:
+        return InvalidError(
+            f"{self._key} was folded before, and so were later ones up to "
+            f"{later}: the query's checkpoint is older than the table, or another query uses this app_id; "
+            "nothing was added",
+            where=self._settings.table,
+            hint="restore the newest checkpoint, or give the sink another app_id and start the source "
+            'where the table ends; on_older_batch="skip" leaves out the rows of all such batches',
+        )
+
+    def _no_answer(self, answer: Answer, what: str) -> RetryError:
+        message = f"no outcome within {self._settings.timeout_s:g} s for {what} at {answer.position}"
+        return RetryError(message, where=self._settings.table, hint=_NO_ANSWER)
+
+
+def accepted(outcome: Outcome) -> Committed | Duplicate | Rejected:
+    """Returns the result of the outcome; a Rejected one only if it is retryable.
+
+    Raises `RefusedError` if the proposal was refused for good.
+    """
+    result = outcome.result
+    if isinstance(result, Invalid):
+        raise _invalid(outcome, result)
+    if isinstance(result, Rejected) and not result.conflict.retryable:
+        hint = "`lakefold explain` shows what it conflicts with; build the change again on the table as it is"
+        message = f"the batch was refused: {result.conflict.message}"
+        raise RefusedError(message, outcome=outcome, where=outcome.table, hint=hint)
+    return result
+
+
+def _rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
+    return InvalidError(
+        f"{key} was folded before {in_version(result)}, and "
+        f"{rolled_back_text(result.rolled_back_by)}; nothing was added",
+        where=table,
+        hint="a key is folded once: give the sink another app_id, under which its batches are new; or "
+        'on_rolled_back="skip", if the rows are to stay away',
+    )
+
+
+def _invalid(outcome: Outcome, result: Invalid) -> RefusedError:
+    message = f"the committer can't fold it: {result.message}"
+    return RefusedError(message, outcome=outcome, where=outcome.table, hint=result.hint)

@@ -1,0 +1,33 @@
+"""The seam between what a batch does to a table and how it gets into the table exactly once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+
+class Operation(Protocol):
+    """What one batch does to a table. `batch.put_batch` does the rest, the same for each operation."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema with which the table is created if it does not exist. None: the table must exist."""
+
+    @property
+    def attempts(self) -> int:
+        """How often the envelope is built at most. After a retryable refusal it is built again."""
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Writes the files of the batch and returns its envelope, built on the version of `view`.
+
+        The envelope has `key` (`proposals.envelopes.begin_envelope` sets it). Returns None if there is
+        nothing to change: then nothing is sent, and the key stays free. Raises `InvalidError` if the batch
+        does not fit the table. Files that no sent envelope names stay unused; no version names them.
+        """

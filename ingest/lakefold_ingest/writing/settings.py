@@ -1,0 +1,64 @@
+"""The settings of a writer, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
+
+from lakefold_ingest.rows.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
+from lakefold_table.lance.schemas.data_files import file_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topic_names import Topics
+
+Wait = Literal["commit", "log"]
+OnRolledBack = Literal["raise", "skip"]
+OnOlderBatch = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """The settings of a writer. `lakefold.spark.sink` describes each; `table` is the canonical URI.
+
+    Raises `InvalidError` if a value is wrong.
+    """
+
+    table: str
+    kafka: KafkaConfig
+    topics: Topics
+    wait: Wait = "commit"
+    timeout_s: float = 60.0
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    stable_row_ids: bool = False
+    data_storage_version: str = DEFAULT_STORAGE_VERSION
+    max_rows_per_file: int = MAX_ROWS_PER_FILE
+    max_bytes_per_file: int = MAX_BYTES_PER_FILE
+    on_rolled_back: OnRolledBack = "raise"
+    on_older_batch: OnOlderBatch = "raise"
+
+    def __post_init__(self) -> None:
+        if self.wait not in get_args(Wait):
+            raise InvalidError(
+                f"{self.wait!r} is no way to wait", where="wait", hint='give "commit" or "log"'
+            )
+        if self.on_rolled_back not in get_args(OnRolledBack):
+            raise InvalidError(
+                f"{self.on_rolled_back!r} is nothing to do with a batch that was rolled back",
+                where="on_rolled_back",
+                hint='give "raise" or "skip"',
+            )
+        if self.on_older_batch not in get_args(OnOlderBatch):
+            raise InvalidError(
+                f"{self.on_older_batch!r} is nothing to do with a batch that is older than the table",
+                where="on_older_batch",
+                hint='give "raise" or "skip"',
+            )
+        for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
+            if getattr(self, name) <= 0:
+                raise InvalidError(f"{getattr(self, name)} is not above 0", where=name)
+        file_version(self.data_storage_version)
