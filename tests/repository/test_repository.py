@@ -35,7 +35,6 @@ SHARED_CLASS_NAMES = {
     "Change",
     "Clients",
     "Pace",
-    "Settings",
     "State",
     "Table",
     "Target",
