@@ -1,0 +1,242 @@
+"""The keys of a batch: which row counts for each key, and which rows of the table have the same key.
+
+Everything is computed on whole columns. A key of several columns is made into one number: each column's
+values are numbered, and the numbers of a row are joined column by column, so that the joined number is never
+larger than the square of the number of rows.
+
+Keys must be comparable: a null is equal to nothing, and neither is NaN. Both are errors in a batch. A row of
+the table that has one of them in its key is matched by no row. -0.0 and 0.0 are one key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Indices = NDArray[np.int64]
+
+ABSENT = -1
+EXAMPLES = 3
+"""How many keys or rows an error shows."""
+KEY, ORDER = "key", "order_by"
+"""What a column without nulls is for."""
+_UNORDERED: tuple[Callable[[pa.DataType], bool], ...] = (types.is_nested, types.is_dictionary, types.is_null)
+_KEY_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
+    types.is_boolean,
+    types.is_integer,
+    types.is_float32,
+    types.is_float64,
+    types.is_decimal,
+    types.is_temporal,
+    types.is_string,
+    types.is_large_string,
+    types.is_binary,
+    types.is_large_binary,
+    types.is_fixed_size_binary,
+)
+
+
+class BadKeysError(InvalidError):
+    """Rows of a batch can't be matched by their keys. `columns` names the columns that are at fault.
+
+    `examples` has some of the rows as dictionaries of their keys, and `rows` says how many there are.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        columns: Sequence[str],
+        rows: int,
+        examples: Sequence[dict[str, object]],
+        where: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.columns = tuple(columns)
+        self.rows = rows
+        self.examples = tuple(examples)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """The distinct values of one key column of a batch, and the number of each row's value."""
+
+    values: pa.Array
+    numbers: Indices
+
+
+class BatchKeys:
+    """The keys of a batch, to be looked for in the table.
+
+    `keys` has the key columns in the types of the table, without nulls and NaN (`check_present`). Raises
+    `InvalidError` if a column can't be a key.
+    """
+
+    def __init__(self, keys: pa.Table, where: str = "") -> None:
+        self.names: list[str] = keys.column_names
+        self._where = where
+        for field in keys.schema:
+            _check_type(field, where)
+        self.arrays = [comparable(column) for column in keys.columns]
+        self._columns = [
+            _Column(values := pc.unique(array), _numbers(array, values)) for array in self.arrays
+        ]
+        self._joined, self.numbers = self._join()
+        self._rows = np.full(int(self.numbers.max(initial=ABSENT)) + 1, ABSENT, np.int64)
+        self._rows[self.numbers] = np.arange(self.numbers.size)
+
+    @property
+    def count(self) -> int:
+        """How many different keys the batch has."""
+        return self._rows.size
+
+    def find(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Indices:
+        """Returns for each row of these key columns the row of the batch with the same key, or `ABSENT`.
+
+        If several rows of the batch have the key, it is the last of them.
+        """
+        joined: Indices | None = None
+        for index, (column, known) in enumerate(zip(columns, self._columns, strict=True)):
+            numbers = _numbers(comparable(column), known.values)
+            if joined is None:
+                joined = numbers
+                continue
+            both = joined * len(known.values) + numbers
+            joined = np.where((joined < 0) | (numbers < 0), ABSENT, _positions(self._joined[index], both))
+        if joined is None or not self._rows.size:
+            return np.full(0 if joined is None else joined.size, ABSENT, np.int64)
+        return np.where(joined < 0, ABSENT, self._rows[joined])
+
+    def check_unique(self) -> None:
+        """Raises `BadKeysError` if a key is in several rows."""
+        if self.numbers.size == self.count:
+            return
+        counts = np.bincount(self.numbers)
+        repeated = np.flatnonzero(counts > 1)
+        examples = self.examples(self._rows[repeated])
+        shown = "; ".join(map(_shown, examples))
+        raise BadKeysError(
+            f"{repeated.size} keys are in several rows of the batch, such as {shown}",
+            columns=self.names,
+            rows=int(counts[repeated].sum()),
+            examples=examples,
+            where=self._where,
+            hint="name the column that orders the rows of a key in order_by: the last row counts",
+        )
+
+    def last_rows(self, order: pa.Table) -> Indices:
+        """Returns the row that counts for each key, ascending: the last in the order of these columns.
+
+        Of rows that are equal in all of them, and if there are no columns, the later one in the batch counts.
+        """
+        if not order.num_columns:
+            return np.sort(self._rows)
+        by = [(name, "ascending") for name in order.column_names]
+        ascending = cast("Indices", pc.sort_indices(order, sort_keys=by).to_numpy().astype(np.int64))
+        last = np.full(self._rows.size, ABSENT, np.int64)
+        # If a number occurs several times, numpy keeps what is assigned last.
+        last[self.numbers[ascending]] = ascending
+        return np.sort(last)
+
+    def examples(self, rows: Indices) -> list[dict[str, object]]:
+        """Returns the keys of the first few of these rows."""
+        chosen = pa.array(rows[:EXAMPLES])
+        columns = [array.take(chosen).to_pylist() for array in self.arrays]
+        return [dict(zip(self.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+    def _join(self) -> tuple[list[Indices], Indices]:
+        """Returns the distinct joined numbers after each column, and the number of each row's key."""
+        joined = self._columns[0].numbers
+        distinct: list[Indices] = [np.empty(0, np.int64)]
+        for column in self._columns[1:]:
+            both = joined * len(column.values) + column.numbers
+            known, joined = np.unique(both, return_inverse=True)
+            distinct.append(known)
+        return distinct, joined.astype(np.int64)
+
+
+def check_present(rows: pa.Table, columns: Sequence[str], role: str, keys: Sequence[str], where: str) -> None:
+    """Raises `BadKeysError` if one of these columns has nulls or NaN. `role` says what they are.
+
+    `rows` is the batch; the error shows the `keys` of some of its rows.
+    """
+    for name in columns:
+        column = rows.column(name)
+        if role == ORDER and any(is_kind(column.type) for is_kind in _UNORDERED):
+            raise InvalidError(f"rows can't be ordered by {name}, which is {column.type}", where="order_by")
+        missing = np.flatnonzero(_missing(column))
+        if not missing.size:
+            continue
+        shown = list(dict.fromkeys([*keys, name]))
+        examples = rows.select(shown).take(pa.array(missing[:EXAMPLES])).to_pylist()
+        raise BadKeysError(
+            f"the {role} column {name} has no value (null or NaN) in {missing.size} rows of the batch, "
+            f"such as row {missing[0]} ({_shown(examples[0])})",
+            columns=[name],
+            rows=missing.size,
+            examples=examples,
+            where=where,
+            hint="give each row a value, or leave such rows out",
+        )
+
+
+def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Returns a key column in one piece, so that equal keys are equal values: -0.0 becomes 0.0."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if types.is_floating(array.type):
+        array = pc.add(array, pa.scalar(0.0, array.type))
+    return array
+
+
+def _check_type(field: pa.Field, where: str) -> None:
+    kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+    if not any(is_kind(kind) for is_kind in _KEY_TYPES):
+        raise InvalidError(
+            f"{field.name} can't be a key, because it is {field.type}",
+            where=where,
+            hint="keys are numbers, booleans, texts, bytes, dates or times",
+        )
+
+
+def _missing(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Returns which values are null or NaN."""
+    missing = pc.is_null(column, nan_is_null=types.is_floating(column.type))
+    if isinstance(missing, pa.ChunkedArray):
+        missing = missing.combine_chunks()
+    return cast("NDArray[np.bool_]", missing.to_numpy(zero_copy_only=False))
+
+
+def _numbers(array: pa.Array, values: pa.Array) -> Indices:
+    """Returns the index of each value in `values`, `ABSENT` for others, for null and for NaN."""
+    numbers = pc.index_in(array, value_set=values, skip_nulls=True).fill_null(ABSENT)
+    found = cast("Indices", numbers.to_numpy(zero_copy_only=False).astype(np.int64))
+    if types.is_floating(array.type):
+        found[_missing(array)] = ABSENT
+    return found
+
+
+def _positions(known: Indices, numbers: Indices) -> Indices:
+    """Returns the index of each number in `known`, which ascends; `ABSENT` for others."""
+    if not known.size:
+        return np.full(numbers.size, ABSENT, np.int64)
+    at = np.minimum(np.searchsorted(known, numbers), known.size - 1)
+    return np.where(known[at] == numbers, at, ABSENT)
+
+
+def _shown(example: dict[str, object]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in example.items())

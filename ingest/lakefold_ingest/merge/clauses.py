@@ -1,0 +1,203 @@
+"""What a merge does to which rows, as data: clauses, of which the first that holds for a row is applied.
+
+The clauses are those of Delta's MERGE. A row of the table whose key is in the batch is *matched*, any other
+row of the table is *not matched by the source*, and a row of the batch whose key is not in the table is *not
+matched*. Each of the three kinds has its own list of clauses, in the order in which they are given. A row for
+which no clause holds stays as it is; a row of the batch for which none holds is not inserted.
+
+A condition is SQL as pylance understands it. `source.x` is column `x` of the batch, `target.x` column `x` of
+the table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+NONE_HOLDS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedUpdate:
+    """Gives matched rows the batch's values of `columns` (None: of all columns that the batch has)."""
+
+    columns: Sequence[str] | None = None
+    condition: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns is not None:
+            object.__setattr__(self, "columns", names_of(self.columns, "columns"))
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedDelete:
+    """Deletes matched rows."""
+
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotMatchedInsert:
+    """Inserts rows of the batch whose key the table does not have. Columns that the batch lacks are null."""
+
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotMatchedBySourceDelete:
+    """Deletes rows of the table whose key the batch does not have."""
+
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotMatchedBySourceUpdate:
+    """Changes rows of the table whose key the batch does not have.
+
+    `assignments`: for each column the SQL expression of its new value, in which `target.x` is the old value
+    of column `x`.
+    """
+
+    assignments: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    condition: str | None = None
+
+
+Matched = MatchedUpdate | MatchedDelete
+BySource = NotMatchedBySourceDelete | NotMatchedBySourceUpdate
+Clause = Matched | NotMatchedInsert | BySource
+
+UPSERT: tuple[Clause, ...] = (MatchedUpdate(), NotMatchedInsert())
+"""The clauses of an upsert that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The keys by which rows are matched, the columns that order rows of one key, and the clauses.
+
+    Raises `InvalidError` if no key is named, a key is named twice, or a clause can never be reached.
+    """
+
+    keys: tuple[str, ...]
+    order_by: tuple[str, ...] = ()
+    clauses: tuple[Clause, ...] = UPSERT
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise InvalidError("no key column is named", where="keys", hint='give keys=["id"], for example')
+        for name, columns in (("keys", self.keys), ("order_by", self.order_by)):
+            twice = [column for column, count in Counter(columns).items() if count > 1]
+            if twice:
+                raise InvalidError(f"{', '.join(twice)} is named twice", where=name)
+        if not self.clauses:
+            raise InvalidError("no clause is given", where="clauses", hint="leave it out for an upsert")
+        for kind in (self.matched, self.inserts, self.by_source):
+            for number, clause in enumerate(kind[:-1]):
+                if clause.condition is None:
+                    raise InvalidError(
+                        f"{kind[number + 1]} can never be reached, because {clause} has no condition",
+                        where="clauses",
+                        hint="only the last clause of its kind may leave out the condition",
+                    )
+        for clause in self.clauses:
+            _check_clause(clause)
+
+    @property
+    def matched(self) -> tuple[Matched, ...]:
+        """The clauses for rows of the table whose key is in the batch."""
+        return tuple(clause for clause in self.clauses if isinstance(clause, Matched))
+
+    @property
+    def inserts(self) -> tuple[NotMatchedInsert, ...]:
+        """The clauses for rows of the batch whose key is not in the table."""
+        return tuple(clause for clause in self.clauses if isinstance(clause, NotMatchedInsert))
+
+    @property
+    def by_source(self) -> tuple[BySource, ...]:
+        """The clauses for rows of the table whose key is not in the batch."""
+        return tuple(clause for clause in self.clauses if isinstance(clause, BySource))
+
+    @property
+    def needs_one_row(self) -> bool:
+        """Whether the values of a row of the batch matter, so that each key must have one row."""
+        return bool(self.inserts) or any(
+            isinstance(clause, MatchedUpdate) or clause.condition is not None for clause in self.matched
+        )
+
+    def check_columns(self, batch: Collection[str], table: Collection[str], where: str = "") -> None:
+        """Raises `InvalidError` if the keys, the order or a clause name a column that is missing.
+
+        `batch` and `table` are the columns of each; `where` names the table.
+        """
+        faults = [f"key {name} is not in the batch" for name in self.keys if name not in batch]
+        faults += [f"key {name} is not in the table" for name in self.keys if name not in table]
+        faults += [
+            f"order_by names {name}, which is not in the batch" for name in self.order_by if name not in batch
+        ]
+        for clause in self.clauses:
+            if isinstance(clause, MatchedUpdate):
+                faults += [
+                    f"the update names {name}, which is not in the batch"
+                    for name in clause.columns or ()
+                    if name not in batch
+                ]
+                faults += [
+                    f"the update names {name}, which is not in the table"
+                    for name in clause.columns or ()
+                    if name not in table
+                ]
+            if isinstance(clause, NotMatchedBySourceUpdate):
+                faults += [
+                    f"the update of rows not matched by the source names {name}, which is not in the table"
+                    for name in clause.assignments
+                    if name not in table
+                ]
+        if faults:
+            raise InvalidError("; ".join(faults), where=where, hint="names are case-sensitive")
+
+
+def _check_clause(clause: Clause) -> None:
+    if isinstance(clause, MatchedUpdate) and clause.columns == ():
+        raise InvalidError(
+            "an update names no column", where="clauses", hint="leave out columns for all of them"
+        )
+    if isinstance(clause, NotMatchedBySourceUpdate) and not clause.assignments:
+        raise InvalidError(
+            "an update of rows that are not matched by the source assigns nothing",
+            where="clauses",
+            hint='give assignments={"active": "false"}, for example',
+        )
+    if clause.condition is not None and not clause.condition.strip():
+        raise InvalidError(f"the condition of {clause} is empty", where="clauses", hint="leave it out")
+
+
+def names_of(columns: str | Iterable[str] | None, where: str) -> tuple[str, ...]:
+    """Returns columns that were given as one name, as several, or as None. Raises `InvalidError`."""
+    if columns is None:
+        return ()
+    names: tuple[object, ...] = (columns,) if isinstance(columns, str) else tuple(columns)
+    if not all(isinstance(name, str) and name for name in names):
+        raise InvalidError(f"{names!r} are no names of columns", where=where)
+    return cast("tuple[str, ...]", names)
+
+
+def first_that_holds(holds: Sequence[NDArray[np.bool_] | None], rows: int) -> NDArray[np.int64]:
+    """Returns for each of `rows` rows the index of the first clause that holds, `NONE_HOLDS` if none does.
+
+    `holds` has for each clause whether it holds for each row; None: it holds for all.
+    """
+    chosen = np.full(rows, NONE_HOLDS, np.int64)
+    for index, mask in enumerate(holds):
+        free = chosen == NONE_HOLDS
+        chosen[free if mask is None else free & mask] = index
+    return chosen

@@ -1,0 +1,108 @@
+"""Evaluates the SQL of a merge's clauses on pairs of rows: `source` of the batch, `target` of the table.
+
+The SQL is pylance's, as in every other filter of a table. The pairs are written as a small Lance table in
+memory, with a struct column for each side, and scanned with the conditions as columns. So only columns that a
+condition can mean are needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from lakefold_reader.lance.scan.scan_errors import translated_errors
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+SOURCE, TARGET = "source", "target"
+
+
+def columns_in(expressions: Collection[str], names: Collection[str]) -> list[str]:
+    """Returns those of `names` that may occur in the expressions, and perhaps some more."""
+    return [name for name in names if any(name in expression for expression in expressions)]
+
+
+def holds(
+    conditions: Sequence[str | None], sides: Mapping[str, pa.Table], rows: int
+) -> list[NDArray[np.bool_] | None]:
+    """Returns for each condition whether it holds for each of `rows` pairs. None: it holds for all of them.
+
+    `sides` has the rows of `source` and `target`, as far as they exist. A condition that is null for a pair
+    doesn't hold. Raises `InvalidError` naming a condition that is no condition on these columns.
+    """
+    given = [condition for condition in conditions if condition is not None]
+    values = evaluated(dict(zip(map(_name, range(len(given))), given, strict=True)), sides, rows)
+    for index, condition in enumerate(given):
+        kind = values.schema.field(_name(index)).type
+        if not pa.types.is_boolean(kind):
+            raise InvalidError(f"the condition {condition!r} is {kind}, not a boolean", where="clauses")
+    masks = iter(
+        cast("NDArray[np.bool_]", column.combine_chunks().fill_null(False).to_numpy(zero_copy_only=False))  # noqa: FBT003 - the value that nulls get
+        for column in values.columns
+    )
+    return [None if condition is None else next(masks) for condition in conditions]
+
+
+def evaluated(expressions: Mapping[str, str], sides: Mapping[str, pa.Table], rows: int) -> pa.Table:
+    """Returns the values of these expressions, by name, for each of `rows` pairs of rows, in their order.
+
+    Raises `InvalidError` naming an expression that can't be evaluated on these columns.
+    """
+    if not expressions:
+        return pa.table({})
+    pairs = _paired(sides, rows)
+    values = _scanned(expressions, pairs)
+    if isinstance(values, pa.Table):
+        return values
+    for expression in expressions.values():
+        fault = _scanned({_name(0): expression}, pairs.slice(0, 0))
+        if isinstance(fault, Exception):
+            raise _unusable(expression, fault, sides) from fault
+    raise values
+
+
+def check(expressions: Collection[str], sides: Mapping[str, pa.Schema]) -> None:
+    """Raises `InvalidError` naming the first expression that can't be evaluated on columns of these sides."""
+    numbered = {_name(index): expression for index, expression in enumerate(expressions)}
+    evaluated(numbered, {side: schema.empty_table() for side, schema in sides.items()}, 0)
+
+
+def _name(index: int) -> str:
+    return f"c{index}"
+
+
+def _paired(sides: Mapping[str, pa.Table], rows: int) -> pa.Table:
+    columns: dict[str, pa.Array] = {"row": pa.array(np.arange(rows))}
+    for side, table in sides.items():
+        if table.num_columns:
+            arrays = [column.combine_chunks() for column in table.columns]
+            columns[side] = pa.StructArray.from_arrays(arrays, fields=list(table.schema))
+    return pa.table(columns)
+
+
+def _scanned(expressions: Mapping[str, str], pairs: pa.Table) -> pa.Table | Exception:
+    import lance
+
+    try:
+        with translated_errors(""):
+            dataset = lance.write_dataset(pairs, f"memory://{uuid4()}")
+            return dataset.scanner(columns=dict(expressions), scan_in_order=True).to_table()
+    except InvalidError as error:
+        return error
+
+
+def _unusable(expression: str, fault: Exception, sides: Mapping[str, pa.Table]) -> InvalidError:
+    known = "; ".join(f"{side}: {', '.join(table.column_names)}" for side, table in sides.items())
+    reason = fault.message if isinstance(fault, InvalidError) else str(fault)
+    return InvalidError(
+        f"{expression!r} can't be evaluated: {reason}",
+        where="clauses",
+        hint=f"write SQL in which columns are named source.x or target.x; there are {known}",
+    )

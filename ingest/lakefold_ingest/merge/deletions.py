@@ -1,0 +1,92 @@
+"""Marks rows as deleted: writes the deletion files of their fragments, and says so in the proposal."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
+from lakefold_reader.lance.scan.scan import OFFSET_BITS, OFFSET_WIDTH
+from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of, encode_bitmap
+from lakefold_table.lance.rows.deletions import BITMAP, content_id, deletion_path, encode_deletions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.merge.read_version import ReadVersion
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+FILES_AT_ONCE = 16
+"""How many deletion files are read and written at once: a store answers each in some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """What a proposal says of the rows that it deletes or moves.
+
+    `updated`: fragments with their new deletion files; `removed`: ids of fragments without remaining rows;
+    `affected`: the row offsets by fragment id, by which the committer merges them with those of others.
+    """
+
+    updated: tuple[DataFragment, ...]
+    removed: tuple[int, ...]
+    affected: Mapping[int, Bitmap]
+
+    def add_affected(self, envelope: Envelope) -> None:
+        """Adds the row offsets to an envelope."""
+        for number, rows in self.affected.items():
+            envelope.affected_rows[number] = encode_bitmap(rows)
+
+    def as_delete(self, envelope: Envelope, predicate: str) -> None:
+        """Makes the envelope's operation a Delete of these rows. `predicate` describes them."""
+        delete = envelope.lance.delete
+        delete.predicate = predicate
+        delete.updated_fragments.extend(self.updated)
+        delete.deleted_fragment_ids.extend(self.removed)
+
+
+def offsets_by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Bitmap]:
+    """Returns the row offsets of these addresses, which ascend, by fragment id."""
+    numbers, starts = np.unique(addresses >> np.uint64(OFFSET_WIDTH), return_index=True)
+    parts = np.split((addresses & np.uint64(OFFSET_BITS)).astype(np.uint32), starts[1:])
+    return {int(number): bitmap_of(part) for number, part in zip(numbers, parts, strict=False)}
+
+
+def delete_rows(table: ReadVersion, rows: Mapping[int, Bitmap]) -> DeletedRows:
+    """Writes deletion files with these rows beside those that are deleted already, durably.
+
+    `rows`: the offsets of rows that are not deleted, by fragment id.
+    """
+    fragments = table.fragments(rows)
+
+    def changed(number: int) -> DataFragment | None:
+        return _changed(table, fragments[number], rows[number])
+
+    with ThreadPoolExecutor(min(FILES_AT_ONCE, max(len(rows), 1))) as pool:
+        results = dict(zip(sorted(rows), pool.map(changed, sorted(rows)), strict=True))
+    updated = tuple(fragment for fragment in results.values() if fragment is not None)
+    removed = tuple(number for number, fragment in results.items() if fragment is None)
+    return DeletedRows(updated, removed, rows)
+
+
+def _changed(table: ReadVersion, fragment: DataFragment, rows: Bitmap) -> DataFragment | None:
+    """Returns the fragment with its new deletion file. Returns None if no row is left of it."""
+    deleted = table.deleted_rows(fragment) | rows
+    if len(deleted) == fragment.physical_rows:
+        return None
+    file = DeletionFile(
+        file_type=BITMAP,
+        read_version=table.version,
+        id=content_id(fragment.id, table.version, deleted),
+        num_deleted_rows=len(deleted),
+    )
+    table.source.storage.put(deletion_path(fragment.id, file), [encode_deletions(deleted, BITMAP)])
+    changed = DataFragment()
+    changed.CopyFrom(fragment)
+    changed.deletion_file.CopyFrom(file)
+    return changed

@@ -1,0 +1,47 @@
+"""The rows of a batch as a merge needs them: in the table's types, one for each key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefold_ingest.merge.batch_keys import KEY, ORDER, BatchKeys, check_present
+from lakefold_ingest.rows.fitting import fit
+
+if TYPE_CHECKING:
+    from lakefold_ingest.merge.clauses import Merge
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBatch:
+    """The row that counts for each key of a batch, in the types of the table, and the keys of these rows."""
+
+    rows: pa.Table
+    keys: BatchKeys
+
+
+def merge_batch(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> MergeBatch:
+    """Returns the batch for a table with the schema `table`; `where` names the table in errors.
+
+    A column of `order_by` that the table does not have only orders the rows. Raises `InvalidError` if columns
+    are missing or don't fit the table; `BadKeysError` if a key or an ordering column has nulls or NaN, or a
+    key is in several rows that nothing orders.
+    """
+    merge.check_columns(rows.column_names, table.names, where)
+    stored = rows.drop_columns([name for name in merge.order_by if name not in table.names])
+    named = [field for field in table if field.name in rows.column_names]
+    # Rows that are inserted have all columns; those that are updated keep the others.
+    fitting = fit(stored.schema, table if merge.inserts else pa.schema(named, table.metadata), where)
+    check_present(rows, merge.keys, KEY, merge.keys, where)
+    check_present(rows, merge.order_by, ORDER, merge.keys, where)
+    fitted = pa.Table.from_batches([fitting.apply(batch) for batch in stored.to_batches()], fitting.schema)
+    keys = BatchKeys(fitted.select(merge.keys), where)
+    if merge.needs_one_row and not merge.order_by:
+        keys.check_unique()
+    last = keys.last_rows(rows.select(merge.order_by))
+    if last.size == fitted.num_rows:
+        return MergeBatch(fitted, keys)
+    fitted = fitted.take(pa.array(last))
+    return MergeBatch(fitted, BatchKeys(fitted.select(merge.keys), where))

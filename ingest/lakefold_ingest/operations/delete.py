@@ -1,0 +1,72 @@
+"""Deletes rows of the table: those for which a predicate holds, or whose keys are in a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakefold_ingest.merge.clauses import MatchedDelete, Merge
+from lakefold_ingest.merge.deletions import delete_rows, offsets_by_fragment
+from lakefold_ingest.merge.read_version import column_of, open_read_version
+from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows
+from lakefold_ingest.proposals.envelopes import begin_envelope
+from lakefold_reader.lance.scan.scan import ADDRESS
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.rows.bitmaps import Bitmap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWhere:
+    """An `Operation` that deletes the rows for which `where` holds, which is SQL as pylance reads it.
+
+    Rows that other writers add between the read version and this delete stay.
+    """
+
+    where: str
+    attempts: int = ATTEMPTS
+    schema: None = None
+
+    def __post_init__(self) -> None:
+        if not self.where.strip():
+            hint = 'give where="true" to delete all rows'
+            raise InvalidError("the predicate is empty", where="where", hint=hint)
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Writes the deletion files and returns the envelope; None if the predicate holds for no row.
+
+        Raises `InvalidError` if the predicate can't be evaluated, and as `ReadVersion`.
+        """
+        table = open_read_version(view, settings.storage_options)
+        rows: dict[int, Bitmap] = {}
+        for batch in table.scan([], self.where):
+            for number, offsets in offsets_by_fragment(np.sort(column_of(batch, ADDRESS))).items():
+                rows[number] = rows.get(number, Bitmap()) | offsets
+        if not rows:
+            return None
+        deleted = delete_rows(table, rows)
+        envelope = begin_envelope(view.uri, key, view.version)
+        deleted.add_affected(envelope)
+        deleted.as_delete(envelope, self.where)
+        return envelope
+
+
+def delete_keys(rows: pa.Table, keys: Sequence[str]) -> UpsertRows:
+    """Returns the operation that deletes the rows whose keys are in `rows`, which need no other columns.
+
+    A key may be in several rows. Raises `InvalidError` if `keys` names no column, or one twice.
+    """
+    merge = Merge(tuple(keys), clauses=(MatchedDelete(),))
+    merge.check_columns(rows.column_names, keys)
+    return UpsertRows(rows.select(list(keys)), merge)

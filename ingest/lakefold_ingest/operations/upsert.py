@@ -1,0 +1,223 @@
+"""Merges the rows of a batch into the table by their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lakefold_ingest.merge.clauses import (
+    MatchedUpdate,
+    NotMatchedBySourceUpdate,
+    first_that_holds,
+)
+from lakefold_ingest.merge.conditions import SOURCE, TARGET, check, columns_in, holds
+from lakefold_ingest.merge.deletions import delete_rows, offsets_by_fragment
+from lakefold_ingest.merge.key_hashes import key_hashes
+from lakefold_ingest.merge.matching import FoundRows, all_rows, matched_rows
+from lakefold_ingest.merge.merge_batch import merge_batch
+from lakefold_ingest.merge.new_rows import Rewriting, RowsToWrite, changed_columns, set_row_ids
+from lakefold_ingest.merge.read_version import open_read_version
+from lakefold_ingest.proposals.envelopes import begin_envelope
+from lakefold_ingest.rows.fitting import Fitting, plain_field
+from lakefold_ingest.rows.fragments import Target, write_fragments
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_reader.lance.scan.columns import is_blob
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.schemas.schema import TOP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.merge.clauses import Clause, Merge
+    from lakefold_ingest.merge.deletions import DeletedRows
+    from lakefold_ingest.merge.merge_batch import MergeBatch
+    from lakefold_ingest.merge.read_version import ReadVersion
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+ATTEMPTS = 20
+"""How often an upsert or a delete is built at most. Each time some other writer's proposal was folded."""
+PAIRS_AT_ONCE = 2**16
+"""For how many pairs of rows conditions are evaluated at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertRows:
+    """An `Operation` that merges rows into the table. `rows` are those of the batch."""
+
+    rows: pa.Table
+    merge: Merge
+    attempts: int = ATTEMPTS
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema with which the table is created if it doesn't exist. None: it must exist."""
+        return self.rows.schema if self.merge.inserts else None
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Writes the files of the upsert and returns its envelope; None if no row changes.
+
+        Raises `InvalidError` if the batch doesn't fit the table or a condition can't be evaluated,
+        `BadKeysError` if rows can't be matched by their keys, and as `ReadVersion`.
+        """
+        batch = merge_batch(self.rows, self.merge, view.schema, view.uri)
+        _check_conditions(self.merge, batch, view)
+        table = open_read_version(view, settings.storage_options)
+        changes = _changes(table, batch, self.merge)
+        rows = RowsToWrite(table, _plain(view), batch.rows, changes.rewritings, changes.inserted)
+        if not rows.count and not changes.deleted.size:
+            return None
+        _check_blobs(rows, view)
+        fragments = list(write_fragments(_target(view, settings, rows.schema), rows.batches()))
+        if table.stable_row_ids:
+            set_row_ids(fragments, rows.moved_ids)
+        deleted = delete_rows(table, offsets_by_fragment(changes.deleted))
+        envelope = begin_envelope(view.uri, key, view.version)
+        deleted.add_affected(envelope)
+        if not fragments:
+            deleted.as_delete(envelope, f"merged by {', '.join(self.merge.keys)}")
+            return envelope
+        _fill_update(envelope.lance.update, deleted, fragments)
+        changed = changed_columns(changes.rewritings, self.merge.keys)
+        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
+        if changes.inserted.size:
+            _name_inserted_keys(envelope.lance.update, view, batch, changes.inserted)
+        return envelope
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What becomes of which rows: `deleted` are the addresses of all rows that are deleted or rewritten."""
+
+    rewritings: Sequence[Rewriting]
+    deleted: NDArray[np.uint64]
+    inserted: NDArray[np.int64]
+
+
+def _changes(table: ReadVersion, batch: MergeBatch, merge: Merge) -> _Changes:
+    if merge.by_source:
+        matched, others = all_rows(table, batch.keys, [clause.condition for clause in merge.by_source])
+    else:
+        matched, others = matched_rows(table, batch.keys), FoundRows.of([])
+    is_new = np.ones(batch.rows.num_rows, np.bool_)
+    is_new[matched.choices] = False
+    clause_of = _clauses_of_pairs(table, batch, matched, merge.matched)
+    rewritings = [
+        Rewriting(
+            matched.only(clause_of == index),
+            frozenset(batch.rows.column_names if clause.columns is None else clause.columns),
+        )
+        for index, clause in enumerate(merge.matched)
+        if isinstance(clause, MatchedUpdate)
+    ]
+    rewritings += [
+        Rewriting(others.only(others.choices == index), assignments=clause.assignments)
+        for index, clause in enumerate(merge.by_source)
+        if isinstance(clause, NotMatchedBySourceUpdate)
+    ]
+    return _Changes(
+        rewritings,
+        np.sort(np.concatenate([matched.addresses[clause_of >= 0], others.addresses])),
+        _inserted(batch, np.flatnonzero(is_new), merge),
+    )
+
+
+def _clauses_of_pairs(
+    table: ReadVersion, batch: MergeBatch, matched: FoundRows, clauses: Sequence[Clause]
+) -> NDArray[np.int64]:
+    """Returns for each matched row the index of the clause that holds for it, -1 if none does."""
+    conditions = [clause.condition for clause in clauses]
+    rows = matched.addresses.size
+    texts = [text for text in conditions if text]
+    if not texts:
+        return first_that_holds([None for _ in clauses], rows)
+    of_batch, of_table = columns_in(texts, batch.rows.column_names), columns_in(texts, table.columns)
+    parts = [np.empty(0, np.int64)]
+    for start in range(0, rows, PAIRS_AT_ONCE):
+        part = slice(start, min(start + PAIRS_AT_ONCE, rows))
+        sides = {
+            SOURCE: batch.rows.select(of_batch).take(pa.array(matched.choices[part])),
+            TARGET: table.rows_at(matched.addresses[part], of_table),
+        }
+        count = part.stop - part.start
+        parts.append(first_that_holds(holds(conditions, sides, count), count))
+    return np.concatenate(parts)
+
+
+def _inserted(batch: MergeBatch, new: NDArray[np.int64], merge: Merge) -> NDArray[np.int64]:
+    """Returns those of the rows `new` of the batch for which an insert clause holds."""
+    conditions = [clause.condition for clause in merge.inserts]
+    texts = [text for text in conditions if text]
+    sides = {SOURCE: batch.rows.select(columns_in(texts, batch.rows.column_names)).take(pa.array(new))}
+    clause = first_that_holds(holds(conditions, sides, new.size), new.size)
+    return new[clause >= 0]
+
+
+def _check_conditions(merge: Merge, batch: MergeBatch, view: View) -> None:
+    source, target = batch.rows.schema, _plain(view)
+    for clauses, sides in (
+        (merge.matched, {SOURCE: source, TARGET: target}),
+        (merge.inserts, {SOURCE: source}),
+        (merge.by_source, {TARGET: target}),
+    ):
+        texts = [clause.condition for clause in clauses if clause.condition]
+        for clause in clauses:
+            if isinstance(clause, NotMatchedBySourceUpdate):
+                texts += clause.assignments.values()
+        check(texts, sides)
+
+
+def _check_blobs(rows: RowsToWrite, view: View) -> None:
+    """Raises `InvalidError` if blobs of the table would have to be copied."""
+    blobs = {field.name for field in view.fields if field.parent_id == TOP and is_blob(field)}
+    for rewriting in rows.rewritings:
+        if rewriting.found.addresses.size and blobs - rewriting.columns:
+            raise InvalidError(
+                f"rows with the blob columns {', '.join(sorted(blobs))} can't be updated yet",
+                where=view.uri,
+                hint="delete the rows and append them again",
+            )
+
+
+def _plain(view: View) -> pa.Schema:
+    """Returns the table's schema in storage types."""
+    return pa.schema([plain_field(field) for field in view.schema], view.schema.metadata)
+
+
+def _target(view: View, settings: WriteSettings, schema: pa.Schema) -> Target:
+    return Target(
+        view.uri,
+        Fitting(schema, tuple(range(len(schema)))),
+        view.field_ids(schema.names),
+        view.data_storage_version,
+        settings.storage_options,
+        settings.max_rows_per_file,
+        settings.max_bytes_per_file,
+    )
+
+
+def _fill_update(update: Transaction.Update, deleted: DeletedRows, fragments: Sequence[DataFragment]) -> None:
+    update.update_mode = Transaction.REWRITE_ROWS
+    update.removed_fragment_ids.extend(deleted.removed)
+    update.updated_fragments.extend(deleted.updated)
+    update.new_fragments.extend(fragments)
+
+
+def _name_inserted_keys(
+    update: Transaction.Update, view: View, batch: MergeBatch, inserted: NDArray[np.int64]
+) -> None:
+    """Lists the hashes of the inserted keys. The key columns are in the order of their field ids."""
+    ids = {field.name: field.id for field in view.fields if field.parent_id == TOP}
+    keys = sorted(zip(batch.keys.names, batch.keys.arrays, strict=True), key=lambda key: ids[key[0]])
+    update.inserted_rows.field_ids.extend(ids[name] for name, _ in keys)
+    rows = pa.array(inserted)
+    hashes = key_hashes([column.take(rows) for _, column in keys])
+    update.inserted_rows.exact.key_hashes.extend(np.unique(hashes).tolist())

@@ -1,0 +1,95 @@
+"""Upserts and deletes without a broker: built by the product, folded by the committer's own fold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.writing.settings import WriteSettings
+from lakefold_ingest.writing.view import read_view
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.topic_names import Topics
+from lakefold_table.entry import Committed, Rejected
+from lakefold_table.uri import canonical
+from tests.oracle.committing import fold, owned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold_ingest.writing.operation import Operation
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Result
+
+NO_BROKER = KafkaConfig("127.0.0.1:1")
+
+
+@dataclass
+class Folding:
+    """A table on a local disk whose proposals are folded here, at growing offsets.
+
+    Each batch has a key of its own unless one is given.
+    """
+
+    path: Path
+    offset: int = 0
+    batches: Iterator[int] = field(default_factory=count)
+
+    def settings(self, **changes: int) -> WriteSettings:
+        return WriteSettings(canonical(self.path), NO_BROKER, Topics(), **changes)  # type: ignore[arg-type]  # the test names the field
+
+    def build(self, operation: Operation, key: Key | None = None, **changes: int) -> Envelope | None:
+        """The envelope of a batch on the newest version."""
+        view = read_view(canonical(self.path), {}, afresh=True)
+        assert view is not None
+        return operation.build(view, key or Key("app", next(self.batches)), self.settings(**changes))
+
+    def fold(self, *envelopes: Envelope) -> list[Result]:
+        """What becomes of envelopes that are folded as one group."""
+        results = fold(owned(self.path), envelopes, self.offset)
+        self.offset += len(envelopes)
+        return results
+
+    def put(self, operation: Operation, key: Key | None = None, **changes: int) -> Committed | None:
+        """Builds a batch and folds it. Returns None if nothing had to change."""
+        envelope = self.build(operation, key, **changes)
+        if envelope is None:
+            return None
+        (result,) = self.fold(envelope)
+        assert isinstance(result, Committed), result
+        return result
+
+    def refused(self, envelope: Envelope) -> Rejected:
+        """The refusal of an envelope, which may be built again."""
+        (result,) = self.fold(envelope)
+        assert isinstance(result, Rejected), result
+        assert result.conflict.retryable
+        return result
+
+    def rows(self, *columns: str) -> list[dict[str, object]]:
+        """The table's rows by pylance, ordered by their text."""
+        dataset = lance.dataset(str(self.path))
+        dataset.validate()
+        rows: list[dict[str, object]] = dataset.to_table(columns=list(columns) or None).to_pylist()
+        return sorted(rows, key=repr)
+
+
+def row_ids(path: Path, key: str = "id") -> dict[object, int]:
+    """The row id of each key."""
+    rows = lance.dataset(str(path)).to_table(columns=[key], with_row_id=True)
+    return dict(zip(rows.column(key).to_pylist(), rows.column("_rowid").to_pylist(), strict=True))
+
+
+def people(ids: list[int], name: str = "first", **more: list[object]) -> pa.Table:
+    """Rows with an id, a name and a number."""
+    columns = {
+        "id": pa.array(ids, pa.int64()),
+        "name": [f"{name} {n}" for n in ids],
+        "n": pa.array([n * 10 for n in ids], pa.int32()),
+    }
+    return pa.table(columns | more)

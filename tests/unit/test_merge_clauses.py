@@ -1,0 +1,120 @@
+"""The clauses of a merge: which of them is applied to a row, and which lists of clauses are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lakefold_ingest.merge.clauses import (
+    NONE_HOLDS,
+    Clause,
+    MatchedDelete,
+    MatchedUpdate,
+    Merge,
+    NotMatchedBySourceDelete,
+    NotMatchedBySourceUpdate,
+    NotMatchedInsert,
+    first_that_holds,
+    names_of,
+)
+from lakefold_table.errors import InvalidError
+
+
+def test_the_first_clause_that_holds_is_chosen() -> None:
+    masks = [np.array([False, True, False]), np.array([True, True, False])]
+    assert first_that_holds(masks, 3).tolist() == [1, 0, NONE_HOLDS]
+
+
+def test_a_clause_without_condition_holds_for_all_that_are_left() -> None:
+    assert first_that_holds([np.array([False, True]), None], 2).tolist() == [1, 0]
+
+
+def test_without_clauses_none_holds() -> None:
+    assert first_that_holds([], 2).tolist() == [NONE_HOLDS, NONE_HOLDS]
+
+
+def test_clauses_are_grouped_by_their_kind_in_their_order() -> None:
+    first, second = MatchedDelete("source.gone"), MatchedUpdate()
+    insert, by_source = NotMatchedInsert(), NotMatchedBySourceDelete()
+    merge = Merge(("id",), clauses=(first, by_source, insert, second))
+    assert (merge.matched, merge.inserts, merge.by_source) == ((first, second), (insert,), (by_source,))
+
+
+@pytest.mark.parametrize(
+    ("clauses", "words"),
+    [
+        ((MatchedUpdate(), MatchedDelete("source.gone")), "can never be reached"),
+        ((NotMatchedInsert(), NotMatchedInsert("source.n > 1")), "can never be reached"),
+        ((NotMatchedBySourceDelete(), NotMatchedBySourceUpdate({"n": "1"})), "can never be reached"),
+        ((), "no clause"),
+        ((MatchedUpdate(()),), "names no column"),
+        ((NotMatchedBySourceUpdate(),), "assigns nothing"),
+        ((MatchedDelete("  "),), "is empty"),
+    ],
+)
+def test_clauses_that_make_no_sense_are_refused(clauses: tuple[Clause, ...], words: str) -> None:
+    with pytest.raises(InvalidError, match=words):
+        Merge(("id",), clauses=clauses)
+
+
+def test_a_clause_without_condition_of_another_kind_hides_nothing() -> None:
+    Merge(("id",), clauses=(MatchedUpdate(), NotMatchedInsert("source.n > 1"), NotMatchedBySourceDelete()))
+
+
+@pytest.mark.parametrize(
+    ("keys", "order_by", "words"),
+    [
+        ((), (), "no key column"),
+        (("id", "id"), (), "id is named twice"),
+        (("id",), ("n", "n"), "n is named twice"),
+    ],
+)
+def test_keys_and_order_are_named_once(keys: tuple[str, ...], order_by: tuple[str, ...], words: str) -> None:
+    with pytest.raises(InvalidError, match=words):
+        Merge(keys, order_by)
+
+
+def test_all_columns_that_are_missing_are_named() -> None:
+    merge = Merge(
+        ("id", "k"),
+        ("t",),
+        (MatchedUpdate(["x", "y"]), NotMatchedBySourceUpdate({"z": "1"})),
+    )
+    with pytest.raises(InvalidError) as error:
+        merge.check_columns({"id", "x", "y"}, {"id", "x", "k"}, "here")
+    assert error.value.where == "here"
+    assert error.value.message.split("; ") == [
+        "key k is not in the batch",
+        "order_by names t, which is not in the batch",
+        "the update names y, which is not in the table",
+        "the update of rows not matched by the source names z, which is not in the table",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "needed"),
+    [
+        ((MatchedDelete(),), False),
+        ((MatchedDelete("target.n > 1"),), True),
+        ((MatchedUpdate(["n"]),), True),
+        ((NotMatchedInsert(),), True),
+        ((NotMatchedBySourceDelete(),), False),
+    ],
+)
+def test_one_row_for_each_key_is_needed_if_its_values_matter(
+    clauses: tuple[Clause, ...], *, needed: bool
+) -> None:
+    assert Merge(("id",), clauses=clauses).needs_one_row is needed
+
+
+def test_columns_are_given_as_one_name_or_several() -> None:
+    assert names_of("id", "keys") == ("id",)
+    assert names_of(["a", "b"], "keys") == ("a", "b")
+    assert names_of(None, "keys") == ()
+    assert MatchedUpdate(["a"]) == MatchedUpdate("a")
+
+
+@pytest.mark.parametrize("columns", [[""], [7]])
+def test_names_that_are_none_are_refused(columns: list[str]) -> None:
+    with pytest.raises(InvalidError, match="no names of columns"):
+        names_of(columns, "keys")
