@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
+from contextlib import closing
+from threading import Event
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +22,7 @@ from lakefold_log.read.dead_letters import DeadLetter
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import transaction_uuid
 from lakefold_log.write.reporter import Reporter
+from lakefold_log.write.transactional_producer import Session
 from lakefold_table.entry import Committed, Entry, Invalid, Outcome
 from lakefold_table.errors import FencedError, GapError, RetryError, StopError
 from lakefold_table.position import Position
@@ -309,3 +314,45 @@ def test_an_offset_that_another_tool_moved_has_no_stamp(bootstrap: str, topic_na
         assert stamped(own) is None
         reporter.report([], [], 6, own.stamp(6))
         assert stamped(own) == (6, own.stamp(6))
+
+
+def test_a_call_that_hangs_is_given_up_soon_and_a_slow_broker_gets_more_time_at_each_attempt(
+    bootstrap: str, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library's call for the offset may hang when a broker restarts; a new session then works."""
+    own = OwnLog.make(bootstrap, topic_names)
+    limits: list[float] = []
+    send_offset = Session.send_offset
+
+    def hangs_five_times(session: Session, offset: TopicPartition, limit_s: float) -> None:
+        limits.append(limit_s)
+        if len(limits) <= 5:
+            session.usable = False
+            raise RetryError("the group's coordinator gives no answer")
+        send_offset(session, offset, limit_s)
+
+    with own.reporter() as reporter:
+        monkeypatch.setattr(Session, "send_offset", hangs_five_times)
+        for _ in range(5):
+            with pytest.raises(RetryError, match="gives no answer"):
+                reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))
+        reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))
+        reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
+    assert limits == [1, 2, 4, 8, 10, 10, 1]
+    assert [outcome.position.offset for _, outcome in read_outcomes(own.config, own.topics, 0, 0)] == [0, 1]
+
+
+def test_a_call_that_hangs_ends_at_its_limit(
+    bootstrap: str, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with closing(Session(own.config, "hangs", own.group, "here", time.monotonic() + PATIENCE_S)) as session:
+        released = Event()
+        hanging = SimpleNamespace(
+            send_offsets_to_transaction=lambda *_: released.wait(), purge=lambda: None, poll=lambda _: None
+        )
+        monkeypatch.setattr(session, "_producer", hanging)
+        with pytest.raises(RetryError, match="gives no answer"):
+            session.send_offset(TopicPartition(own.topics.transactions, 0, 1), 0.1)
+        assert not session.usable
+        released.set()

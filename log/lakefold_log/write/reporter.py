@@ -62,6 +62,11 @@ LOG = structlog.get_logger("lakefold.log")
 # The time limit of a request about the group; an offset that is held back for longer hangs.
 _QUESTION_S: Final = 3.0
 
+# The limits of the call that may hang after a broker restarts. After a report that failed the limit is twice
+# as long: a short one notices soon that the call hangs, and a broker that is slow has the longest in the end.
+_LEAST_OFFSET_S: Final = 1.0
+_MOST_OFFSET_S: Final = 10.0
+
 _DEAD_LETTER_BYTES: Final = 1_048_588
 
 _Mark = tuple[int, str | None]
@@ -122,6 +127,7 @@ class Reporter:
         describe(self._admin, topics.outcomes).log_id(log.partition)
         self._letter_partitions = describe(self._admin, topics.dead_letters).partitions
         self._largest_letter = self._letter_bytes()
+        self._offset_s = _LEAST_OFFSET_S
         self._instance = uuid.uuid4().hex[:12]
         self._numbers = count(1)
         # The offset after the last outcome that was sent; None if the broker did not name it.
@@ -214,13 +220,15 @@ class Reporter:
             self._send_outcomes(outcomes)
             for letter in report.dead_letters:
                 self._send_letter(letter)
-            self._session.send_offset(self._group_offset(*sent.mark))
+            self._session.send_offset(self._group_offset(*sent.mark), self._offset_s)
             self._doubtful = sent
             self._session.commit()
         except RetryError:
             # The abort may also remove outcomes that a broker forgot to mark: a new session checks that.
             self._session.usable = False
+            self._offset_s = min(2 * self._offset_s, _MOST_OFFSET_S)
             raise
+        self._offset_s = _LEAST_OFFSET_S
         self._settle(sent)
         if self._delivered is not None:
             self._check_not_shorter(self.outcomes_offset, self._delivered - len(outcomes))
@@ -396,7 +404,7 @@ class Reporter:
         self._session.send(self.topics.outcomes, b"", None, self.log.partition)
         for partition in range(self._letter_partitions):
             self._session.send(self.topics.dead_letters, b"", None, partition)
-        self._session.send_offset(self._group_offset(0, ""))
+        self._session.send_offset(self._group_offset(0, ""), _MOST_OFFSET_S)
         self._session.abort()
 
     def _group_mark(self, deadline: float) -> _Mark:

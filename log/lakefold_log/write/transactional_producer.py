@@ -44,7 +44,7 @@ _TUNED: Final[dict[str, Option]] = {
     # A call that hangs continues when a connection changes, so the threads of abandoned sessions end.
     "connections.max.idle.ms": 60_000,
 }
-# The time limit of a request, and of a call that may hang.
+# The time limit of a request.
 _REQUEST_S: Final = 10.0
 _CONNECT_S: Final = 1.0
 _GRACE_S: Final = 1.0
@@ -122,9 +122,12 @@ class Session:
             else:
                 return
 
-    def send_offset(self, offset: TopicPartition) -> None:
-        """Make the group's offset for a partition, with its metadata, part of the transaction."""
-        self._call(partial(self._bounded, offset), "send the group's offset")
+    def send_offset(self, offset: TopicPartition, limit_s: float) -> None:
+        """Make the group's offset for a partition, with its metadata, part of the transaction.
+
+        This is the call that may hang: it is given up after `limit_s` seconds.
+        """
+        self._call(partial(self._bounded, offset, limit_s), "send the group's offset")
 
     def commit(self) -> None:
         """Send what is waiting and commit.
@@ -157,10 +160,10 @@ class Session:
         if on_delivery is not None:
             on_delivery(error, message)
 
-    def _bounded(self, offset: TopicPartition, remaining_s: float) -> None:
+    def _bounded(self, offset: TopicPartition, limit_s: float, remaining_s: float) -> None:
         """Make the one call that may ignore its time-out in a thread that can be abandoned."""
         answer: Future[None] = Future()
-        remaining_s = min(remaining_s, _REQUEST_S)
+        remaining_s = min(remaining_s, limit_s)
 
         def ask() -> None:
             try:
