@@ -1,9 +1,9 @@
 """The public names of Lakefold, and its command line.
 
-`lakefold` opens and follows tables, `lakefold.spark` writes and reads them from Spark, `lakefold VERB`
-operates them. The work is done in packages of their own (`lakefold_table`, `lakefold_log`, …), which this
-package connects. A name is loaded when it is first used, so `import lakefold` is fast, and a program that
-only reads needs neither Kafka nor Spark.
+`lakefold` opens and follows tables and writes to them, `lakefold.spark` writes and reads them from Spark,
+`lakefold VERB` operates them. The work is done in packages of their own (`lakefold_table`, `lakefold_log`,
+…), which this package connects. A name is loaded when it is first used, so `import lakefold` is fast, and a
+program that only reads needs neither Kafka nor Spark.
 
     table = lakefold.open("s3://lake/flights.lance")
     table.to_arrow(columns=["carrier"], filter="dep_delay > 60")
@@ -12,6 +12,8 @@ only reads needs neither Kafka nor Spark.
         print(change.version, change.rows, change.cursor)
 
     lakefold.changes("s3://lake/flights.lance", 7, 12).read_all()
+
+    lakefold.append("s3://lake/flights.lance", rows, app_id="loader", batch_id=7).version
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakefold.writing.append import append as append
+    from lakefold.writing.options import WriteOptions as WriteOptions
+    from lakefold_ingest.writing.report import BatchReport as BatchReport
     from lakefold_reader.consumers.consumers import Consumer as Consumer
     from lakefold_reader.consumers.consumers import consumers as consumers
     from lakefold_reader.feed.feed import changes as changes
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from lakefold_table.versions.refs import UnknownRefError as UnknownRefError
 
 __all__ = [
+    "BatchReport",
     "Change",
     "Consumer",
     "Cursor",
@@ -70,6 +76,8 @@ __all__ = [
     "UnknownChangeError",
     "UnknownRefError",
     "VersionExpiredError",
+    "WriteOptions",
+    "append",
     "changes",
     "consumers",
     "open",
@@ -77,6 +85,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "lakefold.writing.append": ("append",),
+    "lakefold.writing.options": ("WriteOptions",),
+    "lakefold_ingest.writing.report": ("BatchReport",),
     "lakefold_reader.tail.change": ("Change",),
     "lakefold_reader.consumers.consumers": ("Consumer", "consumers"),
     "lakefold_reader.versions.cursor": ("Cursor",),

@@ -83,6 +83,7 @@ VERBS: Final = {
         "lakefold.folding.committer:command", "Fold the log into versions of the tables.", runs_on=True
     ),
     "propose": Verb("lakefold.proposals.propose:command", "Send one transaction to the log."),
+    "append": Verb("lakefold.writing.append_verb:command", "Append the rows of files to a table."),
     "fold": Verb("lakefold.folding.fold:command", "Fold a file of envelopes into a table, without Kafka."),
     "show": Verb("lakefold.reading.show:command", "Show one version of a table."),
     "log": Verb("lakefold.reading.log:command", "List a table's versions, newest first."),

@@ -124,7 +124,7 @@ def test_the_outcome_of_each_batch_is_logged(place: Place, caplog: pytest.LogCap
     assert [text.partition(": ")[2] for text in caplog.messages if text.startswith("batch ")] == [
         "committed in version 2, 2 rows",
         "duplicate, folded before in version 2: nothing was added",
-        "no outcome is known: it has no rows, or the writer waits for the log only",
+        "nothing to change, nothing was sent",
     ]
 
 

@@ -97,7 +97,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 def test_each_block_to_paste_works(terminal: Terminal) -> None:
     """Python's blocks are pasted into one session; those of the shell stand around it as in the text."""
     kinds = [kind for kind, _ in blocks()]
-    assert kinds == ["sh", "python", "python", "python", "sh"], "a block that no test runs"
+    assert kinds == ["sh", "python", "python", "python", "python", "sh"], "a block that no test runs"
     shell, *session, rest = [text for _, text in blocks()]
     for line in filter(None, shell.splitlines()):
         terminal.run(line)

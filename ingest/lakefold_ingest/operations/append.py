@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.envelopes import append
 from lakefold_ingest.rows.fitting import fit
-from lakefold_ingest.rows.fragments import Target
+from lakefold_ingest.rows.fragments import Target, write_fragments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
+
+ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class AppendRows:
 
     schema: pa.Schema
     write: Callable[[Target], list[DataFragment]]
-    attempts: int = 2
+    attempts: int = ATTEMPTS
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Append of the rows, or None if there are none.
@@ -40,6 +43,15 @@ class AppendRows:
         """
         fragments = self.write(target_for(self.schema, view, settings))
         return append(view.uri, key, view.version, fragments) if fragments else None
+
+
+def append_source(source: RowSource) -> AppendRows:
+    """Returns the operation that appends these rows, written by this process."""
+
+    def write(target: Target) -> list[DataFragment]:
+        return list(write_fragments(target, source.batches()))
+
+    return AppendRows(source.schema, write, ATTEMPTS if source.is_repeatable else 1)
 
 
 def target_for(schema: pa.Schema, view: View, settings: WriteSettings) -> Target:

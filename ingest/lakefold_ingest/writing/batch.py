@@ -88,10 +88,10 @@ class _Batch:
                 raise self._older(later)
             folded = view.folded(self._key)
             if folded is not None:
-                return BatchReport(folded, len(refused))
+                return BatchReport(folded, len(refused), is_sent=False)
             envelope = self._operation.build(view, self._key, self._settings)
             if envelope is None:
-                return BatchReport(None, len(refused) + 1)
+                return BatchReport(None, len(refused) + 1, is_sent=False)
             result = self._propose(view, envelope)
             if not isinstance(result, Rejected):
                 return BatchReport(result, len(refused) + 1)

@@ -3,24 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Outcome
 
+Kind = Literal["committed", "duplicate", "sent", "empty"]
+
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
     """What became of a batch.
 
-    `result`: the outcome, or None if it is not known (there was nothing to change, or the writer waits for
-    the log only). `attempts`: how often the envelope was built; 0 if the table's marks had the batch already.
+    `result`: the outcome, or None if it is not known. `is_sent`: whether a proposal was sent; if not, the
+    table had the batch already, or there was nothing to change. `attempts`: how often the envelope was built;
+    more than once if the committer refused it and allowed another attempt.
     """
 
     result: Committed | Duplicate | None
-    attempts: int
+    attempts: int = 1
+    is_sent: bool = True
+
+    @property
+    def kind(self) -> Kind:
+        """What became of it.
+
+        "committed"; "duplicate": the key was folded before; "sent": the log has it and its outcome is not
+        awaited; "empty": there was nothing to change, and nothing was sent.
+        """
+        match self.result:
+            case Committed():
+                return "committed"
+            case Duplicate():
+                return "duplicate"
+            case None:
+                return "sent" if self.is_sent else "empty"
+
+    @property
+    def version(self) -> int | None:
+        """The version that contains the batch. None if that is not known."""
+        return self.result.version or None if self.result is not None else None
+
+    @property
+    def rows_added(self) -> int:
+        """How many rows the proposal added to the table; 0 if it was not committed, or that is not known."""
+        return self.result.rows_added if isinstance(self.result, Committed) else 0
+
+    @property
+    def rows_deleted(self) -> int:
+        """How many rows the proposal removed from the table; 0 if it was not committed."""
+        return self.result.rows_deleted if isinstance(self.result, Committed) else 0
 
     @property
     def is_doubtful(self) -> bool:
@@ -32,17 +66,17 @@ class BatchReport:
         built = f" (built {self.attempts} times)" if self.attempts > 1 else ""
         match self.result:
             case Committed() as result:
-                rows = f"{result.rows_added} rows"
-                rows += f", {result.rows_deleted} deleted" if result.rows_deleted else ""
-                return f"committed in version {result.version}, {rows}{built}"
+                deleted = f", {result.rows_deleted} deleted" if result.rows_deleted else ""
+                return f"committed in version {result.version}, {result.rows_added} rows{deleted}{built}"
             case Duplicate() as result:
                 doubts = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
-                doubts += (
-                    "; its content is another than that of the first" if result.different_content else ""
-                )
+                if result.different_content:
+                    doubts += "; its content is another than that of the first"
                 return f"duplicate, folded before {in_version(result)}: nothing was added{doubts}"
+            case None if self.is_sent:
+                return f"sent, its outcome is not awaited{built}"
             case None:
-                return f"no outcome is known: it has no rows, or the writer waits for the log only{built}"
+                return "nothing to change, nothing was sent"
 
 
 def refusal_text(outcome: Outcome) -> str:

@@ -1,0 +1,125 @@
+"""Rows from files on this machine: Arrow, Parquet, CSV and JSON lines, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lakefold_table.errors import InvalidError
+from lakefold_table.storage.os_errors import failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+
+
+def file_rows(paths: Sequence[Path], table: pa.Schema | None) -> pa.RecordBatchReader:
+    """Returns the rows of the files in their order, as one stream.
+
+    `table` is the schema of the table, None if it does not exist: CSV and JSON have no types, so their
+    columns are read with the table's types. A column that one of the files lacks is null there. Raises
+    `InvalidError` if a file's format is unknown, a file can't be read, or two files disagree about a type.
+    """
+    read = [_open(path, table) for path in paths]
+    try:
+        schema = pa.unify_schemas([schema for schema, _ in read], promote_options="permissive")
+    except pa.ArrowException as error:
+        message = f"the files have different types: {error}"
+        raise InvalidError(message, where=", ".join(map(str, paths))) from error
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for path, (_, rows) in zip(paths, read, strict=True):
+            with _errors_of(path):
+                for batch in rows:
+                    yield _as(schema, batch)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _as(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _arrow(path: Path, _: pa.Schema | None) -> Batches:
+    """Reads Arrow's file format, or its stream format."""
+    source = pa.memory_map(str(path))
+    try:
+        file = pa.ipc.open_file(source)
+    except pa.ArrowInvalid:
+        source.seek(0)
+        stream = pa.ipc.open_stream(source)
+        return stream.schema, iter(stream)
+    return file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
+
+
+def _parquet(path: Path, _: pa.Schema | None) -> Batches:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    return file.schema_arrow, file.iter_batches()
+
+
+def _csv(path: Path, table: pa.Schema | None) -> Batches:
+    import pyarrow.csv
+
+    types = {field.name: field.type for field in table or ()}
+    options = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+    reader = pyarrow.csv.open_csv(path, convert_options=options)
+    return reader.schema, iter(reader)
+
+
+def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
+    import pyarrow.json
+
+    inferred = pyarrow.json.open_json(path).schema
+    known = [field for field in table or () if field.name in inferred.names]
+    options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(known))
+    reader = pyarrow.json.open_json(path, parse_options=options)
+    return reader.schema, iter(reader)
+
+
+FORMATS: Final[dict[str, Callable[[Path, pa.Schema | None], Batches]]] = {
+    ".arrow": _arrow,
+    ".arrows": _arrow,
+    ".ipc": _arrow,
+    ".feather": _arrow,
+    ".parquet": _parquet,
+    ".csv": _csv,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json_lines,
+}
+"""The formats by the last part of a file's name, and what reads each."""
+
+
+def _open(path: Path, table: pa.Schema | None) -> Batches:
+    read = FORMATS.get(path.suffix.lower())
+    if read is None:
+        hint = f"name it with one of these endings: {', '.join(FORMATS)}"
+        raise InvalidError("the format of this file is not known by its name", where=str(path), hint=hint)
+    with _errors_of(path):
+        return read(path, table)
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Turns Arrow's errors while a file is read into `InvalidError`, which names the file."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise InvalidError(f"the file can't be read: {error}", where=str(path)) from error
+    except OSError as error:
+        raise failure(error, str(path)) from error

@@ -1,0 +1,114 @@
+"""The options that every function that writes through the log takes, and the settings made from them."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, TypedDict
+
+from lakefold.console.settings import read_settings
+from lakefold_ingest.proposals.key import Key, new_key
+from lakefold_ingest.writing.settings import WriteSettings
+from lakefold_table.errors import InvalidError
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from lakefold.console.settings import Settings
+    from lakefold_ingest.writing.settings import OnOlderBatch, OnRolledBack, Wait
+
+
+class WriteOptions(TypedDict, total=False):
+    """Options of `append` and the other functions that write; all may be left out.
+
+    The brokers, topics, `kafka` (librdkafka's options) and `storage_options` (pylance's) come from
+    `LAKEFOLD_…` variables if they aren't given, else from the TOML file `config`, the brokers at last from
+    `lakefold up`. `wait`: "commit" returns when the rows are in the table, "log" when the brokers have stored
+    the proposal. `timeout`: seconds for each. `stable_row_ids`, `data_storage_version`: used if the table is
+    created. `max_rows_per_file`, `max_bytes_per_file` (in memory): another file begins after so much.
+    `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since,
+    "skip" leaves its rows out.
+    """
+
+    bootstrap_servers: str | None
+    transactions_topic: str | None
+    outcomes_topic: str | None
+    kafka: Mapping[str, str] | None
+    storage_options: Mapping[str, str] | None
+    config: Path | None
+    wait: Wait
+    timeout: float
+    stable_row_ids: bool
+    data_storage_version: str
+    max_rows_per_file: int
+    max_bytes_per_file: int
+    on_rolled_back: OnRolledBack
+    on_older_batch: OnOlderBatch
+
+
+_CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
+_RENAMED = {"timeout": "timeout_s"}
+
+
+def write_settings(table: str | os.PathLike[str], options: WriteOptions) -> WriteSettings:
+    """Returns the settings of a writer of `table`, a URI or path.
+
+    Raises `InvalidError` if an option is unknown or its value is wrong, `LocationError` if this release can't
+    write tables at this location.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    _check_names(given)
+    connection = {name: _plain(given.pop(name)) for name in _CONNECTION if name in given}
+    config: Path | None = options.get("config")
+    given.pop("config", None)
+    renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
+    return _settings(table, read_settings(connection, config), renamed)
+
+
+def settings_for(table: str, settings: Settings, *, wait_s: float) -> WriteSettings:
+    """Returns the settings of a verb that writes `table` and waits so many seconds for the outcome.
+
+    With 0 it waits for the log only. Raises as `write_settings` does.
+    """
+    waiting = {"timeout_s": wait_s} if wait_s else {"wait": "log"}
+    return _settings(table, settings, waiting)
+
+
+def _settings(
+    table: str | os.PathLike[str], settings: Settings, given: Mapping[str, object]
+) -> WriteSettings:
+    uri = canonical(table)
+    open_storage(uri, settings.storage_options)
+    return WriteSettings(
+        table=uri,
+        kafka=settings.kafka_config(),
+        topics=settings.topics(),
+        storage_options=settings.storage_options,
+        **given,  # type: ignore[arg-type] # the names are checked here, the values by the settings
+    )
+
+
+def batch_key(app_id: str | None, batch_id: int | None) -> Key:
+    """Returns the key of a batch; a new one if neither is given. Raises `InvalidError` if one is missing."""
+    if app_id is None and batch_id is None:
+        return new_key()
+    if app_id is None or batch_id is None:
+        lacking = "app_id" if app_id is None else "batch_id"
+        raise InvalidError("app_id and batch_id are a key together", where=lacking, hint="give both, or none")
+    return Key(app_id, batch_id)
+
+
+def _check_names(given: Mapping[str, object]) -> None:
+    known = WriteOptions.__annotations__
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the options are: {', '.join(known)}"
+            raise InvalidError(f"there is no option {name!r}", where=name, hint=hint)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str) else dict(value)  # type: ignore[call-overload] # a mapping of options

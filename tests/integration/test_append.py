@@ -1,0 +1,150 @@
+"""`lakefold.append` and its verb: rows of any library through a real log, without Spark."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import lance
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakefold
+from lakefold.cli import run
+from lakefold_ingest.writing.log_client import close_clients
+from lakefold_table.entry import Rejected
+from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.own_log import OwnLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.conftest import TopicNames
+
+SCHEMA = pa.schema([pa.field("n", pa.int64()), ("s", pa.string())])
+
+
+@pytest.fixture
+def options(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator[lakefold.WriteOptions]:
+    """The options of a log of the test's own; a committer folds tables below `tmp_path`."""
+    OwnLog.make(bootstrap, topic_names)
+    with running_committer(bootstrap, topic_names, tmp_path) as committer:
+        committer.wait_until_ready()
+        yield {
+            "bootstrap_servers": bootstrap,
+            "transactions_topic": topic_names.transactions,
+            "outcomes_topic": topic_names.outcomes,
+            "timeout": 30,
+        }
+        close_clients()
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"n": list(numbers), "s": [str(number) for number in numbers]}, schema=SCHEMA)
+
+
+def numbers(table: Path) -> list[int]:
+    """The column n of all rows, as pylance reads it."""
+    read: list[int] = lance.dataset(table).to_table()["n"].to_pylist()
+    return sorted(read)
+
+
+def test_rows_of_any_library_are_added_and_a_key_only_once(
+    options: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    first = lakefold.append(table, rows(1, 2), app_id="svc", batch_id=7, **options)
+    assert (first.kind, first.version, first.rows_added, first.attempts) == ("committed", 2, 2, 1)
+    again = lakefold.append(table, rows(1, 2), app_id="svc", batch_id=7, **options)
+    assert (again.kind, again.version, again.rows_added) == ("duplicate", 2, 0)
+    for other in (
+        pl.DataFrame({"n": [3]}),
+        pd.DataFrame({"s": ["x"], "n": [4]}),
+        rows(5).to_batches()[0],
+        rows(6).to_reader(),
+        rows(6),
+    ):
+        assert lakefold.append(table, other, **options).kind == "committed"
+    assert numbers(table) == [1, 2, 3, 4, 5, 6, 6]
+    nothing = lakefold.append(table, rows(), **options)
+    assert (nothing.kind, nothing.version, nothing.rows_added) == ("empty", None, 0)
+    assert lakefold.append(table, rows(7), **{**options, "wait": "log"}).kind == "sent"
+    with pytest.raises(lakefold.InvalidError, match=r"n is string in the batch, int64 in the table"):
+        lakefold.append(table, pa.table({"n": ["x"]}), **options)
+
+
+def test_threads_append_at_once_and_do_not_wait_for_each_other(
+    options: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    lakefold.append(table, rows(0), **options)
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(lambda n: lakefold.append(table, rows(n), **options), range(1, 41)))
+    assert {outcome.kind for outcome in outcomes} == {"committed"}
+    assert numbers(table) == list(range(41))
+
+
+def test_a_refusal_is_an_error_with_the_outcome(options: lakefold.WriteOptions, tmp_path: Path) -> None:
+    """Another client overwrites the table after the files were written."""
+    table = tmp_path / "t"
+    lakefold.append(table, rows(1), **options)
+    stream = rows(2).to_reader()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from stream
+        lance.write_dataset(rows(9), table, mode="overwrite")
+
+    late = pa.RecordBatchReader.from_batches(SCHEMA, batches())
+    with pytest.raises(lakefold.RefusedError, match="the batch was refused") as caught:
+        lakefold.append(table, late, **options)
+    assert isinstance(caught.value.outcome.result, Rejected)
+    assert caught.value.exit_code == 3
+    assert numbers(table) == [9]
+
+
+def test_the_verb_appends_files_and_prints_the_outcome(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    OwnLog.make(bootstrap, topic_names)
+    pq.write_table(rows(1, 2), tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("n,s\n3,x\n")
+    table = str(tmp_path / "t")
+    words = ["--bootstrap-servers", bootstrap, "--transactions-topic", topic_names.transactions]
+    words += ["--outcomes-topic", topic_names.outcomes, "--json"]
+    key = ["--app-id", "loader", "--batch-id", "0"]
+
+    def appended(*given: str) -> tuple[int, dict[str, object]]:
+        code = run(["append", table, *given, *words])
+        return code, json.loads(capsys.readouterr().out)
+
+    with running_committer(bootstrap, topic_names, tmp_path) as committer:
+        committer.wait_until_ready()
+        code, document = appended(str(tmp_path / "a.parquet"), str(tmp_path / "b.csv"), *key)
+        assert code == 0
+        assert document == {
+            "kind": "committed",
+            "version": 2,
+            "rows_added": 3,
+            "rows_deleted": 0,
+            "attempts": 1,
+            "app_id": "loader",
+            "batch_id": 0,
+        }
+        assert appended(str(tmp_path / "a.parquet"), *key)[1]["kind"] == "duplicate"
+        code, document = appended(str(tmp_path / "a.parquet"), "--app-id", "loader")
+        assert code == 2
+        (tmp_path / "c.csv").write_text("n,z\n3,x\n")
+        code, document = appended(str(tmp_path / "c.csv"))
+        assert code == 2
+    code, document = appended(str(tmp_path / "b.csv"), "--wait", "0")
+    assert (code, document["kind"]) == (0, "sent")
+    code, document = appended(str(tmp_path / "b.csv"), "--wait", "0.2")
+    assert code == 5
+    fold_to_the_end(bootstrap, topic_names, tmp_path)
+    assert numbers(tmp_path / "t") == [1, 2, 3, 3, 3]
+    close_clients()

@@ -1,0 +1,146 @@
+"""Rows come from files by their names, and from any table with an Arrow stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from lakefold.writing.files import FORMATS, file_rows
+from lakefold.writing.options import WriteOptions, batch_key, write_settings
+from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TABLE = pa.table({"id": pa.array([1, 2], pa.int32()), "s": ["a", None]})
+
+
+def write_arrow(path: Path) -> None:
+    with pa.ipc.new_file(path, TABLE.schema) as file:
+        file.write_table(TABLE)
+
+
+def write_stream(path: Path) -> None:
+    with pa.ipc.new_stream(path, TABLE.schema) as file:
+        file.write_table(TABLE)
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    ".arrow": write_arrow,
+    ".arrows": write_stream,
+    ".parquet": lambda path: pq.write_table(TABLE, path),
+    ".csv": lambda path: pyarrow.csv.write_csv(TABLE, path),
+    ".jsonl": lambda path: path.write_text('{"id": 1, "s": "a"}\n{"id": 2, "s": null}\n') and None,
+}
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_each_format_is_read_with_the_types_of_the_table(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"rows{ending}"
+    WRITERS[ending](path)
+    rows = file_rows([path], TABLE.schema).read_all()
+    assert rows.schema == TABLE.schema
+    if ending == ".csv":
+        # An empty field of CSV that is not quoted is null.
+        assert rows["s"].to_pylist() == ["a", None]
+    assert rows.equals(TABLE)
+
+
+def test_files_follow_each_other_and_a_column_that_one_lacks_is_null(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.parquet", tmp_path / "b.PARQUET"
+    pq.write_table(TABLE, first)
+    pq.write_table(pa.table({"id": pa.array([3], pa.int64()), "more": [True]}), second)
+    rows = file_rows([first, second], None).read_all()
+    assert rows.schema == pa.schema([("id", pa.int64()), ("s", pa.string()), ("more", pa.bool_())])
+    assert rows.to_pydict() == {"id": [1, 2, 3], "s": ["a", None, None], "more": [None, None, True]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("rows.txt", b"1", "format of this file is not known"),
+        ("rows.parquet", b"1", "can't be read"),
+        ("rows.arrow", b"1", "can't be read"),
+        ("rows.jsonl", b'{"id":', "can't be read"),
+        ("rows.csv", b"id\n1\nx\n", "can't be read"),
+    ],
+)
+def test_a_file_that_can_not_be_read_is_named(name: str, content: bytes, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InvalidError, match=reason) as caught:
+        file_rows([path], TABLE.schema).read_all()
+    assert caught.value.where == str(path)
+
+
+def test_files_of_different_types_are_refused_together(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    pq.write_table(TABLE, paths[0])
+    pq.write_table(pa.table({"id": ["x"]}), paths[1])
+    with pytest.raises(InvalidError, match=r"different types.*id"):
+        file_rows(paths, None)
+    assert set(WRITERS) < set(FORMATS)
+
+
+def test_rows_of_other_libraries_are_read_as_often_as_needed() -> None:
+    plain = {"id": [1, 2], "s": ["a", "b"]}
+    table = pa.table(plain)
+    for rows in (table, table.to_batches()[0], pl.DataFrame(plain), pd.DataFrame(plain)):
+        source = RowSource(rows)
+        assert source.is_repeatable
+        assert append_source(source).attempts == 2
+        assert [batch.to_pydict() for batch in source.batches()] == [plain]
+        assert [batch.to_pydict() for batch in source.batches()] == [plain]
+    relation = duckdb.connect().sql("select 1 as id union all select 2 order by id")
+    source = RowSource(relation)
+    assert [batch.to_pydict() for batch in source.batches()] == [{"id": [1, 2]}]
+
+
+def test_a_stream_is_read_once_and_never_taken_for_an_empty_one() -> None:
+    stream = RowSource(pa.table({"id": [1, 2]}).to_reader())
+    assert not stream.is_repeatable
+    assert append_source(stream).attempts == 1
+
+    class Once:
+        """A stream of another library, which shows nothing the second time."""
+
+        def __init__(self) -> None:
+            self.numbers = [1, 2]
+
+        def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+            rows, self.numbers = pa.table({"id": pa.array(self.numbers, pa.int64())}), []
+            return rows.__arrow_c_stream__(requested_schema)
+
+    source = RowSource(Once())
+    assert sum(batch.num_rows for batch in source.batches()) == 2
+    with pytest.raises(InvalidError, match="were 0 instead of 2"):
+        list(source.batches())
+    with pytest.raises(InvalidError, match="type list have no Arrow stream"):
+        RowSource([1])  # type: ignore[arg-type] # what a user may pass
+
+
+def test_a_key_is_whole_and_an_option_is_known(tmp_path: Path) -> None:
+    assert batch_key("app", 0).uuid("t") == batch_key("app", 0).uuid("t")
+    assert batch_key(None, None).uuid("t") != batch_key(None, None).uuid("t")
+    with pytest.raises(InvalidError, match="key together") as caught:
+        batch_key("app", None)
+    assert caught.value.where == "batch_id"
+    with pytest.raises(InvalidError, match="no option 'time_out'") as caught:
+        write_settings(tmp_path / "t", {"time_out": 3})  # type: ignore[typeddict-unknown-key] # a user's mistake
+    assert "timeout" in caught.value.hint
+    options = WriteOptions(bootstrap_servers="localhost:1", timeout=3, kafka={"linger.ms": "5"}, wait="log")
+    settings = write_settings(tmp_path / "t", options)
+    assert (settings.timeout_s, settings.wait, settings.kafka.options) == (3, "log", {"linger.ms": "5"})
+    assert settings.table == (tmp_path / "t").as_uri()
+    with pytest.raises(InvalidError, match="no way to wait"):
+        write_settings(tmp_path / "t", {**options, "wait": "never"})  # type: ignore[typeddict-item] # a user's mistake
