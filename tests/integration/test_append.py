@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import lance
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped] # it has no types of its own
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -73,7 +73,8 @@ def test_rows_of_any_library_are_added_and_a_key_only_once(
     assert numbers(table) == [1, 2, 3, 4, 5, 6, 6]
     nothing = lakefold.append(table, rows(), **options)
     assert (nothing.kind, nothing.version, nothing.rows_added) == ("empty", None, 0)
-    assert lakefold.append(table, rows(7), **{**options, "wait": "log"}).kind == "sent"
+    logged: lakefold.WriteOptions = {**options, "wait": "log"}
+    assert lakefold.append(table, rows(7), **logged).kind == "sent"
     with pytest.raises(lakefold.InvalidError, match=r"n is string in the batch, int64 in the table"):
         lakefold.append(table, pa.table({"n": ["x"]}), **options)
 

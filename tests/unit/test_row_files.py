@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import duckdb
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped] # it has no types of its own
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
@@ -35,12 +35,16 @@ def write_stream(path: Path) -> None:
         file.write_table(TABLE)
 
 
+def write_json_lines(path: Path) -> None:
+    path.write_text('{"id": 1, "s": "a"}\n{"id": 2, "s": null}\n')
+
+
 WRITERS: dict[str, Callable[[Path], None]] = {
     ".arrow": write_arrow,
     ".arrows": write_stream,
     ".parquet": lambda path: pq.write_table(TABLE, path),
     ".csv": lambda path: pyarrow.csv.write_csv(TABLE, path),
-    ".jsonl": lambda path: path.write_text('{"id": 1, "s": "a"}\n{"id": 2, "s": null}\n') and None,
+    ".jsonl": write_json_lines,
 }
 
 
