@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold.fold import Folded, Table, Terms, fold
+from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
 from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import parse_large, parsed
@@ -149,7 +149,7 @@ def entries(envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list
 class MemoryTable:
     """A table folded group by group, without a store. `files` holds the bytes of each version by path."""
 
-    table: Table = field(default_factory=lambda: Table(URI))
+    table: FoldedTable = field(default_factory=lambda: FoldedTable(URI))
     files: dict[str, bytes] = field(default_factory=dict)
     offset: int = 0
 
@@ -193,7 +193,7 @@ class MemoryTable:
         """The same table, its newest version and its marks read back from its bytes."""
         path = self.state.scheme.path(self.state.version)
         state = FORMAT.decode(path, self.files[path])
-        table = Table(URI, state, own_marks(state, URI), self.table.pending)
+        table = FoldedTable(URI, state, own_marks(state, URI), self.table.pending)
         return MemoryTable(table, dict(self.files), self.offset)
 
 

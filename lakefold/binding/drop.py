@@ -56,7 +56,7 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
         if note is None or not note.removing:
             _drop_deleted(settings, uri, missing, note, yes=yes, as_json=as_json)
             return
-        branches = note.lines
+        branches = note.branches
         _ask(uri, f"version {_version(branches):,}, will be deleted", yes=yes)
     else:
         _ask(uri, f"version {_version(branches):,}, will be deleted", yes=yes)
@@ -113,11 +113,11 @@ def _check_missing(uri: str, storage_options: Mapping[str, str]) -> None:
 
 
 def _ask(uri: str, what: str, *, yes: bool) -> None:
-    from lakefold_table.uri import place
+    from lakefold_table.uri import parse_location
 
     if yes:
         return
-    location = place(uri)
+    location = parse_location(uri)
     name = location.segments[-1] if location.segments else location.authority
     if click.prompt(f"{uri}, {what}. To confirm, type the last part of its URI", err=True) != name:
         hint = f"type {name}, the part after the last / of its URI, or use --yes"

@@ -29,7 +29,7 @@ from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, NotATableError, PreconditionError, RetryError
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage import open_storage
-from lakefold_table.uri import FILE, canonical, local_path, place
+from lakefold_table.uri import FILE, canonical, local_path, parse_location
 from lakefold_table.versions.dropped import INSIDE, Dropped, DroppedBranch, read_dropped, write_dropped
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakefold.binding.rebinding import Cluster
-    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.fold.fold import FoldedTable
     from lakefold_table.marks.marks import Marks
     from lakefold_table.position import LogId, Position
 
@@ -80,7 +80,7 @@ def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch
 
 
 def _condemned(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
-    def decide(table: Table) -> Rebinding:
+    def decide(table: FoldedTable) -> Rebinding:
         _check_unbound(table.marks, table.uri)
         return Rebinding(RebindReason.DROPPED, None, None, time.time_ns() // 1000)
 
@@ -101,7 +101,7 @@ def _unbound(uri: str, branch: str, storage_options: Mapping[str, str]) -> Dropp
     return _dropped_branch(table, branch)
 
 
-def _dropped_branch(table: Table, branch: str) -> DroppedBranch:
+def _dropped_branch(table: FoldedTable, branch: str) -> DroppedBranch:
     return DroppedBranch(branch, table.marks.table_id, table.version, _folded(table.marks))
 
 
@@ -114,7 +114,7 @@ def _check_unbound(marks: Marks, where: str) -> None:
         )
 
 
-def _opened(uri: str, branch: str, storage_options: Mapping[str, str]) -> Table:
+def _opened(uri: str, branch: str, storage_options: Mapping[str, str]) -> FoldedTable:
     return open_table(*located(uri, branch, storage_options), root_of(uri, branch))
 
 
@@ -174,7 +174,7 @@ def remove(
     """
     before = known_dropped(uri, storage_options)
     names = [each.branch for each in branches]
-    if place(uri).scheme == FILE:
+    if parse_location(uri).scheme == FILE:
         _remove_folder(uri, branches, before)
     else:
         check_alone(uri, names, storage_options)
@@ -217,7 +217,7 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
     if not removing.condemned:
         try:
             _check_condemned(uri, aside)
-            check_alone(canonical(aside), [line.branch for line in removing.lines], {})
+            check_alone(canonical(aside), [branch.branch for branch in removing.branches], {})
         except PreconditionError as error:
             write_dropped(uri, replace(earlier or Dropped(_now_us()), removing=False, aside=""))
             raise _renamed_back(uri, path, aside, error) from error

@@ -17,7 +17,7 @@ from lakefold_table.branch_names import TREE, branch_root, root_of
 from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
 from lakefold_table.formats import BUILT_IN, MANIFESTS
 from lakefold_table.storage import open_storage
-from lakefold_table.uri import FILE, local_path, place
+from lakefold_table.uri import FILE, local_path, parse_location
 from lakefold_table.versions.dropped import FOLDER, is_note_inside, noted_inside
 from lakefold_table.versions.removal import everything
 
@@ -71,7 +71,7 @@ def noted_in_bucket(storage: Storage) -> dict[str, tuple[DroppedBranch, ...]]:
 
 def _tables(uri: str, storage_options: Mapping[str, str]) -> set[str]:
     """Returns the folders that contain versions, relative to the root; the root itself is the empty text."""
-    if place(uri).scheme == FILE:
+    if parse_location(uri).scheme == FILE:
         return set(_on_disk(Path(local_path(uri))))
     return set(_among(everything(open_storage(uri, storage_options))))
 

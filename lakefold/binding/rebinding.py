@@ -32,7 +32,7 @@ from lakefold_table.versions.refs import Refs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.fold.fold import FoldedTable
     from lakefold_committer.recovery.recovery_context import ReportedVersions
     from lakefold_committer.tables.rebinding import Moved
     from lakefold_log.client.admin import KafkaConfig
@@ -44,7 +44,7 @@ QUESTION_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RebindTarget:
     """The new binding: `position` counts as the last one folded, `outcomes` is as in `record.OUTCOMES`."""
 
     position: Position
@@ -70,7 +70,7 @@ class Cluster:
     topics: Topics
     group: str
 
-    def target(self, uri: str, partition: int | None) -> Target:
+    def target(self, uri: str, partition: int | None) -> RebindTarget:
         """Returns the binding to this partition, or to the one that the table's URI hashes to if it is None.
 
         The table continues after the last entry that the group has answered there, or at the first entry of
@@ -88,7 +88,7 @@ class Cluster:
             if (metadata.cluster_id, metadata.topic_id) == (log.cluster_id, log.topic_id):
                 start = max(start, offset)
         end = watermarks(admin, self.topics.outcomes, log.partition, read_committed=False).end
-        return Target(Position(log, start - 1, topic), f"{log.partition}@{end}")
+        return RebindTarget(Position(log, start - 1, topic), f"{log.partition}@{end}")
 
     def reported_versions(self, partition: int) -> OutcomeIndex:
         """Returns a reader of the outcomes that the group's committers reported of tables of a partition."""
@@ -97,7 +97,7 @@ class Cluster:
         trust = Trust(None if committed is None else committed[1].outcomes_key)
         return OutcomeIndex(self.kafka, admin, self.topics, partition, trust)
 
-    def check_none_waits(self, table: Table, uri: str, branch: str) -> None:
+    def check_none_waits(self, table: FoldedTable, uri: str, branch: str) -> None:
         """Raises `PreconditionError` if an entry of this branch waits in the log that the table is bound to.
 
         Raises it also if the brokers no longer have that log.
@@ -129,7 +129,7 @@ def rebind_branches(
     uri: str,
     storage_options: Mapping[str, str],
     why: RebindReason,
-    target: Target | None,
+    target: RebindTarget | None,
     cluster: Cluster | None,
     *,
     reported: ReportedVersions | None = None,
@@ -148,7 +148,7 @@ def rebind_branches(
         table_format, versions = located(uri, branch, storage_options)
 
         def decide(
-            table: Table,
+            table: FoldedTable,
             branch: str = branch,
             versions: Versions = versions,
             table_format: AnyFormat = table_format,
@@ -186,7 +186,7 @@ class _UnchangedError(PreconditionError):
     """The binding of this branch can't be changed for this reason, so the branch is skipped."""
 
 
-def _check(table: Table, why: RebindReason, target: Target | None, consent: Consent) -> None:
+def _check(table: FoldedTable, why: RebindReason, target: RebindTarget | None, consent: Consent) -> None:
     """Raises `_UnchangedError` if the binding of this branch can't be changed for the reason `why`."""
     bound = table.marks.position
     if table.marks.dropped and not (why is RebindReason.ADOPTED and consent.dropped):
@@ -219,7 +219,7 @@ def _check(table: Table, why: RebindReason, target: Target | None, consent: Cons
 
 
 def _check_restored(
-    table_format: AnyFormat, table: Table, versions: Versions, reported: ReportedVersions
+    table_format: AnyFormat, table: FoldedTable, versions: Versions, reported: ReportedVersions
 ) -> None:
     """Raises `_UnchangedError` if no later version was reported, so the table is not an earlier copy."""
     bound = table.marks.position

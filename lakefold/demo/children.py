@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakefold.demo.watch import Watch
+    from lakefold.demo.watch import Watchdog
     from lakefold_table.errors import LakefoldError
 
 _FOREIGN_SETTINGS: Final = re.compile(r"LAKEFOLD_(?!CACHE$)|PYSPARK_|SPARK_")
@@ -35,7 +35,7 @@ class Child:
     """One process and its descendants. Its output is appended to `log`."""
 
     def __init__(
-        self, name: str, module: str, arguments: Sequence[str], *, log: Path, watch: Watch, scratch: Path
+        self, name: str, module: str, arguments: Sequence[str], *, log: Path, watch: Watchdog, scratch: Path
     ) -> None:
         self.name = name
         self.log = log

@@ -13,8 +13,8 @@ from lakefold.local.ports import free_port
 if TYPE_CHECKING:
     from lakefold.demo.folder import Folder
     from lakefold.demo.screen import Screen
-    from lakefold.demo.state import State
-    from lakefold.demo.watch import Watch
+    from lakefold.demo.state import DemoProgress
+    from lakefold.demo.watch import Watchdog
 
 _ASK_EVERY_S: Final = 0.1
 _ANSWER_S: Final = 1.0
@@ -24,7 +24,7 @@ _FINISH_S: Final = 10.0
 class Committers:
     """Runs one committer at a time, each with its own log and its own health port."""
 
-    def __init__(self, folder: Folder, watch: Watch, bootstrap_servers: str) -> None:
+    def __init__(self, folder: Folder, watch: Watchdog, bootstrap_servers: str) -> None:
         self._folder = folder
         self._watch = watch
         self._bootstrap_servers = bootstrap_servers
@@ -41,7 +41,7 @@ class Committers:
             self._ready = self._is_ready()
         return self._ready
 
-    def look(self, state: State, _: Screen) -> None:
+    def look(self, state: DemoProgress, _: Screen) -> None:
         """Shows the state of the committer. Raises its failure if it exited by itself."""
         if self.child.exit_code is not None:
             raise self.child.failure()

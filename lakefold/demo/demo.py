@@ -82,9 +82,9 @@ def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
     from lakefold.demo.run import Demo
     from lakefold.demo.screen import screen_for
     from lakefold.demo.signals import Interrupted, Signals
-    from lakefold.demo.state import State
+    from lakefold.demo.state import DemoProgress
 
-    state = State(rows)
+    state = DemoProgress(rows)
     try:
         with (
             Signals() as signals,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold.demo.screen import Screen
-    from lakefold.demo.state import State
+    from lakefold.demo.state import DemoProgress
     from lakefold_reader.tail.change import Change
 
 _LOOK_EVERY_S: Final = 0.05
@@ -70,7 +70,7 @@ class Follower:
         pairs = list(pairwise(self.arrivals)) or [(self.arrivals[0], self.arrivals[0])]
         return round(median(new.rows for _, new in pairs)), median(new.at - old.at for old, new in pairs)
 
-    def look(self, state: State, screen: Screen) -> None:
+    def look(self, state: DemoProgress, screen: Screen) -> None:
         """Shows the versions that were read since the last call. Raises the tail's error if it failed."""
         for arrival in self.arrivals[self._noted :]:
             self._noted += 1

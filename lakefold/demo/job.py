@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from lakefold.demo.folder import Folder
     from lakefold.demo.screen import Screen
-    from lakefold.demo.state import State
-    from lakefold.demo.watch import Watch
+    from lakefold.demo.state import DemoProgress
+    from lakefold.demo.watch import Watchdog
 
 BATCHES: Final = 16
 """The number of micro-batches."""
@@ -36,7 +36,9 @@ _STOP_S: Final = 20.0
 class Job:
     """The query's process. `started` is the monotonic time of its start; `done` is true after all batches."""
 
-    def __init__(self, folder: Folder, watch: Watch, bootstrap_servers: str, topic: Topic, rows: int) -> None:
+    def __init__(
+        self, folder: Folder, watch: Watchdog, bootstrap_servers: str, topic: Topic, rows: int
+    ) -> None:
         self.started: float | None = None
         self.done = False
         self._progress = ProgressFile(folder.logs / "query-progress.jsonl")
@@ -57,7 +59,7 @@ class Job:
             "streaming query", "lakefold.demo.query", arguments, log=log, watch=watch, scratch=folder.scratch
         )
 
-    def look(self, state: State, _: Screen) -> None:
+    def look(self, state: DemoProgress, _: Screen) -> None:
         """Shows the progress since the last call. Raises the query's failure if it exited too early."""
         ended = self.child.exit_code is not None
         for event in self._progress.new_lines():
@@ -69,7 +71,7 @@ class Job:
         """Waits for the query to exit, as it does when it is done; kills it if that takes too long."""
         self.child.end(_STOP_S)
 
-    def _apply(self, event: dict[str, Any], state: State) -> None:
+    def _apply(self, event: dict[str, Any], state: DemoProgress) -> None:
         match event["event"]:
             case "started":
                 self.started = time.monotonic()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakefold.demo.state import State
+    from lakefold.demo.state import DemoProgress
 
 _NAME_WIDTH: Final = 13
 _BAR_WIDTH: Final = 20
@@ -26,7 +26,7 @@ _FRAMES: Final = 8
 class Picture:
     """A `Screen` that prints notes and redraws a panel below them."""
 
-    def __init__(self, stream: IO[str], state: State) -> None:
+    def __init__(self, stream: IO[str], state: DemoProgress) -> None:
         self._state = state
         self._console = Console(file=stream, highlight=False)
         self._live = Live(
@@ -49,7 +49,7 @@ class Picture:
         line.append(text, style="bold red not dim" if loud else "not dim")
         self._console.print(line)
 
-    def refresh(self, state: State) -> None:
+    def refresh(self, state: DemoProgress) -> None:
         """Draws the panel again, at most a few times a second."""
         if state.elapsed - self._drawn_at >= 1 / _FRAMES:
             self._drawn_at = state.elapsed
@@ -65,7 +65,7 @@ class Picture:
         self._live.stop()
 
 
-def drawn(state: State) -> RenderableType:
+def drawn(state: DemoProgress) -> RenderableType:
     """Returns the picture of a state."""
     flow = Table.grid(padding=(0, 2))
     flow.add_column(style="bold cyan", no_wrap=True, min_width=_NAME_WIDTH)

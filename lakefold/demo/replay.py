@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefold.demo.screen import Screen
-    from lakefold.demo.state import State
+    from lakefold.demo.state import DemoProgress
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.write.events import Event
 
@@ -53,7 +53,7 @@ class Replay:
         """Whether not all events are sent yet."""
         return self._task.working
 
-    def look(self, state: State, _: Screen) -> None:
+    def look(self, state: DemoProgress, _: Screen) -> None:
         """Shows how many events the topic has. Raises the error if sending failed."""
         state.sent = self.sent
         if not self._task.working:

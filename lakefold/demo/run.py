@@ -24,7 +24,7 @@ from lakefold.demo.job import Job, Topic
 from lakefold.demo.proof import question
 from lakefold.demo.replay import Replay
 from lakefold.demo.tasks import Task
-from lakefold.demo.watch import Watch
+from lakefold.demo.watch import Watchdog
 from lakefold.local.broker import Broker
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.write.events import make_topic
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakefold.demo.proof import DemoProof
     from lakefold.demo.screen import Screen
     from lakefold.demo.signals import Signals
-    from lakefold.demo.state import State
+    from lakefold.demo.state import DemoProgress
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ _INTRODUCTION: Final = (
 class Part(Protocol):
     """A part of the demo that runs."""
 
-    def look(self, state: State, screen: Screen) -> None:
+    def look(self, state: DemoProgress, screen: Screen) -> None:
         """Shows the part's progress. Raises its error if it ended too early."""
         ...
 
@@ -85,7 +85,9 @@ class Result:
 class Demo:
     """One run in `folder`. `port` is the broker's, 0 for a free one."""
 
-    def __init__(self, folder: Folder, state: State, screen: Screen, signals: Signals, port: int = 0) -> None:
+    def __init__(
+        self, folder: Folder, state: DemoProgress, screen: Screen, signals: Signals, port: int = 0
+    ) -> None:
         self._folder = folder
         self._state = state
         self._screen = screen
@@ -112,7 +114,7 @@ class Demo:
         for line in _INTRODUCTION:
             self._screen.note(line)
         with self._stack as stack:
-            watch = stack.enter_context(Watch(self._folder.logs / "watch.log"))
+            watch = stack.enter_context(Watchdog(self._folder.logs / "watch.log"))
             watch.scratch(self._folder.scratch)
             self._fetch_jars(watch)
             reading = Task(self._read_rows, "dataset")
@@ -128,7 +130,7 @@ class Demo:
             self._state.begin("done")
             return Result(self._state.rows, replay.size, seconds, follower.pace, proofs)
 
-    def _fetch_jars(self, watch: Watch) -> None:
+    def _fetch_jars(self, watch: Watchdog) -> None:
         """Downloads the jars in a separate process, because its Java must end with the demo."""
         folder = self._folder
         child = Child(
@@ -158,7 +160,7 @@ class Demo:
         departures = Departures(find_csv(), self._state.rows)
         return departures.texts, Summer(SCHEMA).of(departures.typed, "the CSV file")
 
-    def _start_broker(self, watch: Watch) -> None:
+    def _start_broker(self, watch: Watchdog) -> None:
         watch.broker(self._folder.broker)
         starting = Task(self._broker.start, "broker")
         self._stack.callback(_end_broker, self._broker, starting)
@@ -176,7 +178,7 @@ class Demo:
         )
         return replay
 
-    def _start_committer(self, watch: Watch) -> Committers:
+    def _start_committer(self, watch: Watchdog) -> Committers:
         committers = Committers(self._folder, watch, self._broker.bootstrap_servers)
         self._stack.callback(committers.stop, _HASTE_S)
         self._parts.append(committers)
@@ -190,7 +192,7 @@ class Demo:
         self._parts.append(follower)
         return follower
 
-    def _start_query(self, watch: Watch) -> Job:
+    def _start_query(self, watch: Watchdog) -> Job:
         job = Job(self._folder, watch, self._broker.bootstrap_servers, TOPIC, self._state.rows)
         self._stack.callback(job.child.end)
         self._parts.append(job)

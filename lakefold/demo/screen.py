@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from lakefold.demo.state import State
+    from lakefold.demo.state import DemoProgress
 
 _SILENCE_S: Final = 1.8
 _LEAST_WIDTH: Final = 70
@@ -28,7 +28,7 @@ class Screen(Protocol):
         """Adds a line that stays; a `loud` one is emphasised."""
         ...
 
-    def refresh(self, state: State) -> None:
+    def refresh(self, state: DemoProgress) -> None:
         """Shows the progress of all parts. It may be called at any rate."""
         ...
 
@@ -39,7 +39,7 @@ class Screen(Protocol):
     ) -> None: ...
 
 
-def screen_for(stream: IO[str], state: State) -> Screen:
+def screen_for(stream: IO[str], state: DemoProgress) -> Screen:
     """Returns the picture if `stream` is a terminal, wide enough, and rich is installed, else plain lines."""
     person = stream.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
     if person and find_spec("rich") is not None:
@@ -54,7 +54,9 @@ def screen_for(stream: IO[str], state: State) -> Screen:
 class PlainLines:
     """Prints a line for each note, and the state if nothing was printed for more than a second."""
 
-    def __init__(self, stream: IO[str], state: State, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: IO[str], state: DemoProgress, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stream = stream
         self._state = state
         self._clock = clock
@@ -64,7 +66,7 @@ class PlainLines:
         """Prints the line with the seconds since the start."""
         self._print(f"** {text}" if loud else text)
 
-    def refresh(self, state: State) -> None:
+    def refresh(self, state: DemoProgress) -> None:
         """Prints the state unless a line was printed just before."""
         if self._clock() - self._last >= _SILENCE_S:
             self._print(state_line(state))
@@ -83,7 +85,7 @@ class PlainLines:
         self._last = self._clock()
 
 
-def state_line(state: State) -> str:
+def state_line(state: DemoProgress) -> str:
     """Returns the state as one line of plain ASCII."""
     events = f"{state.sent:,} of {state.rows:,} events in the topic"
     if not state.version or state.visible == state.rows:

@@ -11,7 +11,7 @@ _RATE_OVER_S: Final = 3.0
 
 
 @dataclass
-class State:
+class DemoProgress:
     """The progress in rows; `rows` is the total.
 
     `sent` rows are in the topic, `written` ones in batches that the query has finished, `visible` ones were

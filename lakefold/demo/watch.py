@@ -24,7 +24,7 @@ _DONE = "done"
 _WAIT_S = 10.0
 
 
-class Watch:
+class Watchdog:
     """The pipe to a watching process, which is started and ended as a context manager."""
 
     def __init__(self, log: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakefold.console.settings import Settings
     from lakefold.proposals.resend import SentAgain
-    from lakefold_log.read.dead_letters import Letter
+    from lakefold_log.read.dead_letters import DeadLetter
 
 REFUSED = 3
 PAGE = 50
@@ -158,7 +158,7 @@ def _result(sent: SentAgain) -> tuple[str, str]:
     return AGAIN, f"{sent.position}  refused again, for {cause}: {result_text(sent.outcome)}"
 
 
-def _list(letters: Iterator[Letter], *, as_json: bool) -> None:
+def _list(letters: Iterator[DeadLetter], *, as_json: bool) -> None:
     rows: list[tuple[object, ...]] = []
     header = ("position", "time", "table", "operation", "app/batch", "reason")
     empty = True
@@ -179,7 +179,7 @@ def _list(letters: Iterator[Letter], *, as_json: bool) -> None:
         click.echo("no dead letters")
 
 
-def _print_dry(letter: Letter, *, as_json: bool) -> None:
+def _print_dry(letter: DeadLetter, *, as_json: bool) -> None:
     if as_json:
         print_json({**_plain(letter), "would_send": not letter.obstacle})
         return
@@ -187,21 +187,21 @@ def _print_dry(letter: Letter, *, as_json: bool) -> None:
     print_line(f"{letter.position}  {_key(letter)}  {result}")
 
 
-def _operation(letter: Letter) -> str | None:
+def _operation(letter: DeadLetter) -> str | None:
     if not isinstance(letter.proposal, Entry):
         return None
     proposal = letter.proposal.proposal
     return "claim" if proposal is None else proposal.operation or None
 
 
-def _key(letter: Letter) -> str:
+def _key(letter: DeadLetter) -> str:
     if not isinstance(letter.proposal, Entry):
         return "-"
     entry = letter.proposal
     return f"{entry.app_id}:{entry.batch_id}" if entry.app_id else entry.uuid or "-"
 
 
-def _plain(letter: Letter) -> dict[str, Any]:
+def _plain(letter: DeadLetter) -> dict[str, Any]:
     from lakefold_reader.as_json import plain_position
 
     entry = letter.proposal if isinstance(letter.proposal, Entry) else None

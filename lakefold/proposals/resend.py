@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.read.dead_letters import Letter
+    from lakefold_log.read.dead_letters import DeadLetter
     from lakefold_log.write.producer import Proposer
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome
@@ -38,7 +38,7 @@ class SentAgain:
     `position` is None if it was not sent; `obstacle` says why.
     """
 
-    letter: Letter
+    letter: DeadLetter
     position: Position | None = None
     outcome: Outcome | None = None
     obstacle: str = ""
@@ -54,14 +54,14 @@ class SentAgain:
         return result.conflict.message == self.letter.reason if isinstance(result, Rejected) else None
 
 
-def pick(letters: Iterable[Letter], chosen: Sequence[str]) -> list[Letter]:
+def pick(letters: Iterable[DeadLetter], chosen: Sequence[str]) -> list[DeadLetter]:
     """Returns the dead letters at the chosen positions (`1047`, or `0/1047` with the partition), or all.
 
     They keep their order; if a proposal has several, the newest is returned. Raises `SettingError` if a
     position can't be read, or if not exactly one dead letter has it.
     """
     choosers = [_chooser(text) for text in chosen]
-    picked: dict[object, Letter] = {}
+    picked: dict[object, DeadLetter] = {}
     hits = [0] * len(choosers)
     for letter in letters:
         matches = [number for number, is_it in enumerate(choosers) if is_it(letter.position)]
@@ -82,14 +82,14 @@ def pick(letters: Iterable[Letter], chosen: Sequence[str]) -> list[Letter]:
 
 
 def checked(
-    letters: Sequence[Letter],
+    letters: Sequence[DeadLetter],
     config: KafkaConfig,
     topics: Topics,
     storage_options: Mapping[str, str],
     *,
     group: str,
     timeout_s: float,
-) -> list[Letter]:
+) -> list[DeadLetter]:
     """Returns the dead letters in their order, with an obstacle for those of which another copy was sent.
 
     `group` is the consumer group of the committers whose outcomes count. Raises `RetryError` if the brokers
@@ -110,7 +110,7 @@ def checked(
 
 
 def send_again(
-    letters: Sequence[Letter],
+    letters: Sequence[DeadLetter],
     config: KafkaConfig,
     topics: Topics,
     storage_options: Mapping[str, str],
@@ -151,10 +151,10 @@ def send_again(
 
 def _sent(
     proposer: Proposer,
-    letters: Sequence[Letter],
+    letters: Sequence[DeadLetter],
     partition: int | None,
     storage_options: Mapping[str, str],
-) -> list[tuple[Letter, Envelope, Future[Position]]]:
+) -> list[tuple[DeadLetter, Envelope, Future[Position]]]:
     """Hands all dead letters to the producer. Returns each with its envelope and its future position."""
     return [
         (

@@ -10,7 +10,7 @@ The rules (vectors: `tests/contracts/uri.json`):
 - No trailing slash, no empty and no `.` segments. `..` is refused in a URI, also as `%2e%2e`.
 - A query is kept only for `ddbTableName`, the external manifest store's table. A fragment (`#`) is refused.
 - Percent-encoding is left alone. So one location can still be spelled in two ways (`k=v` and `k%3Dv`);
-  `place` returns what both name, and its results compare equal.
+  `parse_location` returns what both name, and its results compare equal.
 - A plain path or a `file:` URI becomes `file://` and its real path: absolute, without symbolic links, `..` or
   `~` (which is a name like any other). A plain path is taken as it is: `%20` in it is three characters.
 
@@ -52,7 +52,7 @@ _NOT_AS_THEY_ARE = re.compile(r"[%?#\\]| \Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """The parts of a canonical URI, percent-decoded. Two URIs with equal parts name the same table.
 
     `authority` is the bucket or host (empty for a local path); `external` is the value of `ddbTableName`.
@@ -96,7 +96,7 @@ def canonical(text: str | os.PathLike[str]) -> str:
     return _of_path(text)
 
 
-def place(uri: str) -> Place:
+def parse_location(uri: str) -> Location:
     """Returns the parts of a canonical `uri`. Raises `InvalidError` if it is not a URI."""
     match = _URI.fullmatch(uri)
     if not match:
@@ -104,12 +104,12 @@ def place(uri: str) -> Place:
     path, _, query = match[2].partition("?")
     authority, _, rest = path.partition("/")
     segments = tuple(unquote(segment) for segment in rest.split("/") if segment)
-    return Place(match[1], authority, segments, unquote(query.partition("=")[2]))
+    return Location(match[1], authority, segments, unquote(query.partition("=")[2]))
 
 
 def local_path(uri: str) -> str:
     """Returns the absolute path of a canonical `file://` URI. Raises `InvalidError` for any other scheme."""
-    location = place(uri)
+    location = parse_location(uri)
     if location.scheme != FILE:
         raise InvalidError(f"a {location.scheme} URI has no local path", where=uri, hint="give a file:// URI")
     return "/" + location.path
@@ -120,8 +120,8 @@ def is_under(uri: str, roots: Iterable[str]) -> bool:
 
     Compared segment by segment after decoding, so `s3://lake/a` is not a root of `s3://lake/ab`.
     """
-    table = place(uri)
-    for root in map(place, roots):
+    table = parse_location(uri)
+    for root in map(parse_location, roots):
         same_store = (root.scheme, root.authority) == (table.scheme, table.authority)
         if same_store and table.segments[: len(root.segments)] == root.segments:
             return True

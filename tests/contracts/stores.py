@@ -12,7 +12,7 @@ from obstore.store import MemoryStore as ObstoreMemory
 
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.storage.objects import Clients, ObjectStorage
+from lakefold_table.storage.objects import ObjectClients, ObjectStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,9 @@ class LocalSite:
             return MemoryStorage(f"memory://{self.name}/lake/table{below}")
         if self.kind == "obstore, memory":
             store = _OBSTORES[self.name]
-            return ObjectStorage(f"az://{self.name}/lake/table{below}", Clients(once=store, patient=store))
+            return ObjectStorage(
+                f"az://{self.name}/lake/table{below}", ObjectClients(once=store, patient=store)
+            )
         return LocalStorage(f"{self.folder}{below}", unnamed=self.kind == "local, unnamed files")
 
     def close(self) -> None:

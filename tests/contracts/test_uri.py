@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.uri import Place, canonical, is_under, local_path, place
+from lakefold_table.uri import Location, canonical, is_under, local_path, parse_location
 
 VECTORS: dict[str, list[dict[str, str]]] = json.loads((Path(__file__).parent / "uri.json").read_text())
 
@@ -60,7 +60,7 @@ def test_a_percent_encoded_file_uri_names_the_same_place_as_the_path(tmp_path: P
     spelled = canonical(path.as_uri())
     assert spelled == f"file://{quote(str(path))}"
     assert local_path(spelled) == str(path)
-    assert place(spelled) == place(canonical(path))
+    assert parse_location(spelled) == parse_location(canonical(path))
 
 
 def test_symbolic_links_are_resolved_in_paths_and_in_uris(tmp_path: Path) -> None:
@@ -127,10 +127,12 @@ def test_only_a_file_uri_has_a_local_path() -> None:
 
 
 def test_a_place_is_what_the_uri_names() -> None:
-    assert place("s3://lake/a%20b/k=v") == Place("s3", "lake", ("a b", "k=v"))
-    assert place("s3://lake/a%20b/k=v").path == "a b/k=v"
-    assert place("s3+ddb://lake/t?ddbTableName=commits") == Place("s3+ddb", "lake", ("t",), "commits")
-    assert place("s3://lake") == Place("s3", "lake", ())
+    assert parse_location("s3://lake/a%20b/k=v") == Location("s3", "lake", ("a b", "k=v"))
+    assert parse_location("s3://lake/a%20b/k=v").path == "a b/k=v"
+    assert parse_location("s3+ddb://lake/t?ddbTableName=commits") == Location(
+        "s3+ddb", "lake", ("t",), "commits"
+    )
+    assert parse_location("s3://lake") == Location("s3", "lake", ())
 
 
 UNDER: list[Any] = [

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.partition import PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.uri import canonical
@@ -80,7 +80,7 @@ def flooded(folder: Path, kind: str) -> Mapping[str, object]:
     with capture_logs():
         before = forget_peak()
         parts = Tables(FORMATS, lambda _: None, opened)
-        committer = PartitionCommitter(log, reports, parts, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
+        committer = PartitionCommitter(log, reports, parts, LoopLimits(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
         committer.run(threading.Event(), log.end_offset())
     sent = [one for one in reports.outcomes if one.position.offset >= len(begun)]
     kinds = Counter(type(one.result).__name__ for one in sent)

@@ -22,7 +22,7 @@ from lakefold_committer.claims.claim_check import CLAIM_BYTES, Claims
 from lakefold_committer.claims.memory_budget import memory_left
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.partition import PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_log.codec.claims import put_claim
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -94,7 +94,7 @@ def folded(folder: Path, kind: str, size: int, spare: int, most: int) -> Mapping
     reports, stop = Reports(), threading.Event()
     left = (lambda: None) if kind.endswith("unasked") else memory_left
     tables = Tables(FORMATS, lambda _: None, opened, Claims(most_bytes=most, left=left))
-    committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
+    committer = PartitionCommitter(log, reports, tables, LoopLimits(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
 
     def answer(offset: int) -> Outcome | None:
         return next((one for one in reports.outcomes if one.position.offset == offset), None)

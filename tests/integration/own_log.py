@@ -68,9 +68,9 @@ class OwnLog:
         topic = self.topics.transactions
         return PartitionReader(self.config, topic, self.log, start, verify_every_s=verify_every_s)
 
-    def whole_reader(self, on_hole: Callable[[GapError], None]) -> PartitionReader:
+    def whole_reader(self, on_gap: Callable[[GapError], None]) -> PartitionReader:
         """As `reader`, but it looks for holes."""
-        return PartitionReader(self.config, self.topics.transactions, self.log, 0, on_hole=on_hole)
+        return PartitionReader(self.config, self.topics.transactions, self.log, 0, on_gap=on_gap)
 
     def reporter(self, timeout_s: float = PATIENCE_S) -> Reporter:
         return Reporter(self.config, self.group, self.log, self.topics, timeout_s=timeout_s)

@@ -44,7 +44,7 @@ def test_a_table_on_s3_with_a_branch_and_a_tag(s3: S3Server, capsys: pytest.Capt
     assert open_storage(root, options).names(".lakefold-dropped") == ["flights and é"]
     dropped = read_dropped(uri, options)
     assert dropped is not None
-    assert [(one.branch, one.version) for one in dropped.lines] == [("b/c", 3), ("", 3)]
+    assert [(one.branch, one.version) for one in dropped.branches] == [("b/c", 3), ("", 3)]
     assert not dropped.removing
     assert beside.count_rows() == 1
     again = lance.write_dataset(rows([5]), uri, storage_options=options)

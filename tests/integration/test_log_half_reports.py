@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_log.read import offset_metadata as stamps
-from lakefold_log.read.dead_letters import DeadLetter
+from lakefold_log.read.dead_letters import RefusedMessage
 from lakefold_log.write.transactional_producer import Session
 from lakefold_table.errors import RetryError
 from lakefold_table.position import Position
@@ -102,7 +102,7 @@ def test_a_successor_finds_the_offset_where_all_below_is_answered(
     lost.report([own.committed(0, 1)], [], 1, own.stamp(1))
     whole = stamped(own)
     die_in_commits(own, half, 1, monkeypatch)
-    refused = [DeadLetter(Position(own.log, 2), b"key", b"value", "wrong")] * letters
+    refused = [RefusedMessage(Position(own.log, 2), b"key", b"value", "wrong")] * letters
     with pytest.raises(RetryError, match="gone"):
         lost.report([own.committed(1, 2), own.committed(2, 2)], refused, 3, own.stamp(3))
     with own.reporter():

@@ -18,7 +18,7 @@ from lakefold_log.client.topics import describe
 from lakefold_log.codec.envelope import decode
 from lakefold_log.read import offset_metadata as stamps
 from lakefold_log.read.consumer import PartitionReader
-from lakefold_log.read.dead_letters import DeadLetter
+from lakefold_log.read.dead_letters import RefusedMessage
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import transaction_uuid
 from lakefold_log.write.reporter import Reporter
@@ -94,7 +94,7 @@ def test_a_waiter_stands_where_only_later_answers_come(bootstrap: str, topic_nam
         reporter.report([own.committed(offset, 1) for offset in range(1500)], [], 1500, own.stamp(1500))
         until(lambda: len(own.answers()) == 1500, "the outcomes")
         with own.waiter() as late:
-            early.stand()
+            early.skip_to_end()
             reporter.report([own.committed(1500, 2)], [], 1501, own.stamp(1501))
             last = own.committed(1500, 2)
             for waiter in (late, early):
@@ -170,7 +170,7 @@ def test_an_aborted_report_can_be_sent_again(bootstrap: str, topic_names: TopicN
         ],
     )
     noise = random.Random(0).randbytes(10_000)
-    letter = DeadLetter(Position(own.log, 1, own.topics.transactions), b"key", noise, "wrong")
+    letter = RefusedMessage(Position(own.log, 1, own.topics.transactions), b"key", noise, "wrong")
     with own.reporter() as reporter:
         # The topic takes less than it did when the reporter asked: the broker refuses the letter.
         own.admin.client.incremental_alter_configs([limit])[limit].result()
@@ -238,8 +238,10 @@ def test_a_dead_letter_keeps_the_message_and_says_why(bootstrap: str, topic_name
     own = OwnLog.make(bootstrap, topic_names)
     place = Position(own.log, 17, own.topics.transactions)
     letters = [
-        DeadLetter(place, b"k\xff", b"\x00raw\xff", "no Envelope", "mend it", (("traceparent", b"00-1"),)),
-        DeadLetter(place, None, b"", "empty"),
+        RefusedMessage(
+            place, b"k\xff", b"\x00raw\xff", "no Envelope", "mend it", (("traceparent", b"00-1"),)
+        ),
+        RefusedMessage(place, None, b"", "empty"),
     ]
     with own.reporter() as reporter:
         reporter.report([Outcome(place, TABLE, Invalid("no Envelope"))], letters, 18, own.stamp(18))
@@ -263,8 +265,8 @@ def test_a_message_too_large_for_the_dead_letters_does_not_block(
     own = OwnLog.make(bootstrap, topic_names)
     with own.reporter() as reporter:
         value = bytes(reporter._largest_letter)
-        letter = DeadLetter(Position(own.log, 0, own.topics.transactions), b"key", value, "too large")
-        just = DeadLetter(letter.position, b"key", value[: -2 * 1024], "fits")
+        letter = RefusedMessage(Position(own.log, 0, own.topics.transactions), b"key", value, "too large")
+        just = RefusedMessage(letter.position, b"key", value[: -2 * 1024], "fits")
         reporter.report([], [letter, just], 1, own.stamp(1))
     first, second = dead_letters(own, 2)
     assert (first.value, second.value) == (b"", just.value)
@@ -284,9 +286,9 @@ def test_no_key_reason_or_header_makes_a_dead_letter_too_large(
         reason = "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(10_000))
         headers = (("h", b""),) * 10_000
         letters = [
-            DeadLetter(place, b"key", noise, reason),
-            DeadLetter(place, b"key", noise, "many headers", "", headers),
-            DeadLetter(place, noise, b"value", reason),
+            RefusedMessage(place, b"key", noise, reason),
+            RefusedMessage(place, b"key", noise, "many headers", "", headers),
+            RefusedMessage(place, noise, b"value", reason),
         ]
         reporter.report([], letters, 1, own.stamp(1))
     found = dead_letters(own, 3)

@@ -12,7 +12,7 @@ from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.unopened_tables import bucket_of
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ListsSomeFolders
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 from tests.contracts.behaviour import *  # noqa: F403 - the tests that all kinds of store have in common
 from tests.folding import FORMATS, append, entry
 from tests.servers.s3 import BUCKET, S3Server
@@ -62,5 +62,5 @@ def test_names_without_a_table_are_found_by_one_listing_of_their_folder(site: Bu
     sent = [entry(at(f"{root}/{name}", append()), offset) for offset, name in enumerate(names)]
     looked = survey.look(sent)
     assert {names[offset] for offset in looked.refused} == {"no-1", "no-2", "no-3", "no-4"}
-    assert bucket_of(place(f"{root}/table")) in looked.existing
-    assert survey.seems_there(place(f"{root}/k=v w"))
+    assert bucket_of(parse_location(f"{root}/table")) in looked.existing
+    assert survey.seems_there(parse_location(f"{root}/k=v w"))

@@ -17,7 +17,7 @@ from lakefold_log.client.questions import settings_of
 from lakefold_log.client.topic_policies import check_policies
 from lakefold_log.codec.envelope import encode
 from lakefold_log.read import consumer
-from lakefold_log.read.holes import Counted, count_records
+from lakefold_log.read.record_count import RecordCount, count_records
 from lakefold_table.entry import Committed
 from lakefold_table.errors import GapError, StopError
 from tests.integration.own_log import PATIENCE_S, OwnLog, batches, take
@@ -132,9 +132,9 @@ def test_a_committer_folds_what_transactional_writers_send(
     stage: Stage, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was aborted is no gap. A count goes as far as a fetch brings, not once for each marker."""
-    counted: list[Counted] = []
+    counted: list[RecordCount] = []
 
-    def count(*asked: Any) -> Counted:  # noqa: ANN401 - as it is called
+    def count(*asked: Any) -> RecordCount:  # noqa: ANN401 - as it is called
         counted.append(count_records(*asked))
         return counted[-1]
 

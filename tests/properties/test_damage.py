@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.fold import Table, Terms, fold
+from lakefold_committer.fold.fold import FoldedTable, Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Committed
@@ -120,7 +120,7 @@ def test_every_flipped_bit_is_damage_or_another_table_that_can_be_written_on() -
             FORMAT.check_writable(state)
         except (DamagedError, InvalidError):
             continue
-        table = Table("memory://t", state, TABLE.table.marks)
+        table = FoldedTable("memory://t", state, TABLE.table.marks)
         folded = fold(FORMAT, table, entries([append("new")], 100), Fetched(), Terms(1, must_publish=True))
         assert len(folded.outcomes) == 1
 

@@ -29,7 +29,7 @@ from tests.folding import FORMAT, LOG, append, changed, creation, entries, versi
 from tests.foreign import commit, wipe
 
 if TYPE_CHECKING:
-    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.fold.fold import FoldedTable
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.position import LogId
 
@@ -149,7 +149,7 @@ class Moving(RuleBasedStateMachine):
     def move(self, why: RebindReason, after: Position | None) -> None:
         """A verb's version."""
 
-        def decide(table: Table) -> Rebinding:
+        def decide(table: FoldedTable) -> Rebinding:
             return Rebinding(why, table.marks.position, after)
 
         publish_move(FORMAT, versions_at(HERE), HERE, decide)

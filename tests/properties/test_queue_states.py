@@ -23,7 +23,7 @@ from lakefold_committer.states.charts import (
     PublicationState,
 )
 from lakefold_table.errors import RetryError
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 from tests.folding import append, entries
 from tests.unit.test_partition import Message
 
@@ -48,7 +48,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.line = TableQueue(place(URI), URI, "", load=Load())
+        self.line = TableQueue(parse_location(URI), URI, "", load=Load())
         self.end = 0
         self.answered: list[int] = []
         self.asked: list[int] = []

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.uri import canonical, is_under, local_path, place
+from lakefold_table.uri import canonical, is_under, local_path, parse_location
 
 SCHEMES = ["s3", "S3", "s3a", "s3+ddb", "gs", "az", "memory", "file", "FILE"]
 # Pieces that a parser could trip over, beside ordinary and arbitrary text.
@@ -85,7 +85,7 @@ def test_the_scheme_is_lower_case_and_a_query_names_only_the_external_store(text
         return
     scheme, _, rest = uri.partition("://")
     assert scheme == scheme.lower() != "s3a"
-    assert place(uri).authority == place(uri).authority.lower()
+    assert parse_location(uri).authority == parse_location(uri).authority.lower()
     _, mark, query = rest.partition("?")
     assert not mark or (query.startswith("ddbTableName=") and "&" not in query)
 

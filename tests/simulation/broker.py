@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.recovery.recovery_context import LastCommit
     from lakefold_committer.recovery.start_offset import Beginning
-    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.dead_letters import RefusedMessage
     from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.entry import Outcome
     from lakefold_table.position import LogId
@@ -51,7 +51,7 @@ class Report:
     """What one Kafka transaction holds. `ends_at`: the outcomes topic's offset after it."""
 
     outcomes: tuple[Outcome, ...]
-    dead_letters: tuple[DeadLetter, ...]
+    dead_letters: tuple[RefusedMessage, ...]
     next_offset: int
     stamp: OffsetMetadata
 
@@ -232,7 +232,7 @@ class Reader:
             self.position = broker.end
         return found
 
-    def prove(self) -> None:
+    def confirm_messages(self) -> None:
         """See `LogReader.prove`. This broker's log stays the same one."""
         if self._broker.away:
             raise RetryError("the broker is away", where="broker")
@@ -282,7 +282,7 @@ class Witness:
             last.add(outcome)
         return last.of(uri)
 
-    def heard(self, uri: str, told: LastCommit) -> None:
+    def add_own(self, uri: str, told: LastCommit) -> None:
         """See `ReportedVersions`. All outcomes are looked at each time."""
 
 
@@ -305,7 +305,7 @@ class Reporter:
     def report(
         self,
         outcomes: Sequence[Outcome],
-        dead_letters: Sequence[DeadLetter],
+        dead_letters: Sequence[RefusedMessage],
         next_offset: int,
         stamp: OffsetMetadata,
     ) -> int:

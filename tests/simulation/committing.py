@@ -24,7 +24,7 @@ from tests.simulation.runtime import Event, Process, Tasks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_committer.loop.ports import Pace
+    from lakefold_committer.loop.ports import LoopLimits
     from lakefold_table.formats import Formats
     from tests.simulation.partition import Partition
     from tests.simulation.store import Store
@@ -36,15 +36,15 @@ METRICS: Final = Metrics()
 class Running:
     """A committer process, and how it is told to stop what it has: by partition.
 
-    `accepts`: it was told to accept the log as it is. `has_witness`: it asks what was reported of a table.
-    `formats`: those that its tables may have.
+    `accepts`: it was told to accept the log as it is. `has_outcome_index`: it asks what was reported of a
+    table. `formats`: those that its tables may have.
     """
 
     process: Process
     store: Store
-    pace: Pace
+    pace: LoopLimits
     accepts: bool = False
-    has_witness: bool = True
+    has_outcome_index: bool = True
     formats: Formats = FORMATS
     stops: dict[int, Event] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ class Running:
             reader.end_offset,
             begin.answered,
             accept=Acceptance(broker.log, TOPIC, begin.lost, _home) if self.accepts else None,
-            outcome_index=Witness(broker) if self.has_witness else None,
+            outcome_index=Witness(broker) if self.has_outcome_index else None,
             outcomes_offset=lambda: reporter.outcomes_offset,
             read_back_from=begin.read_back_from,
             owner=reporter.owner,

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.grouping import Limits
-from lakefold_committer.loop.ports import Pace
+from lakefold_committer.loop.ports import LoopLimits
 from lakefold_table.branch_names import root_of
 from lakefold_table.errors import GapError
 from lakefold_table.marks.marks import RULES
@@ -86,7 +86,7 @@ class Mixture:
     cheap_size: bool
     troubles: Troubles
     lose_reports: float
-    pace: Pace = field(repr=False)
+    pace: LoopLimits = field(repr=False)
 
     @classmethod
     def drawn(cls, random: Random) -> Mixture:
@@ -128,7 +128,7 @@ class Mixture:
                 slow_s=random.choice([0.001, 0.004, 0.1]),
             ),
             lose_reports=some(),
-            pace=Pace(
+            pace=LoopLimits(
                 Limits(random.choice([1, 2, 4, 16]), random.choice([700, 1 << 20])),
                 random.choice([0.0, 0.005]),
             ),
@@ -165,7 +165,7 @@ class Scenario:
                 for uri in world.uris:
                     world.home(uri).ledger.harsh.add(root_of(uri, "b"))
             world.store.troubles, world.store.cheap_size = mixture.troubles, mixture.cheap_size
-            world.claimer.late_s, world.has_witness = mixture.late_s, not mixture.drops
+            world.claimer.late_s, world.has_outcome_index = mixture.late_s, not mixture.drops
             for one in world.partitions:
                 one.producer.late_s, one.producer.removes = mixture.late_s, not mixture.drops
                 one.producer.claims = mixture.claims

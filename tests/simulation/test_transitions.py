@@ -14,7 +14,7 @@ import pytest
 
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.grouping import Limits
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.loop.table_queue import TableQueue, Waiting
 from lakefold_committer.loop.table_scheduler import TableScheduler
 from lakefold_committer.observability.metrics import Metrics
@@ -27,7 +27,7 @@ from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import FencedError, RetryError
 from lakefold_table.marks.owner import Owner
 from lakefold_table.storage.memory import MemoryStorage, Refuse
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 from tests.folding import (
     FORMAT,
     FORMATS,
@@ -69,7 +69,7 @@ def at(offset: int, envelope: Envelope) -> Sequence[Entry]:
 
 
 def a_table_is_closed_when_it_takes_too_much_and_opened_again(taken: Counter[Transition]) -> None:
-    world = World("transitions-idle", Random(0), pace=Pace(Limits(4, 1 << 20), 0.005, table_bytes=0))
+    world = World("transitions-idle", Random(0), pace=LoopLimits(Limits(4, 1 << 20), 0.005, table_bytes=0))
     (uri,), (partition,) = world.uris, world.partitions
     with world.begun():
         world.start()
@@ -225,7 +225,7 @@ class Bench:
 
     runtime: ByHand = field(default_factory=ByHand)
     claims: UnsureClaims = field(default_factory=UnsureClaims)
-    queue: TableQueue = field(default_factory=lambda: TableQueue(place(HERE), HERE, ""))
+    queue: TableQueue = field(default_factory=lambda: TableQueue(parse_location(HERE), HERE, ""))
     answered: list[int] = field(default_factory=list)
 
     def begun(self) -> Bench:
@@ -239,7 +239,7 @@ class Bench:
         self.scheduler = TableScheduler(
             log,  # type: ignore[arg-type]
             Tables(FORMATS, lambda _: None, lambda uri, _: opened(uri), self.claims),
-            Pace(Limits(1, 1 << 20), 0.0),
+            LoopLimits(Limits(1, 1 << 20), 0.0),
             self.runtime,  # type: ignore[arg-type]
             Metrics(),
             lambda _, group, __: self.answered.extend(waiting.offset for waiting in group),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.grouping import Limits
-from lakefold_committer.loop.ports import Pace
+from lakefold_committer.loop.ports import LoopLimits
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_log.codec.envelope import encode
 from lakefold_table.formats import Formats, lance
@@ -76,7 +76,7 @@ class ToyWorld:
         self.uris = [f"memory://{name}/t{number}" for number in range(2)]
         self.ended_by: StopError | None = None
         self.accepted = False
-        self._pace = Pace(Limits(4, 1 << 20), 0.005)
+        self._pace = LoopLimits(Limits(4, 1 << 20), 0.005)
         self._models = {uri: Model() for uri in self.uris}
         self._right: dict[int, str] = {}
         self._told: dict[int, str] = {}

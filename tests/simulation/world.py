@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.grouping import Limits
-from lakefold_committer.loop.ports import Pace
+from lakefold_committer.loop.ports import LoopLimits
 from lakefold_table.branch_names import TREE
 from lakefold_table.marks.marks import RULES
 from lakefold_table.storage.memory import MemoryStorage
@@ -31,12 +31,18 @@ class World:
     """One simulated world. Use it within `begun()`."""
 
     def __init__(
-        self, name: str, random: Random, *, tables: int = 1, partitions: int = 1, pace: Pace | None = None
+        self,
+        name: str,
+        random: Random,
+        *,
+        tables: int = 1,
+        partitions: int = 1,
+        pace: LoopLimits | None = None,
     ) -> None:
         self.name = name
         self.hub = Hub(random)
         self.store = Store(self.hub, self.stored, self._tried, self._removed)
-        self.pace = Pace(Limits(4, 1 << 20), 0.005) if pace is None else pace
+        self.pace = LoopLimits(Limits(4, 1 << 20), 0.005) if pace is None else pace
         self.claimer = Claimer(self.hub, self.store)
         self.partitions = [Partition(number, self.hub, self.claimer) for number in range(partitions)]
         self.uris = [f"memory://{self.name}/t{number}" for number in range(tables)]
@@ -44,7 +50,7 @@ class World:
         for uri, partition in self._homes.items():
             partition.uris.append(uri)
         self.committers: list[Running] = []
-        self.has_witness = True
+        self.has_outcome_index = True
         self._started = 0
 
     @property
@@ -95,7 +101,7 @@ class World:
         self._started += 1
         process = self.hub.process(f"c{self._started}", rules)
         process.kill_at = kill_at
-        running = Running(process, self.store, self.pace, accepts, self.has_witness)
+        running = Running(process, self.store, self.pace, accepts, self.has_outcome_index)
         self.committers.append(running)
         given = self.partitions if partitions is None else partitions
         numbers = [one.number for one in given]

@@ -215,7 +215,7 @@ def test_a_table_that_was_dropped_and_put_back(outcomes: Outcomes) -> None:
 def test_what_the_committer_has_put_itself_it_need_not_be_told(outcomes: Outcomes) -> None:
     elsewhere = f"memory://{NAME}/lake/new"
     heard: list[tuple[str, int]] = []
-    outcomes.heard = lambda uri, told: heard.append((uri, told.position.offset))  # type: ignore[method-assign]
+    outcomes.add_own = lambda uri, told: heard.append((uri, told.position.offset))  # type: ignore[method-assign]
     table = opened(outcomes, elsewhere)
     fold_at(table, [here(creation(), elsewhere)], 2)
     fold_at(table, [here(append("f"), elsewhere), here(append("g"), elsewhere)], 3)
@@ -287,7 +287,7 @@ def test_a_note_that_can_not_be_read_is_damage(data: bytes) -> None:
 def test_notes_of_one_place_are_joined() -> None:
     older = Dropped(1, (at(5), replace(at(3, OTHER_LOG), branch="b")))
     newer = Dropped(2, (replace(at(4), version=9), replace(at(7, OTHER_LOG), branch="c"))).after(older)
-    assert [(one.branch, one.version, one.positions[0].offset) for one in newer.lines] == [
+    assert [(one.branch, one.version, one.positions[0].offset) for one in newer.branches] == [
         ("", 9, 5),
         ("b", 2, 3),
         ("c", 2, 7),

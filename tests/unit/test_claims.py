@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.grouping import Limits, groups_of
 from lakefold_committer.loop.partition import PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.replay.file_fold import fold_file
 from lakefold_log.codec.claims import FOLDER, MAX_ENVELOPE_BYTES, claim_fault, path_of, put_claim
@@ -36,7 +36,7 @@ from tests.unit.test_partition import Log, Message, Reports, at, opened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.dead_letters import RefusedMessage
     from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.entry import Result
 
@@ -84,7 +84,7 @@ class Watching(Reports):
     def report(
         self,
         outcomes: Sequence[Outcome],
-        dead_letters: Sequence[DeadLetter],
+        dead_letters: Sequence[RefusedMessage],
         next_offset: int,
         stamp: OffsetMetadata,
     ) -> int:
@@ -104,7 +104,7 @@ def folded(
     reports = Watching(folder=Path(local_path(uri)) / FOLDER)
     log = Log([made])
     tables = Tables(FORMATS, lambda _: None, opened)
-    committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), metrics or Metrics())  # type: ignore[arg-type]
+    committer = PartitionCommitter(log, reports, tables, LoopLimits(LIMITS, 0.0), metrics or Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     found = sorted(reports.outcomes, key=lambda one: one.position.offset)
     return [one.result for one in found], reports

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.fold.fold import Table, fold
+from lakefold_committer.fold.fold import FoldedTable, fold
 from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
@@ -47,7 +47,7 @@ CHANGES = pytest.mark.parametrize("change", ["append", "delete", "remove"])
 
 
 @cache
-def grown(fragments: int) -> Table:
+def grown(fragments: int) -> FoldedTable:
     """A table of so many fragments, whose newest version was a small one."""
     table = created()
     table.fold(append("many", fragments=fragments - 1))
@@ -55,12 +55,12 @@ def grown(fragments: int) -> Table:
     return table.table
 
 
-def listed(table: Table) -> Fragments:
+def listed(table: FoldedTable) -> Fragments:
     assert isinstance(table.state, LanceState)
     return table.state.fragments
 
 
-def proposed(table: Table, change: str) -> Envelope:
+def proposed(table: FoldedTable, change: str) -> Envelope:
     """An Append of one fragment, or a Delete in the middle: of one row, or of a whole fragment."""
     state = table.state
     assert isinstance(state, LanceState)
@@ -80,7 +80,7 @@ def proposed(table: Table, change: str) -> Envelope:
     return proposal
 
 
-def folded(table: Table, proposal: Envelope) -> Table:
+def folded(table: FoldedTable, proposal: Envelope) -> FoldedTable:
     """The table after the proposal, up to the buffers of its version."""
     state = table.state
     assert isinstance(state, LanceState)
@@ -141,7 +141,7 @@ def claimed(fragments: int) -> bytes:
     return encode(append("claimed", read=2, fragments=fragments))
 
 
-def committed(table: Table, data: bytes) -> int:
+def committed(table: FoldedTable, data: bytes) -> int:
     """Folds such an envelope, all its files looked at; the bytes of its version."""
     envelope, packed = parsed_packed(data)
     one = with_packed(entry(envelope, 9), envelope, packed)
@@ -194,7 +194,7 @@ def test_opening_a_table_asks_nothing_about_its_old_versions(tmp_path: Path) -> 
     assert (counted[2] - counted[1]) / 500 < STEPS_PER_NAME
 
 
-def deleting(table: Table, count: int) -> Callable[[], object]:
+def deleting(table: FoldedTable, count: int) -> Callable[[], object]:
     """Folds so many Deletes as one group, each of a row of another fragment."""
     state = table.state
     assert isinstance(state, LanceState)

@@ -23,9 +23,9 @@ from lakefold.demo.job import ProgressFile
 from lakefold.demo.picture import drawn
 from lakefold.demo.screen import PlainLines, screen_for
 from lakefold.demo.signals import Interrupted, Signals
-from lakefold.demo.state import State
+from lakefold.demo.state import DemoProgress
 from lakefold.demo.tasks import Task
-from lakefold.demo.watch import Watch
+from lakefold.demo.watch import Watchdog
 from lakefold.errors import SetupError
 from lakefold_table.errors import RetryError
 from tests.waiting import until
@@ -86,7 +86,7 @@ def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
 def test_plain_lines_are_never_silent_for_two_seconds() -> None:
     now, told = 0.0, []
     stream = io.StringIO()
-    state = State(100, doing="starting")
+    state = DemoProgress(100, doing="starting")
     screen = PlainLines(stream, state, clock=lambda: now)
     for tick in range(400):
         now = tick * 0.05
@@ -103,7 +103,7 @@ def test_plain_lines_are_never_silent_for_two_seconds() -> None:
 
 def test_the_plain_line_tells_rows_in_versions_lag_and_speed() -> None:
     stream = io.StringIO()
-    state = State(100_000, sent=90_000, written=40_000, version=5)
+    state = DemoProgress(100_000, sent=90_000, written=40_000, version=5)
     state.saw(30_000)
     PlainLines(stream, state, clock=iter([0.0, 9.0, 9.0]).__next__).refresh(state)
     line = stream.getvalue()
@@ -113,7 +113,7 @@ def test_the_plain_line_tells_rows_in_versions_lag_and_speed() -> None:
 
 @pytest.mark.parametrize("width", [70, 120])
 def test_the_picture_fits_and_tells_the_same(width: int) -> None:
-    state = State(100_000, sent=90_000, written=40_000, version=5, committer="pid 77, folding")
+    state = DemoProgress(100_000, sent=90_000, written=40_000, version=5, committer="pid 77, folding")
     state.saw(30_000)
     stream = io.StringIO()
     Console(file=stream, width=width).print(drawn(state))
@@ -124,13 +124,13 @@ def test_the_picture_fits_and_tells_the_same(width: int) -> None:
 
 
 def test_what_is_no_terminal_gets_plain_lines() -> None:
-    assert isinstance(screen_for(io.StringIO(), State(1)), PlainLines)
+    assert isinstance(screen_for(io.StringIO(), DemoProgress(1)), PlainLines)
 
 
 def test_speed_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("lakefold.demo.state.time.monotonic", lambda: now)
-    state = State(10_000)
+    state = DemoProgress(10_000)
     for second, visible in [(0.0, 0), (10.0, 5_000), (11.0, 6_000), (12.0, 8_000)]:
         now = second
         state.saw(visible)
@@ -181,7 +181,7 @@ def test_a_child_ends_with_all_that_it_started(tmp_path: Path) -> None:
         "sys.stdin.read() or __import__('time').sleep(600)\n"
     )
     log = tmp_path / "log"
-    with Watch(tmp_path / "watch.log") as watch, pytest.MonkeyPatch.context() as patch:
+    with Watchdog(tmp_path / "watch.log") as watch, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path))
         child = Child("parent", "parents", (), log=log, watch=watch, scratch=tmp_path)
         grandchild = int(until(log.read_text, "the grandchild's id"))
@@ -192,7 +192,7 @@ def test_a_child_ends_with_all_that_it_started(tmp_path: Path) -> None:
 
 def test_a_failed_child_is_told_with_its_last_words(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with Watch(tmp_path / "watch.log") as watch:
+    with Watchdog(tmp_path / "watch.log") as watch:
         child = Child("committer", "lakefold", ["no-such-verb"], log=log, watch=watch, scratch=tmp_path)
         until(lambda: child.exit_code is not None, "its end")
         failure = child.failure()
@@ -204,7 +204,7 @@ def test_a_failed_child_is_told_with_its_last_words(tmp_path: Path) -> None:
 
 
 def test_a_killed_child_is_told_with_the_signal(tmp_path: Path) -> None:
-    with Watch(tmp_path / "watch.log") as watch:
+    with Watchdog(tmp_path / "watch.log") as watch:
         child = Child("x", "http.server", ["0"], log=tmp_path / "log", watch=watch, scratch=tmp_path)
         os.kill(child.pid, signal.SIGKILL)
         until(lambda: child.exit_code is not None, "its end")
@@ -223,7 +223,7 @@ def test_settings_for_other_work_do_not_reach_a_child(
     (tmp_path / "telling.py").write_text("import os; print(*sorted(os.environ), os.environ['TMPDIR'])\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     log = tmp_path / "log"
-    with Watch(tmp_path / "watch.log") as watch:
+    with Watchdog(tmp_path / "watch.log") as watch:
         child = Child("telling", "telling", (), log=log, watch=watch, scratch=tmp_path)
         child.end(30)
     told = log.read_text().split()

@@ -18,7 +18,7 @@ import pytest
 
 from lakefold.binding import drop_table as dropping
 from lakefold.binding.drop_table import condemn
-from lakefold.binding.rebinding import Consent, Target, rebind_branches
+from lakefold.binding.rebinding import Consent, RebindTarget, rebind_branches
 from lakefold.cli import run
 from lakefold_committer.tables.branches import open_branch
 from lakefold_table.entry import Committed, Invalid
@@ -90,7 +90,7 @@ def test_nothing_is_left_but_the_note(store: MemoryStorage) -> None:
     dropped = read_dropped(HERE)
     assert dropped is not None
     assert not dropped.removing
-    assert [(one.branch, one.version) for one in dropped.lines] == [("b", NEWEST), ("", NEWEST)]
+    assert [(one.branch, one.version) for one in dropped.branches] == [("b", NEWEST), ("", NEWEST)]
     assert dropped.covers("", Position(LOG, 2))
     assert not dropped.covers("", Position(LOG, 3))
 
@@ -265,7 +265,7 @@ def append_of(uri: str) -> Envelope:
 
 def bound(uri: str, *, keep: bool = False) -> str:
     """Binds the table to the log, as `lakefold adopt` does."""
-    target = Target(Position(LOG, 40, "transactions"), "0@0")
+    target = RebindTarget(Position(LOG, 40, "transactions"), "0@0")
     assert list(rebind_branches(uri, {}, RebindReason.ADOPTED, target, None, consent=Consent(dropped=keep)))
     return uri
 

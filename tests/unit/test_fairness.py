@@ -15,14 +15,14 @@ from structlog.testing import capture_logs
 
 from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.loop.table_queue import Load, TableQueue, Waiting
 from lakefold_committer.loop.table_scheduler import Slots
 from lakefold_committer.loop.unopened_tables import UnopenedTables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_log.codec.envelope import address_of, encode
 from lakefold_table.entry import Committed, Duplicate, Invalid
-from lakefold_table.uri import canonical, place
+from lakefold_table.uri import canonical, parse_location
 from tests.folding import FORMATS, append, creation, entries
 from tests.unit.test_parking import LIMITS, Stamped, Trouble, committer_of
 from tests.unit.test_parking import offsets as offsets_of
@@ -64,7 +64,7 @@ def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> N
         return opened(uri, branch)
 
     tables = Tables(FORMATS, lambda _: None, open_late, survey=Survey(FORMATS, lambda _: None))
-    committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
+    committer = PartitionCommitter(log, reports, tables, LoopLimits(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     kinds = [type(outcome.result) for outcome in reports.outcomes]
     assert (kinds.count(Committed), kinds.count(Invalid)) == (3, FLOOD)
@@ -94,7 +94,7 @@ def test_the_entries_of_one_name_keep_their_order_among_strangers(tmp_path: Path
 
 def test_a_line_whose_entries_wait_long_gives_them_up_but_for_its_next_group() -> None:
     load = Load()
-    line = TableQueue(place("memory://line/t"), "memory://line/t", "", load=load)
+    line = TableQueue(parse_location("memory://line/t"), "memory://line/t", "", load=load)
     for number, entry in enumerate(entries([append(f"u{number}") for number in range(250)], 0)):
         message = Message(number, b"", b"")
         line.take(Waiting(message, entry), now=float(number))  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_turns_go_to_those_who_asked_first() -> None:
 
 def test_strangers_are_known_by_their_names_until_they_are_gone() -> None:
     strangers = UnopenedTables()
-    some = [place(f"s3://lake/{number}") for number in range(3)]
+    some = [parse_location(f"s3://lake/{number}") for number in range(3)]
     assert not strangers.holds(some[0])
     for offset, found in enumerate([some[0], some[1], None, some[0]]):
         strangers.add(offset, found)

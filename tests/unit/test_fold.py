@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold.fold import LATEST_US, Table, Terms, fold
+from lakefold_committer.fold.fold import LATEST_US, FoldedTable, Terms, fold
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.format import Fetched
@@ -297,7 +297,7 @@ def test_a_table_of_another_client_is_folded_as_it_is() -> None:
     head = made.state.head
     for key in list(head.table_metadata):
         del head.table_metadata[key]
-    foreign = MemoryTable(Table(URI, replace(made.state, history=replace(made.state.history, since=1))))
+    foreign = MemoryTable(FoldedTable(URI, replace(made.state, history=replace(made.state.history, since=1))))
     foreign.offset = 40
     assert foreign.result(append("f")) == rows(2, 0)
     assert foreign.table.marks.table_id == table_id_of(entry(append(), 40).position)

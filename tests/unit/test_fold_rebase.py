@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold.fold import Table
+from lakefold_committer.fold.fold import FoldedTable
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Committed, Conflict, Invalid, Rejected
@@ -39,10 +39,10 @@ def after(
     del head.fields[:]
     head.fields.extend(fields)
     made = replace(state, head=head, history=History(since, kinds))
-    return MemoryTable(Table(URI, made), offset=100)
+    return MemoryTable(FoldedTable(URI, made), offset=100)
 
 
-def deed(version: int, kind: str) -> VersionSummary:
+def summary(version: int, kind: str) -> VersionSummary:
     return VersionSummary(version, kind, {}, begins_clone=False, footprint=Footprint(Kind(kind)))
 
 
@@ -112,10 +112,10 @@ def test_it_does_not_ask_for_the_schema_of_what_is_refused_anyway() -> None:
     assert FORMAT.requirements(state, entries([append(read=7)], 0)).schemas == frozenset()
 
 
-def test_the_deeds_of_older_versions_are_added() -> None:
+def test_the_summaries_of_older_versions_are_added() -> None:
     state = after({Kind.APPEND: 9}, since=6).state
-    deeds = [deed(number, kind) for number, kind in [(6, "merge"), (5, "append"), (4, "merge")]]
-    informed = FORMAT.with_history(state, iter(deeds))
+    summaries = [summary(number, kind) for number, kind in [(6, "merge"), (5, "append"), (4, "merge")]]
+    informed = FORMAT.with_history(state, iter(summaries))
     assert told(informed) == (3, {Kind.APPEND: 9, Kind.MERGE: 6})
     assert FORMAT.with_history(state, []).history == state.history
 
@@ -135,9 +135,9 @@ def test_nothing_is_known_of_the_versions_before_a_gap() -> None:
     own = after({Kind.APPEND: 10}).state
     foreign = replace(after({}, version=13, since=13).state, transaction=append().lance)
     assert told(FORMAT.follow_foreign(own, foreign)) == (13, {})
-    last = deed(12, "delete")
+    last = summary(12, "delete")
     assert told(FORMAT.follow_foreign(own, foreign, [last])) == (12, {Kind.APPEND: 13})
-    both = [deed(11, "merge"), last]
+    both = [summary(11, "merge"), last]
     kinds = {Kind.APPEND: 13, Kind.MERGE: 11, Kind.DELETE: 12}
     assert told(FORMAT.follow_foreign(own, foreign, both)) == (0, kinds)
 

@@ -10,7 +10,7 @@ import pytest
 from lakefold_log.codec.signing import OutcomesKey
 from lakefold_log.read.anchor import Anchor
 from lakefold_log.read.offset_metadata import OffsetMetadata
-from lakefold_log.read.report_check import LastReport, ReportPlace, thinned
+from lakefold_log.read.report_check import LastReport, ReportCheckpoint, thinned
 from lakefold_table.marks.owner import Owner
 from lakefold_table.position import Fingerprint
 
@@ -18,8 +18,8 @@ MOST_METADATA_BYTES = 4096
 """As brokers are set by default (`offset.metadata.max.bytes`)."""
 
 
-def place(offset: int, since: int = 0) -> ReportPlace:
-    return ReportPlace(offset, offset, since)
+def place(offset: int, since: int = 0) -> ReportCheckpoint:
+    return ReportCheckpoint(offset, offset, since)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def place(offset: int, since: int = 0) -> ReportPlace:
     [
         LastReport("a-1", 7, 3, None),
         LastReport("a-1", 7, 0, place(5, 2)),
-        LastReport("a-1", 70, 3, ReportPlace(50, 49, 2), ((60, place(40, 1)), (0, place(0)))),
+        LastReport("a-1", 70, 3, ReportCheckpoint(50, 49, 2), ((60, place(40, 1)), (0, place(0)))),
     ],
 )
 def test_a_report_is_told_by_a_text(report: LastReport) -> None:

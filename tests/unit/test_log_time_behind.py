@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.partition import MAX_BEHIND_US, PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_log.codec.envelope import encode
 from lakefold_table.uri import canonical
@@ -38,7 +38,7 @@ def test_entries_dated_far_behind_others_are_counted_and_told(tmp_path: Path) ->
     tables = Tables(FORMATS, lambda _: None, opened)
     log = Log([sent[:3], sent[3:]])
     with capture_logs() as lines:
-        committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), metrics)  # type: ignore[arg-type]
+        committer = PartitionCommitter(log, reports, tables, LoopLimits(Limits(100, 1 << 20), 0.0), metrics)  # type: ignore[arg-type]
         committer.run(threading.Event(), log.end_offset())
     assert metrics.registry.get_sample_value("lakefold_log_time_behind_total") == len(late)
     told = [one for one in lines if one["event"] == "log time behind"]

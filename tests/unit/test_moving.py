@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold.fold import Table
+from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.stored_versions import own_properties, read_state
 from lakefold_committer.replay.version_replay import Verdict
@@ -69,7 +69,7 @@ def fold_one(table: TableWriter, number: int, offset: int, log: LogId = LOG) -> 
 
 
 def move(why: RebindReason, after: Position | None, **options: object) -> Moved:
-    def decide(table: Table) -> Rebinding:
+    def decide(table: FoldedTable) -> Rebinding:
         return Rebinding(why, table.marks.position, after, NOW_US)
 
     return publish_move(FORMAT, versions_at(HERE), HERE, decide, **options)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from lakefold_committer.loop import partition
 from lakefold_committer.loop.admission import LOOKED_AT, STRANGERS_AT_ONCE
 from lakefold_committer.loop.name_survey import MOST_LISTED, Survey
 from lakefold_committer.loop.partition import PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.loop.unopened_tables import NO_NAME, UnopenedTables, bucket_of
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.recovery.recovery_context import LastCommit
@@ -27,7 +27,7 @@ from lakefold_table.errors import RetryError
 from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.uri import canonical, place
+from lakefold_table.uri import canonical, parse_location
 from tests.folding import FORMATS, LOG, append, changed, creation, entry, reserve
 from tests.unit.test_parking import Stamped
 from tests.unit.test_partition import at, messages, opened
@@ -98,7 +98,7 @@ def committed_by(
     """The outcomes of all messages, in the order in which they were reported."""
     reports = reports or Stamped()
     tables = Tables(FORMATS, lambda _: None, opening.open, survey=survey)
-    committer = PartitionCommitter(log, reports, tables, Pace(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
+    committer = PartitionCommitter(log, reports, tables, LoopLimits(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     return reports
 
@@ -237,20 +237,20 @@ def test_a_table_outside_the_roots_is_left_to_who_says_so() -> None:
 def test_what_a_listing_found_seems_to_be_there() -> None:
     survey = survey_of()
     open_storage(f"{BUCKET}/lake/table").put("data/x", [b"x"])
-    assert not survey.seems_there(place(f"{BUCKET}/lake/table"))
+    assert not survey.seems_there(parse_location(f"{BUCKET}/lake/table"))
     looked = survey.look([entry(one, offset) for offset, one in enumerate(nobody(f"{BUCKET}/lake", 6))])
-    assert looked.existing == {bucket_of(place(f"{BUCKET}/lake/table"))}
-    assert survey.seems_there(place(f"{BUCKET}/lake/table"))
-    assert not survey.seems_there(place(f"{BUCKET}/lake/nobody-0"))
+    assert looked.existing == {bucket_of(parse_location(f"{BUCKET}/lake/table"))}
+    assert survey.seems_there(parse_location(f"{BUCKET}/lake/table"))
+    assert not survey.seems_there(parse_location(f"{BUCKET}/lake/nobody-0"))
 
 
 def test_strangers_that_are_put_first_keep_their_order_and_count_as_before() -> None:
     strangers = UnopenedTables()
-    names = [place(f"{BUCKET}/{number}") for number in range(4)]
+    names = [parse_location(f"{BUCKET}/{number}") for number in range(4)]
     for offset, name in enumerate([0, 1, 2, 1, 3, 1]):
         strangers.add(offset, names[name])
     strangers.add(6, None)
-    strangers.put_first({bucket_of(names[1]), bucket_of(place(f"{BUCKET}/other")), NO_NAME})
+    strangers.put_first({bucket_of(names[1]), bucket_of(parse_location(f"{BUCKET}/other")), NO_NAME})
     assert [*strangers.leading(10)] == [1, 3, 5]
     strangers.put_first({bucket_of(names[0])})
     assert ([*strangers.leading(10)], strangers.first, len(strangers)) == ([0, 1, 3, 5], 0, 7)

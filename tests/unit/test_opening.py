@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
-from lakefold_committer.fold.fold import Table
+from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.stored_versions import own_marks, read_state
 from lakefold_protos.lance.table_pb2 import Manifest
@@ -34,7 +34,7 @@ def uri() -> Iterator[str]:
     MemoryStorage.forget(NAME)
 
 
-def open_it(uri: str = HERE) -> Table:
+def open_it(uri: str = HERE) -> FoldedTable:
     return open_table(FORMAT, versions_at(uri), uri)
 
 
@@ -42,12 +42,12 @@ def offset(uri: str = HERE) -> int:
     return open_it(uri).marks.offset_of(LOG)
 
 
-def history(table: Table) -> History:
+def history(table: FoldedTable) -> History:
     assert isinstance(table.state, LanceState)
     return table.state.history
 
 
-def told_of(table: Table) -> tuple[int, Mapping[Kind, int]]:
+def told_of(table: FoldedTable) -> tuple[int, Mapping[Kind, int]]:
     assert isinstance(table.state, LanceState)
     return told(table.state)
 
@@ -62,7 +62,7 @@ def drop(uri: str, *numbers: int) -> None:
 
 
 def test_no_table() -> None:
-    assert open_it("memory://nowhere/t") == Table("memory://nowhere/t")
+    assert open_it("memory://nowhere/t") == FoldedTable("memory://nowhere/t")
 
 
 def test_a_folder_of_something_else() -> None:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop import partition
 from lakefold_committer.loop.partition import PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.loop.reporting import MOST_CHECKPOINTS, Checkpoints
 from lakefold_committer.loop.table_queue import TableQueue, Waiting
 from lakefold_committer.loop.threads import Threads
@@ -26,7 +26,7 @@ from lakefold_table.entry import Committed, Invalid, Outcome
 from lakefold_table.errors import DamagedError, FencedError, NoMemoryError, RetryError, StopError
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage import open_storage
-from lakefold_table.uri import canonical, place
+from lakefold_table.uri import canonical, parse_location
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, FORMATS, append, creation, entries
 from tests.unit.test_partition import Log, Message, Reports, at, messages, opened
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_committer.tables.table_writer import TableWriter
-    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.dead_letters import RefusedMessage
     from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.errors import LakefoldError
 
@@ -59,7 +59,7 @@ class Stamped(Reports):
     def report(
         self,
         outcomes: Sequence[Outcome],
-        dead_letters: Sequence[DeadLetter],
+        dead_letters: Sequence[RefusedMessage],
         next_offset: int,
         stamp: OffsetMetadata,
     ) -> int:
@@ -99,7 +99,7 @@ def committer_of(
         log,  # type: ignore[arg-type]
         reports,
         tables,
-        Pace(LIMITS, 0.0),
+        LoopLimits(LIMITS, 0.0),
         metrics or Metrics(),
         answered=answered,
     )
@@ -214,7 +214,7 @@ def test_tables_are_closed_when_they_take_too_much_and_stay_ours(tmp_path: Path)
     one, other = two(tmp_path)
     log = messages([at(one, creation())], [at(other, creation())], [at(one, append("a"))])
     committer = committer_of(log, Stamped(), Trouble("", []))
-    committer._pace = Pace(LIMITS, 0.0, table_bytes=0)
+    committer._pace = LoopLimits(LIMITS, 0.0, table_bytes=0)
     committer.run(threading.Event(), log.end_offset())
     assert not committer._queues
     assert opened(one, "").table.marks.epoch == 1
@@ -238,7 +238,7 @@ def test_the_longest_unused_table_is_closed_first(tmp_path: Path) -> None:
         log = OneByOne([*polls], answered=reports.outcomes)
         committer = committer_of(log, reports, Trouble("", []))
         size = opened(uris[0], "").table.state.memory_bytes if closes else 1 << 20  # type: ignore[union-attr]
-        committer._pace = Pace(LIMITS, 0.0, table_bytes=2 * size)
+        committer._pace = LoopLimits(LIMITS, 0.0, table_bytes=2 * size)
         committer.run(threading.Event(), log.end_offset())
         left = [*committer._queues.values()]
         assert [one.uri for one in left] == ([uris[2], uris[0]] if closes else [uris[1], uris[2], uris[0]])
@@ -336,7 +336,7 @@ def test_checkpoints_begin_where_no_answer_is_left_out() -> None:
 
 
 def test_a_line_gives_back_in_order() -> None:
-    line = TableQueue(place("memory://line/t"), "memory://line/t", "")
+    line = TableQueue(parse_location("memory://line/t"), "memory://line/t", "")
     for entry in entries([append(f"f{number}") for number in range(6)], 0):
         line.take(Waiting(Message(entry.position.offset, None, b""), entry))  # type: ignore[arg-type]
     assert line.first_offset == 0

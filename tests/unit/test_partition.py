@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.partition import PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.tables.table_writer import TableWriter
@@ -20,7 +20,7 @@ from lakefold_table.branch_names import branch_root
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome
 from lakefold_table.position import LogId
 from lakefold_table.storage import open_storage
-from lakefold_table.uri import canonical, place
+from lakefold_table.uri import canonical, parse_location
 from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, FORMATS, append, changed, creation
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.dead_letters import RefusedMessage
     from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.marks.owner import Owner
@@ -73,7 +73,7 @@ class Log:
         self.given.update((one.offset, one) for one in messages)
         return messages
 
-    def prove(self) -> None:
+    def confirm_messages(self) -> None:
         pass
 
     def end_offset(self) -> int:
@@ -95,7 +95,7 @@ class Reports:
     def report(
         self,
         outcomes: Sequence[Outcome],
-        dead_letters: Sequence[DeadLetter],
+        dead_letters: Sequence[RefusedMessage],
         next_offset: int,
         stamp: OffsetMetadata,
     ) -> int:
@@ -130,7 +130,7 @@ def folded(log: Log) -> tuple[list[Outcome], PartitionCommitter]:
     """All outcomes, in the order of the log, and who folded it."""
     reports = Reports()
     tables = Tables(FORMATS, lambda _: None, opened)
-    committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
+    committer = PartitionCommitter(log, reports, tables, LoopLimits(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     return sorted(reports.outcomes, key=lambda one: one.position.offset), committer
 
@@ -144,7 +144,7 @@ def test_two_spellings_of_one_table_are_folded_as_one(tmp_path: Path) -> None:
     plain = canonical(tmp_path / "table")
     encoded = f"{plain[:-1]}%65"
     assert canonical(encoded) == encoded
-    assert place(encoded) == place(plain)
+    assert parse_location(encoded) == parse_location(plain)
     log = messages(
         [at(plain, creation())],
         [at(plain, append("a")), at(encoded, append("b")), at(plain, append("c"))],
@@ -165,7 +165,7 @@ def test_tables_that_are_not_there_are_not_kept(tmp_path: Path) -> None:
     )
     outcomes, committer = folded(log)
     assert [type(one.result) for one in outcomes] == [Committed, *[Invalid] * 50, Committed, Committed]
-    assert committer._queues.keys() == {place(there), place(nowhere[0])}
+    assert committer._queues.keys() == {parse_location(there), parse_location(nowhere[0])}
 
 
 def on(branch: str, envelope: Envelope) -> Envelope:
@@ -184,8 +184,8 @@ def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
     results = [one.result for one in outcomes]
     assert [one.version for one in results if isinstance(one, Committed)] == [1, 1, 2, 2, 2]
     assert [one.branch for one in outcomes] == ["", "", "", "team/a", ""]
-    assert committer._queues.keys() == {place(main), place(branch)}
-    table = committer._queues[place(branch)].table
+    assert committer._queues.keys() == {parse_location(main), parse_location(branch)}
+    table = committer._queues[parse_location(branch)].table
     assert table is not None
     assert table.table.marks.version == 2
 
@@ -236,7 +236,7 @@ def test_a_quiet_partition_commits_its_offset_daily(hours: float, reports: int) 
         def report(
             self,
             outcomes: Sequence[Outcome],
-            dead_letters: Sequence[DeadLetter],
+            dead_letters: Sequence[RefusedMessage],
             next_offset: int,
             stamp: OffsetMetadata,
         ) -> int:
@@ -249,7 +249,7 @@ def test_a_quiet_partition_commits_its_offset_daily(hours: float, reports: int) 
         Quiet([], position=7),  # type: ignore[arg-type]
         Counted(),
         tables,
-        Pace(Limits(100, 1 << 20), 0.0),
+        LoopLimits(Limits(100, 1 << 20), 0.0),
         Metrics(),
         runtime=runtime,
     )

@@ -8,7 +8,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.format import Fetched
 from lakefold_table.lance.operations import project
-from lakefold_table.lance.operations.change import Change, Proposal
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.version_builder import VersionBuilder
 from tests.folding import URI, MemoryTable, append, changed, column, created
 
@@ -80,7 +80,7 @@ def test_fragments_without_a_dropped_file_stay_as_they_are() -> None:
     table.fold(changed(append("whole", read=2), lambda e: whole(e.lance.append.fragments[0].files[0])))
     working = VersionBuilder(table.state, Fetched())
     change = project.change(working, Proposal(projecting(table, 0, 1, 2)))
-    assert isinstance(change, Change)
+    assert isinstance(change, TableChange)
     assert change.replaced.keys() == {0, 1}
     assert isinstance(table.result(projecting(table, 0, 1, 2)), Committed)
     assert listed(table) == [[0], [2, 3]] * 2 + [[0, 2, 3, 5]]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold.fold import Table
+from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.stored_versions import read_state
@@ -42,7 +42,7 @@ def answered(offset: int) -> RecoveryContext:
     return RecoveryContext(LOG, lambda: 100, offset)
 
 
-def open_it(recovery: RecoveryContext | None = None) -> Table:
+def open_it(recovery: RecoveryContext | None = None) -> FoldedTable:
     return open_table(FORMAT, versions_at(HERE), HERE, recovery)
 
 

@@ -108,11 +108,13 @@ def encoded(message: FoldRecord) -> str:
     return base64.b64encode(message.SerializeToString()).decode()
 
 
-def mixed(deed_of: list[int]) -> str:
+def mixed(operation_of: list[int]) -> str:
     """Two entries that did these of two things."""
     two = {"num_fragment_ids": [1, 0], "rows_added": [1, 0], "rows_deleted": [0, 1], "rebased": [False] * 2}
     return encoded(
-        FoldRecord(committed_offsets=[0, 1], **two, deeds=["append", "delete"], deed_of=deed_of)  # type: ignore[arg-type]
+        FoldRecord(
+            committed_offsets=[0, 1], **two, operations=["append", "delete"], operation_of=operation_of
+        )  # type: ignore[arg-type]
     )
 
 
@@ -131,9 +133,9 @@ DAMAGED = {
             rebased=[False, False],
         )
     ),
-    "a deed too many": mixed([0, 1, 0]),
-    "a deed too few": mixed([0]),
-    "a deed without a name": mixed([0, 2]),
+    "an operation too many": mixed([0, 1, 0]),
+    "an operation too few": mixed([0]),
+    "an operation without a name": mixed([0, 2]),
 }
 
 

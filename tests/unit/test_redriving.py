@@ -6,7 +6,7 @@ import pytest
 
 from lakefold.errors import SettingError
 from lakefold.proposals.resend import SentAgain, pick
-from lakefold_log.read.dead_letters import Letter
+from lakefold_log.read.dead_letters import DeadLetter
 from lakefold_table.entry import Committed, Conflict, Entry, Invalid, Outcome, Rejected, Result, Undecodable
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
@@ -17,17 +17,17 @@ LETTERS = LogId("cluster", "letters", 0)
 
 def letter(
     offset: int, *, partition: int = 0, app: str = "", batch: int | None = None, name: str = "u"
-) -> Letter:
+) -> DeadLetter:
     """The letter of a proposal that stood at `offset`."""
     envelope = append(name, app=app, batch=batch)
     position = Position(LogId("cluster", "topic", partition), offset, "transactions")
     entry = Entry(position, 0, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))
-    return Letter(Position(LETTERS, offset), 0, position, "because", "", entry, 0, ())
+    return DeadLetter(Position(LETTERS, offset), 0, position, "because", "", entry, 0, ())
 
 
-def undecodable(offset: int) -> Letter:
+def undecodable(offset: int) -> DeadLetter:
     position = Position(LogId("cluster", "topic", 0), offset, "transactions")
-    return Letter(
+    return DeadLetter(
         Position(LETTERS, offset), 0, position, "no", "", Undecodable(position, 0, URI, "no", "", 3), 0, ()
     )
 
@@ -61,7 +61,7 @@ def test_what_can_not_be_sent_says_why() -> None:
     assert undecodable(1).obstacle == "it is not a proposal"
     assert letter(1, name="").obstacle.startswith("it has no key")
     whole = letter(1)
-    left = Letter(whole.stored_at, 0, whole.position, "", "", undecodable(1).proposal, 5_000, ())
+    left = DeadLetter(whole.stored_at, 0, whole.position, "", "", undecodable(1).proposal, 5_000, ())
     assert left.obstacle.startswith("its 5,000 bytes")
 
 

@@ -27,7 +27,7 @@ from lakefold_table.lance.refs.names import (
     tag_path,
 )
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions.refs import Refs, Target, UnknownRefError
+from lakefold_table.versions.refs import Refs, RefTarget, UnknownRefError
 
 SECOND = 1_000_000_000
 MOMENT = 1_795_289_420 * SECOND
@@ -234,7 +234,7 @@ def test_tags_are_made_moved_and_removed(storage: MemoryStorage) -> None:
     refs.create_tag("a", 2, branch="feature/x")
     assert list(refs.tags()) == ["a", "b"]
     assert refs.tags()["b"] == refs.tag("b") == made
-    assert refs.resolve_tag("a") == Target("tree/feature/x", 2)
+    assert refs.resolve_tag("a") == RefTarget("tree/feature/x", 2)
     moved = refs.update_tag("b", 3, branch="main")
     assert moved == refs.tag("b") == Tag(3, None, made.created_ns, MOMENT + 3 * SECOND, 3, {"k": "v"})
     refs.delete_tag("b")

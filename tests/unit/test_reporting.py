@@ -21,7 +21,7 @@ from tests.unit.test_partition import Log, Message, Reports
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.dead_letters import RefusedMessage
     from lakefold_log.read.offset_metadata import OffsetMetadata
 
 
@@ -40,7 +40,7 @@ class Forgetful(Reports):
     def report(
         self,
         outcomes: Sequence[Outcome],
-        dead_letters: Sequence[DeadLetter],
+        dead_letters: Sequence[RefusedMessage],
         next_offset: int,
         stamp: OffsetMetadata,
     ) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefold_table.roots import above, below, folder_and_name, is_whole
-from lakefold_table.uri import canonical, place
+from lakefold_table.uri import canonical, parse_location
 
 EXTERNAL = "s3+ddb://lake/a/t?ddbTableName=versions"
 ROOTS = [
@@ -40,8 +40,8 @@ def test_what_lies_below_a_canonical_root_is_canonical_and_in_the_same_place() -
     for root in ROOTS[:-1]:
         name = below(root, "tree/b")
         assert canonical(name) == name
-        assert place(name).segments == (*place(root).segments, "tree", "b")
-        assert place(name).external == place(root).external
+        assert parse_location(name).segments == (*parse_location(root).segments, "tree", "b")
+        assert parse_location(name).external == parse_location(root).external
 
 
 @given(root=st.sampled_from(ROOTS), path=PATHS)

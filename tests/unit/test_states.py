@@ -22,7 +22,7 @@ from lakefold_committer.states.charts import (
     WriterState,
 )
 from lakefold_committer.states.machine import Chart, IllegalTransitionError, Machine, Named
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 
 NAMES = [chart.name for chart in CHARTS]
 
@@ -86,7 +86,7 @@ def test_who_is_behind_or_fenced_folds_nothing() -> None:
 
 
 def test_a_queue_in_which_nothing_is_prepared_has_nothing_to_confirm() -> None:
-    queue = TableQueue(place("memory://states/t"), "memory://states/t", "")
+    queue = TableQueue(parse_location("memory://states/t"), "memory://states/t", "")
     for act in (queue.put_confirmed, queue.put_lost, queue.fall_back, queue.fold_failed, queue.let_go):
         with pytest.raises(IllegalTransitionError):
             act()

@@ -38,7 +38,7 @@ MOST_ROWS = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FoldedTable:
     """A table as the fold has it: its newest version (None: no table) and the marks of that version.
 
     `pending`: refusals given since that version and not reported yet. The next version records them, since
@@ -56,15 +56,15 @@ class Table:
         """The number of the newest version, 0 if there is no table."""
         return 0 if self.state is None else self.state.version
 
-    def moving(self, move: Rebinding) -> Table:
+    def moving(self, move: Rebinding) -> FoldedTable:
         """Returns the table after a rebinding, which the next version records."""
         return replace(self, marks=self.marks.moved(move), move=move)
 
-    def reported(self) -> Table:
+    def reported(self) -> FoldedTable:
         """Returns the table after all outcomes so far have been reported."""
         return replace(self, pending=())
 
-    def reported_below(self, offset: int) -> Table:
+    def reported_below(self, offset: int) -> FoldedTable:
         """Returns the table after the outcomes below this offset have been reported."""
         pending = tuple(outcome for outcome in self.pending if outcome.position.offset >= offset)
         return self if len(pending) == len(self.pending) else replace(self, pending=pending)
@@ -99,14 +99,14 @@ class Folded:
     `ahead`: how many entries have a log time that is too far ahead of the committer's clock to be used.
     """
 
-    table: Table
+    table: FoldedTable
     outcomes: tuple[Outcome, ...]
     publication: Publication | None
     ahead: int = 0
 
 
 def fold(
-    table_format: AnyFormat, table: Table, group: Sequence[Entry], observed: Fetched, terms: Terms
+    table_format: AnyFormat, table: FoldedTable, group: Sequence[Entry], observed: Fetched, terms: Terms
 ) -> Folded:
     """Folds one group of one table's entries, all from one log and in its order.
 
@@ -150,7 +150,9 @@ class _Folding:
     `format_name`: of the table's format.
     """
 
-    def __init__(self, draft: Draft, format_name: str, table: Table, terms: Terms, covered: int) -> None:
+    def __init__(
+        self, draft: Draft, format_name: str, table: FoldedTable, terms: Terms, covered: int
+    ) -> None:
         self._draft = draft
         self._format_name = format_name
         self._table = table
@@ -265,7 +267,7 @@ class _Folding:
             time_us,
         )
         state, publication = self._draft.finish(stamps)
-        return Folded(Table(base.uri, state, marks), outcomes, publication, self._ahead)
+        return Folded(FoldedTable(base.uri, state, marks), outcomes, publication, self._ahead)
 
     def answered_before(self, entry: Entry) -> Result:
         """Returns the answer given when this position was folded. A file log has Duplicate for Committed."""

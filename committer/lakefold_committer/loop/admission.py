@@ -23,13 +23,13 @@ from lakefold_table.errors import RetryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakefold_committer.loop.ports import LogReader, Pace, Runtime, Tables
+    from lakefold_committer.loop.ports import LogReader, LoopLimits, Runtime, Tables
     from lakefold_committer.loop.reread_entries import Reread
     from lakefold_committer.loop.table_scheduler import TableScheduler
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
     from lakefold_table.entry import Outcome
-    from lakefold_table.uri import Place
+    from lakefold_table.uri import Location
 
 LOG = structlog.get_logger("lakefold.committer")
 STRANGERS_AT_ONCE: Final = 32
@@ -51,7 +51,7 @@ class Desk:
 
     judge: Callable[[Message, Decoded], None]
     refuse: Callable[[Message, Decoded, Outcome], None]
-    has_queue: Callable[[Place], bool]
+    has_queue: Callable[[Location], bool]
     new_queues: Callable[[], int]
 
 
@@ -62,7 +62,7 @@ class Admitting:
         self,
         reader: LogReader,
         tables: Tables,
-        pace: Pace,
+        pace: LoopLimits,
         runtime: Runtime,
         scheduler: TableScheduler,
         desk: Desk,
@@ -130,7 +130,7 @@ class Admitting:
         """Refuses or judges the messages that were read, as far as there is room for new queues."""
         locations = [place_of(address_of(message.value)) for message, _, _ in reads]
         new, kept_offsets = self._desk.new_queues(), set[int]()
-        begun: set[Place] = set()
+        begun: set[Location] = set()
         judged: list[tuple[Message, Decoded]] = []
         for (message, read, _), location in zip(reads, locations, strict=True):
             outcome = looked.refused.get(message.offset)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.fold.fold import Folded, Table, Terms, fold
+from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
 from lakefold_committer.loop.unopened_tables import bucket_of
-from lakefold_committer.tables.branches import line_of
+from lakefold_committer.tables.branches import branch_location
 from lakefold_table.branch_names import root_of
 from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import LakefoldError
@@ -25,7 +25,7 @@ from lakefold_table.format import Fetched
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical
 from lakefold_table.storage.base import ListsSomeFolders, RecordsElsewhere
-from lakefold_table.uri import FILE, Place
+from lakefold_table.uri import FILE, Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -83,9 +83,9 @@ class Survey:
         self._refusal = refusal
         self._outcome_index = outcome_index
         self._store = store or partial(open_canonical, storage_options=storage_options)
-        self._listed: dict[Place, _Folder] = {}
+        self._listed: dict[Location, _Folder] = {}
 
-    def seems_there(self, location: Place) -> bool:
+    def seems_there(self, location: Location) -> bool:
         """Returns whether something is stored at a location, as far as known without asking a remote store.
 
         Only the order in which names are checked depends on it.
@@ -116,13 +116,13 @@ class Survey:
         )
 
     def _absent(
-        self, messages: Mapping[Place, Sequence[Decoded]]
-    ) -> tuple[Sequence[Place], dict[Place, _Folder]]:
+        self, messages: Mapping[Location, Sequence[Decoded]]
+    ) -> tuple[Sequence[Location], dict[Location, _Folder]]:
         """Returns the locations at which nothing is stored, and the folders that were listed for that."""
         absent = [
             location for location in messages if location.scheme == FILE and _is_nothing(f"/{location.path}")
         ]
-        listed: dict[Place, _Folder] = {}
+        listed: dict[Location, _Folder] = {}
         for folder, inside in _by_folder(messages).items():
             entry = _entries(messages[inside[0]])[0]
             listing = self._listing(folder, folder_and_name(_root(entry))[0])
@@ -131,7 +131,7 @@ class Survey:
                 absent += [location for location in inside if location.segments[-1] not in listing.names]
         return absent, listed
 
-    def _listing(self, folder: Place, uri: str) -> _Folder | None:
+    def _listing(self, folder: Location, uri: str) -> _Folder | None:
         """Returns what a folder of a bucket holds. Returns None if that takes more than a few requests."""
         try:
             storage = self._store(uri)
@@ -161,17 +161,17 @@ class Survey:
 
     def _folded(self, entry: Entry) -> Folded:
         table_format = self._formats.of_entry(entry)
-        return fold(table_format, Table(_root(entry)), [entry], Fetched(), _TERMS)
+        return fold(table_format, FoldedTable(_root(entry)), [entry], Fetched(), _TERMS)
 
 
-def _by_location(reads: Iterable[Decoded]) -> dict[Place, list[Decoded]]:
+def _by_location(reads: Iterable[Decoded]) -> dict[Location, list[Decoded]]:
     """Returns the messages that name a table by its location, since a location has several spellings."""
-    messages: defaultdict[Place, list[Decoded]] = defaultdict(list)
+    messages: defaultdict[Location, list[Decoded]] = defaultdict(list)
     for read in reads:
         if isinstance(read, Undecodable):
             continue
-        location = line_of(*_address(read))
-        if isinstance(location, Place):
+        location = branch_location(*_address(read))
+        if isinstance(location, Location):
             messages[location].append(read)
     return messages
 
@@ -182,16 +182,16 @@ def _address(read: Entry | UnknownKind) -> tuple[str, str]:
     return read.table, read.branch
 
 
-def _by_folder(locations: Iterable[Place]) -> dict[Place, list[Place]]:
+def _by_folder(locations: Iterable[Location]) -> dict[Location, list[Location]]:
     """Returns the locations in buckets by their folder, for folders with enough of them to list it."""
-    folders: defaultdict[Place, list[Place]] = defaultdict(list)
+    folders: defaultdict[Location, list[Location]] = defaultdict(list)
     for location in locations:
         if location.scheme != FILE and not location.external and location.segments:
             folders[_above(location)].append(location)
     return {folder: inside for folder, inside in folders.items() if len(inside) >= WORTH_LISTING}
 
 
-def _above(location: Place) -> Place:
+def _above(location: Location) -> Location:
     return replace(location, segments=location.segments[:-1])
 
 

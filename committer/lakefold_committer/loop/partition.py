@@ -27,7 +27,7 @@ from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.unopened_tables import place_of
 from lakefold_committer.observability.metrics import ParkedTable, Standing
 from lakefold_committer.observability.traces import NO_TRACES
-from lakefold_committer.tables.branches import line_of
+from lakefold_committer.tables.branches import branch_location
 from lakefold_log.codec.envelope import UnknownKind, address_of, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import FencedError, OutcomesLostError, OutnumberedError, RetryError
@@ -36,13 +36,13 @@ from lakefold_table.position import Position
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_committer.loop.ports import LogReader, OutcomeReporter, Pace, Runtime, Stop, Tables
+    from lakefold_committer.loop.ports import LogReader, LoopLimits, OutcomeReporter, Runtime, Stop, Tables
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.observability.traces import Traces
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.anchor import Anchor
     from lakefold_log.read.consumer import Message
-    from lakefold_table.uri import Place
+    from lakefold_table.uri import Location
 
 LOG = structlog.get_logger("lakefold.committer")
 IDLE_POLL_SECONDS = 0.5
@@ -85,7 +85,7 @@ class PartitionCommitter:
         reader: LogReader,
         reporter: OutcomeReporter,
         tables: Tables,
-        pace: Pace,
+        pace: LoopLimits,
         metrics: Metrics,
         *,
         traces: Traces = NO_TRACES,
@@ -118,9 +118,9 @@ class PartitionCommitter:
         self._admitting = Admitting(reader, tables, pace, self._runtime, self._scheduler, desk)
         self._new_queues = 0
         self._load = Load()
-        self._queues: dict[Place, TableQueue] = {}
-        self._active: dict[Place, TableQueue] = {}
-        self._touched: dict[Place, int] = {}
+        self._queues: dict[Location, TableQueue] = {}
+        self._active: dict[Location, TableQueue] = {}
+        self._touched: dict[Location, int] = {}
         self._wait_s = FIRST_WAIT_SECONDS
         self._table_bytes = 0
         self._busy = self._is_urgent = self._has_skipped = False
@@ -245,7 +245,7 @@ class PartitionCommitter:
             return False
         size, judged, clock_us = 0, 0, int(self._runtime.wall() * 1e6)
         self._new_queues = self._count_new_queues()
-        routes: dict[tuple[str, str], TableQueue | Place | None] = {}
+        routes: dict[tuple[str, str], TableQueue | Location | None] = {}
         for _ in range(min(len(self._polled), MOST_IN_ROUND)):
             message = self._polled.popleft()
             if self._is_answered(message.offset):
@@ -298,7 +298,7 @@ class PartitionCommitter:
             return judged < STRANGERS_AT_ONCE
         return judged < MOST_NEW and self._source.seems_there(*address)
 
-    def _route(self, uri: str, branch: str) -> TableQueue | Place | None:
+    def _route(self, uri: str, branch: str) -> TableQueue | Location | None:
         """Returns the queue for entries of this name, or its location if they wait among the strangers.
 
         Returns None if they are to be judged.
@@ -386,7 +386,7 @@ class PartitionCommitter:
         other entries for it may wait among the strangers.
         """
         refusal = self._source.refusal(uri)
-        location = line_of(uri, branch) if refusal is None else refusal
+        location = branch_location(uri, branch) if refusal is None else refusal
         if isinstance(location, Invalid):
             return location
         if location not in self._queues:

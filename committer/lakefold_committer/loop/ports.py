@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_table.branch_names import root_of
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakefold_committer.loop.name_survey import Survey
     from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_log.read.consumer import Message
-    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.dead_letters import RefusedMessage
     from lakefold_log.read.offset_metadata import OffsetMetadata
     from lakefold_table.entry import Invalid, Outcome
     from lakefold_table.formats import Formats
@@ -57,7 +57,7 @@ class LogReader(Protocol):
         """Returns the next messages, to be verified. Empty after `timeout_s` seconds without any."""
         ...
 
-    def prove(self) -> None:
+    def confirm_messages(self) -> None:
         """Waits until all that was polled is known to have come from the verified log. For any thread.
 
         It must be called before anything is published or reported that follows from the messages. Raises
@@ -94,7 +94,7 @@ class OutcomeReporter(Protocol):
     def report(
         self,
         outcomes: Sequence[Outcome],
-        dead_letters: Sequence[DeadLetter],
+        dead_letters: Sequence[RefusedMessage],
         next_offset: int,
         stamp: OffsetMetadata,
     ) -> int:
@@ -148,7 +148,7 @@ class Runtime(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LoopLimits:
     """How much is taken at once: a group's limits, and how long a busy log may wait for a fuller group.
 
     `table_bytes`: how much memory idle tables may take before the longest unused ones are closed.
@@ -178,4 +178,4 @@ class Tables:
 
         It asks no remote store.
         """
-        return self.survey is not None and self.survey.seems_there(place(root_of(uri, branch)))
+        return self.survey is not None and self.survey.seems_there(parse_location(root_of(uri, branch)))

@@ -18,7 +18,7 @@ from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.outcome_log_lines import log_outcomes
 from lakefold_committer.observability.metrics import BROKERS
 from lakefold_log.read.anchor import Anchor
-from lakefold_log.read.dead_letters import DeadLetter
+from lakefold_log.read.dead_letters import RefusedMessage
 from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import RetryError
@@ -186,7 +186,7 @@ class Reporting:
         backoff = Backoff()
         while True:
             try:
-                self._reader.prove()
+                self._reader.confirm_messages()
                 return report()
             except RetryError as error:
                 self.trouble = f"the brokers don't take a report: {error}"
@@ -201,14 +201,14 @@ def _offset(answer: Answer) -> int:
     return answer[1].position.offset
 
 
-def _dead_letters(messages: Sequence[Message], outcomes: Sequence[Outcome]) -> list[DeadLetter]:
+def _dead_letters(messages: Sequence[Message], outcomes: Sequence[Outcome]) -> list[RefusedMessage]:
     """Returns a dead letter for each message that was refused: the message as it came, with the reason."""
-    letters: list[DeadLetter] = []
+    letters: list[RefusedMessage] = []
     for message, outcome in zip(messages, outcomes, strict=True):
         if isinstance(outcome.result, Rejected | Invalid):
             reason, hint = _reason(outcome.result)
             letters.append(
-                DeadLetter(outcome.position, message.key, message.value, reason, hint, message.headers)
+                RefusedMessage(outcome.position, message.key, message.value, reason, hint, message.headers)
             )
     return letters
 

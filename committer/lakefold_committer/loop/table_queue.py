@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lakefold_log.read.consumer import Message
     from lakefold_table.errors import LakefoldError
     from lakefold_table.formats import Formats
-    from lakefold_table.uri import Place
+    from lakefold_table.uri import Location
 
 B = TypeVar("B", bound="Batch")
 AT_WORK: Final = (PreparationState.OPENING, PreparationState.FOLDING, PreparationState.FOLDING_TO_PUBLISH)
@@ -125,7 +125,7 @@ class TableQueue:
     root, None if that was not checked yet.
     """
 
-    location: Place
+    location: Location
     uri: str
     branch: str
     in_memory: deque[Waiting] = field(default_factory=deque)

@@ -40,7 +40,7 @@ from lakefold_table.position import Position
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from lakefold_committer.loop.ports import LogReader, Pace, Runtime, Tables
+    from lakefold_committer.loop.ports import LogReader, LoopLimits, Runtime, Tables
     from lakefold_committer.loop.reread_entries import Reread
     from lakefold_committer.loop.table_queue import Batch, FoldedBatch, TableQueue
     from lakefold_committer.observability.metrics import Metrics
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from lakefold_committer.tables.table_writer import Prepared, TableWriter
     from lakefold_log.codec.envelope import UnknownKind
     from lakefold_log.read.consumer import Message
-    from lakefold_table.uri import Place
+    from lakefold_table.uri import Location
 
 T = TypeVar("T")
 IsPublished = bool
@@ -111,7 +111,7 @@ class TableScheduler:
         self,
         reader: LogReader,
         tables: Tables,
-        pace: Pace,
+        pace: LoopLimits,
         runtime: Runtime,
         metrics: Metrics,
         answer: Callable[[TableQueue, Sequence[Waiting], Sequence[Outcome]], None],
@@ -126,7 +126,7 @@ class TableScheduler:
         self._traces = traces
         self._answer = answer
         self._refuse_message = refuse
-        self._epochs: dict[Place, int] = {}
+        self._epochs: dict[Location, int] = {}
         self._reading = Slots(1)
         self._opening = {seems_there: Slots(most) for seems_there, most in OPENING_AT_ONCE.items()}
         self._large = Slots(LARGE_AT_ONCE)

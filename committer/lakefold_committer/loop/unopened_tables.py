@@ -11,7 +11,7 @@ from array import array
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.loop.waiting_offsets import Offsets
-from lakefold_committer.tables.branches import line_of
+from lakefold_committer.tables.branches import branch_location
 from lakefold_log.codec.envelope import MAX_TABLE
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
@@ -19,7 +19,7 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from lakefold_table.uri import Place
+    from lakefold_table.uri import Location
 
 BUCKETS: Final = 1 << 20
 """Names are distinguished by a hash of so many values: four bytes each, for any number of names."""
@@ -29,7 +29,7 @@ MOST_SEARCHED: Final = 200_000
 """How many of the waiting messages are searched for those of a name that goes first."""
 
 
-def bucket_of(location: Place) -> int:
+def bucket_of(location: Location) -> int:
     """Returns the hash by which the messages for a location are counted."""
     return hash(location) % BUCKETS
 
@@ -53,11 +53,11 @@ class UnopenedTables:
         """The lowest offset. Raises `IndexError` if the queue is empty."""
         return min(queue.first for queue in (self._first, self._offsets) if queue or not self)
 
-    def holds(self, location: Place) -> bool:
+    def holds(self, location: Location) -> bool:
         """Returns whether messages for this name may be waiting. If it returns False, none is."""
         return bool(self._counts) and self._counts[bucket_of(location)] > 0
 
-    def add(self, offset: int, location: Place | None) -> None:
+    def add(self, offset: int, location: Location | None) -> None:
         """Adds a message behind the others. `location` is None if it names no table."""
         self._offsets.append(offset)
         self._buckets.append(_bucket(location))
@@ -70,7 +70,7 @@ class UnopenedTables:
         """Returns the offsets whose turn it is, at most so many, ascending."""
         return (self._first or self._offsets).leading(most)
 
-    def drop(self, locations: Sequence[Place | None], except_offsets: Collection[int] = ()) -> None:
+    def drop(self, locations: Sequence[Location | None], except_offsets: Collection[int] = ()) -> None:
         """Removes the leading messages, which were for these names, except for those at some offsets."""
         queue = self._first or self._offsets
         leading = [*zip(queue.leading(len(locations)), locations, strict=True)]
@@ -107,16 +107,16 @@ class UnopenedTables:
         self._first.put_before(sorted({*before, *first}))
 
 
-def place_of(address: tuple[str, str] | None) -> Place | None:
+def place_of(address: tuple[str, str] | None) -> Location | None:
     """Returns the location of the table that a message names. Returns None if that is no name of a table."""
     if address is None or len(address[0]) > MAX_TABLE:
         return None
     try:
-        location = line_of(*address)
+        location = branch_location(*address)
     except InvalidError:
         return None
     return None if isinstance(location, Invalid) else location
 
 
-def _bucket(location: Place | None) -> int:
+def _bucket(location: Location | None) -> int:
     return NO_NAME if location is None else bucket_of(location)

@@ -18,7 +18,7 @@ from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.traces import NO_TRACES
 from lakefold_committer.process.group_assignment import Sharing
 from lakefold_committer.process.open_transactions_watch import EVERY_SECONDS as HELD_BACK_EVERY_SECONDS
@@ -35,7 +35,7 @@ from lakefold_log.client.members import Membership, session_seconds
 from lakefold_log.client.topics import describe, ensure_topics
 from lakefold_log.read.anchor import LogContent
 from lakefold_log.read.answered import answered_offsets
-from lakefold_log.read.reread import RepeatingReader, end_at_hole
+from lakefold_log.read.reread import RepeatingReader, end_at_gap
 from lakefold_log.write.reporter import Reporter
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import (
@@ -106,13 +106,13 @@ class Options:
     held_back_every_s: float = HELD_BACK_EVERY_SECONDS
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> LoopLimits:
         """How much is taken at once."""
         limits = Limits(self.group_max_entries, self.group_max_bytes)
-        return Pace(limits, self.group_max_wait_s, self.table_bytes)
+        return LoopLimits(limits, self.group_max_wait_s, self.table_bytes)
 
 
-def _accept_hole(gap: GapError) -> None:
+def _accept_gap(gap: GapError) -> None:
     LOG.warning("accepting a hole in the log", gap=str(gap))
 
 
@@ -399,16 +399,16 @@ class Committer:
         options = self._options
         topic, accept = options.topics.transactions, options.accept_new_log
         recovery = find_start(admin, options.group, topic, log, content, accept_new_log=accept)
-        witness = OutcomeIndex(options.kafka, admin, options.topics, log.partition, reporter.trust)
-        recovery = replace(recovery, outcome_index=witness, owner=reporter.owner)
+        outcome_index = OutcomeIndex(options.kafka, admin, options.topics, log.partition, reporter.trust)
+        recovery = replace(recovery, outcome_index=outcome_index, owner=reporter.owner)
         recovery = replace(recovery, outcomes_offset=lambda: reporter.outcomes_offset)
         start = recovery.answered
         answered: Sequence[int] = ()
         if recovery.read_back_from is not None:
             begin = recovery.read_back_from
             answered = answered_offsets(options.kafka, options.topics, log, start, begin, reporter.trust)
-        on_hole = _accept_hole if accept else end_at_hole
-        reader = RepeatingReader(options.kafka, topic, log, start, on_hole=on_hole)
+        on_gap = _accept_gap if accept else end_at_gap
+        reader = RepeatingReader(options.kafka, topic, log, start, on_gap=on_gap)
         return reader, recovery, answered
 
     def _tables(self, recovery: RecoveryContext) -> Tables:

@@ -22,7 +22,7 @@ from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ChecksConditions
 from lakefold_table.storage.os_errors import failure
-from lakefold_table.uri import FILE, local_path, place
+from lakefold_table.uri import FILE, local_path, parse_location
 
 if TYPE_CHECKING:
     import threading
@@ -87,7 +87,7 @@ class Roots:
 
 
 def _look_of(root: str, storage_options: Mapping[str, str] | None) -> _Look:
-    location = place(root)
+    location = parse_location(root)
     if location.scheme == FILE:
         return _Folder(local_path(root))
     if location.scheme == _EXTERNAL:

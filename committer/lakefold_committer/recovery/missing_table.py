@@ -21,7 +21,7 @@ from lakefold_table.versions.versions import Versions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.fold.fold import FoldedTable
     from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.entry import Entry
     from lakefold_table.format import AnyFormat
@@ -89,7 +89,7 @@ def check_absent(
     )
 
 
-def is_dropped(versions: Versions, table: Table, storage_options: Mapping[str, str] | None) -> bool:
+def is_dropped(versions: Versions, table: FoldedTable, storage_options: Mapping[str, str] | None) -> bool:
     """Returns whether a table that was opened has been dropped since.
 
     If so, the caller need not wait for it and opens what is stored at its path now. Returns False if the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold.fold import Table
+from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.restore_check import check_reported, on_its_log
 from lakefold_committer.recovery.stored_versions import own_properties, read_newest
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def open_table(
     table_format: AnyFormat, versions: Versions, uri: str, recovery: RecoveryContext | None = None
-) -> Table:
+) -> FoldedTable:
     """Returns the table as it is now, or `Table(uri)` if it does not exist.
 
     Raises `NotATableError` if the folder contains something else, `DamagedError` if a file can't be decoded,
@@ -32,7 +32,7 @@ def open_table(
     """
     newest = versions.latest()
     if not newest:
-        return Table(uri)
+        return FoldedTable(uri)
     state = read_newest(table_format, versions, newest)
     table_format.check_writable(state, uri)
     table = recover_marks(table_format, versions, state, uri, recovery)

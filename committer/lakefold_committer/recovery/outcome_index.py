@@ -20,7 +20,7 @@ from lakefold_log.read.trust import EVERYBODY
 from lakefold_table.branch_names import TREE, root_of
 from lakefold_table.entry import Committed
 from lakefold_table.errors import RetryError
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.trust import Trust
     from lakefold_table.entry import Outcome
-    from lakefold_table.uri import Place
+    from lakefold_table.uri import Location
 
 ANYBODY = ""
 LONGEST_WAIT_S = 0.5
@@ -81,7 +81,7 @@ class LastCommitted:
     """
 
     def __init__(self) -> None:
-        self._last: dict[Place, LastCommit] = {}
+        self._last: dict[Location, LastCommit] = {}
 
     def add(self, outcome: Outcome) -> None:
         """Adds an outcome whose offset is higher than all offsets added before."""
@@ -89,7 +89,7 @@ class LastCommitted:
             commit = LastCommit(outcome.result.version, outcome.position, outcome.table_id)
             self._last[_branch_key(outcome.table, outcome.branch)] = commit
 
-    def hear(self, uri: str, commit: LastCommit) -> None:
+    def add_commit(self, uri: str, commit: LastCommit) -> None:
         """Adds a commit that will be reported after all that were added before."""
         self._last[_branch_key(uri, "")] = commit
 
@@ -99,9 +99,9 @@ class LastCommitted:
 
 
 @lru_cache(4096)
-def _branch_key(table: str, branch: str) -> Place:
+def _branch_key(table: str, branch: str) -> Location:
     """Returns the same key for each spelling of a URI."""
-    return place(root_of(table, branch))
+    return parse_location(root_of(table, branch))
 
 
 class OutcomeIndex:
@@ -140,7 +140,7 @@ class OutcomeIndex:
     def last_committed(self, uri: str) -> LastCommit | None:
         """See `ReportedVersions`. Reads all outcomes first; if that fails, the next call continues there.
 
-        No other committer reports in this partition any more, so all later outcomes are passed to `heard`.
+        No other committer reports in this partition any more, so all later ones are passed to `add_own`.
         """
         own = self._own.of(uri)
         if own is not None:
@@ -158,9 +158,9 @@ class OutcomeIndex:
                 self._reading_all.release()
         return self._stored.of(uri)
 
-    def heard(self, uri: str, commit: LastCommit) -> None:
+    def add_own(self, uri: str, commit: LastCommit) -> None:
         """See `ReportedVersions`."""
-        self._own.hear(uri, commit)
+        self._own.add_commit(uri, commit)
 
     def _read_all(self) -> None:
         if self._all_read:

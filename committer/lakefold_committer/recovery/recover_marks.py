@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold.fold import Table
+from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.stored_versions import (
     link_of,
     own_marks,
@@ -51,12 +51,12 @@ def recover_marks(
     newest: State,
     uri: str,
     recovery: RecoveryContext | None = None,
-) -> Table:
+) -> FoldedTable:
     """Returns the newest state with the marks that count. Raises `StopError` if none can be verified."""
     if is_own(newest.properties, newest.version):
-        return Table(uri, newest, own_marks(newest, uri))
+        return FoldedTable(uri, newest, own_marks(newest, uri))
     if newest.is_clone:
-        return Table(uri, newest)
+        return FoldedTable(uri, newest)
     carried = _marks_in(newest)
     claimed = newest.version if carried is None else max(carried.version, 1)
     later: list[VersionSummary] = []
@@ -67,7 +67,7 @@ def recover_marks(
             marks = _verified(table_format, versions, newest, carried, version, later, recovery)
             if marks is None:
                 raise _unverifiable(version, uri) from error
-            return Table(uri, newest, marks)
+            return FoldedTable(uri, newest, marks)
         if is_own(older.properties, version):
             table = _carried(table_format, versions, version, later[::-1], newest, uri)
             alone = _left_alone(table_format, versions, newest, later)
@@ -76,9 +76,9 @@ def recover_marks(
             marks = _verified(table_format, versions, newest, carried, version, later, recovery)
             if marks is None:
                 raise _stray(version, uri)
-            return Table(uri, newest, marks)
+            return FoldedTable(uri, newest, marks)
         if older.begins_clone:
-            return Table(uri, newest)
+            return FoldedTable(uri, newest)
         later.append(older)
     return _unmarked(table_format, versions, newest, uri)
 
@@ -94,9 +94,9 @@ def _is_stray(table_format: AnyFormat, versions: Versions, own: int, newest: Lin
     return succession(before, newest) is Succession.APART
 
 
-def carried_marks(newest: State, uri: str) -> Table:
+def carried_marks(newest: State, uri: str) -> FoldedTable:
     """Returns the newest state with the marks that it contains, unverified, for a verb that accepts them."""
-    return Table(uri, newest, _marks_in(newest) or Marks())
+    return FoldedTable(uri, newest, _marks_in(newest) or Marks())
 
 
 def _marks_in(newest: State) -> Marks | None:
@@ -133,7 +133,7 @@ def _verified(
     return replace(carried, position=replace(bound, offset=offset), fingerprint=fingerprint)
 
 
-def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> Table:
+def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> FoldedTable:
     """Returns a table whose newest version has no marks: never folded, or a foreign client removed them."""
     numbers = [number for number in versions.numbers() if number < newest.version]
     for number in reversed(numbers):
@@ -142,7 +142,7 @@ def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: s
                 _older(table_format, versions, version, uri) for version in range(number + 1, newest.version)
             ]
             return _carried(table_format, versions, number, between, newest, uri)
-    return Table(uri, newest)
+    return FoldedTable(uri, newest)
 
 
 def _left_alone(
@@ -160,7 +160,7 @@ def _carried(
     between: Sequence[VersionSummary],
     newest: State,
     uri: str,
-) -> Table:
+) -> FoldedTable:
     """Returns the newest version with the marks of the committer's version `own`.
 
     `between` are the summaries of the versions between the two.
@@ -173,7 +173,7 @@ def _carried(
     elif restores:
         # The last Restore alone decides which keys are removed.
         marks = after_foreign(marks, read_state(table_format, versions, restores[-1]))
-    return Table(uri, table_format.follow_foreign(state, newest, between), marks)
+    return FoldedTable(uri, table_format.follow_foreign(state, newest, between), marks)
 
 
 def _older(table_format: AnyFormat, versions: Versions, version: int, uri: str) -> VersionSummary:

@@ -43,7 +43,7 @@ class ReportedVersions(Protocol):
         ...
 
     def last_committed(self, uri: str) -> LastCommit | None:
-        """Returns the last commit ever reported into the branch at root `uri`, including what was `heard`.
+        """Returns the last commit ever reported into the branch at root `uri`, including those of `add_own`.
 
         Any table that was at `uri` counts. Returns None if none was reported. It is queried if no table
         exists, which any client can cause by sending a name. So only the first call reads the topic. Raises
@@ -51,7 +51,7 @@ class ReportedVersions(Protocol):
         """
         ...
 
-    def heard(self, uri: str, commit: LastCommit) -> None:
+    def add_own(self, uri: str, commit: LastCommit) -> None:
         """Adds a commit that this committer made itself; no other process reports from now on."""
         ...
 
@@ -91,5 +91,5 @@ class RecoveryContext:
         for outcome in reversed(outcomes):
             if isinstance(outcome.result, Committed):
                 commit = LastCommit(outcome.result.version, outcome.position, outcome.table_id)
-                self.outcome_index.heard(uri, commit)
+                self.outcome_index.add_own(uri, commit)
                 return

@@ -23,7 +23,7 @@ from lakefold_table.roots import above
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.fold.fold import FoldedTable
     from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.format import AnyFormat
     from lakefold_table.marks.marks import Marks
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from lakefold_table.versions.versions import Versions
 
 
-def on_its_log(table_format: AnyFormat, versions: Versions, table: Table, recovery: RecoveryContext) -> Table:
+def on_its_log(
+    table_format: AnyFormat, versions: Versions, table: FoldedTable, recovery: RecoveryContext
+) -> FoldedTable:
     """Returns the table, rebound to this log if `--accept-new-log` allows it.
 
     Raises `GapError` if the table's marks are for another log, or this log no longer holds their entry, and
@@ -139,7 +141,7 @@ def _other_entry(marks: Marks, now: str, uri: str) -> GapError:
     )
 
 
-def check_reported(table: Table, properties: Mapping[str, str], recovery: RecoveryContext) -> None:
+def check_reported(table: FoldedTable, properties: Mapping[str, str], recovery: RecoveryContext) -> None:
     """Raises `StopError` if later versions were reported than the table has.
 
     Then the table was restored to an earlier copy, or its marks were removed. `properties` are those of the
@@ -174,7 +176,7 @@ def check_reported(table: Table, properties: Mapping[str, str], recovery: Recove
         )
 
 
-def main_uri(table: Table) -> str:
+def main_uri(table: FoldedTable) -> str:
     """Returns the URI that the table's entries name: that of the main branch."""
     branch = "" if table.state is None else table.state.branch
     return above(table.uri, branch_root(branch)) if branch else table.uri

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.fold.grouping import first_group
-from lakefold_committer.tables.branches import line_of
+from lakefold_committer.tables.branches import branch_location
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import UnknownKind
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
@@ -97,7 +97,7 @@ def _sort_out(log: Iterable[Decoded], uri: str) -> tuple[list[Outcome], list[Ent
                 f"the envelope is for {read.envelope.table}, not for {uri}", "fold each table's file alone"
             )
             refused.append(outcome_of(read, other))
-        elif isinstance(location := line_of(uri, read.envelope.branch), Invalid):
+        elif isinstance(location := branch_location(uri, read.envelope.branch), Invalid):
             refused.append(outcome_of(read, location))
         else:
             entries.append(read)

@@ -17,13 +17,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakefold_committer.claims.claim_check import Claims
-from lakefold_committer.fold.fold import Folded, Table, Terms, fold
+from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
 from lakefold_committer.replay.log_reader import EntriesGoneError, checked, with_claims
 from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, result_of
-from lakefold_committer.tables.branches import line_of
+from lakefold_committer.tables.branches import branch_location
 from lakefold_committer.tables.prefetcher import Look, Prefetcher
 from lakefold_committer.tables.requirements import observe, with_history
 from lakefold_table.errors import (
@@ -40,7 +40,7 @@ from lakefold_table.marks.marks import OLDEST_RULES, RULES, decode_marks
 from lakefold_table.marks.record import decode_record
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.roots import below
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -105,7 +105,7 @@ class _Replay:
         self._sizes = Prefetcher(self._format, versions).sizes
         # The record says whether a claim was refused for its size, so today's limit must not decide it.
         self._claims = Claims(options, most_bytes=None, formats=Formats(table_format))
-        self._bases: tuple[Table, ...] = ()
+        self._bases: tuple[FoldedTable, ...] = ()
 
     def run(self, numbers: Sequence[int], first: int | None) -> Iterator[Replayed]:
         """Yields the result for each version. `first`: the first version that was requested, None for any."""
@@ -203,7 +203,7 @@ class _Replay:
             self._bases += () if table is None else (table,)
         return result
 
-    def _with_history(self, case: Case, base: Table) -> Table:
+    def _with_history(self, case: Case, base: FoldedTable) -> FoldedTable:
         """Returns the base with the history of all versions that the committer knew of.
 
         It may have read further back than these entries need, for entries of a later version.
@@ -223,7 +223,7 @@ class _Replay:
         return None
 
     def _is_of_this_branch(self, entry: Entry) -> bool:
-        return line_of(entry.envelope.table, entry.envelope.branch) == place(self._uri)
+        return branch_location(entry.envelope.table, entry.envelope.branch) == parse_location(self._uri)
 
     def _read(self, case: Case) -> tuple[Mapping[int, Entry], frozenset[int]]:
         """Returns the entries that the version answers, or the entry that it names if it answers none.
@@ -237,7 +237,9 @@ class _Replay:
         entries = checked(record, self._entries.at(record.log, record.topic, list(case.answers)))
         return with_claims(entries, record.refused, self._claims)
 
-    def _folded(self, case: Case, base: Table, entries: Mapping[int, Entry]) -> tuple[Replayed, Table | None]:
+    def _folded(
+        self, case: Case, base: FoldedTable, entries: Mapping[int, Entry]
+    ) -> tuple[Replayed, FoldedTable | None]:
         """Returns the result of folding the version again on this base, and the table after it.
 
         The table is None if no version could be made.
@@ -270,7 +272,7 @@ class _Replay:
         return result_of(case, differences, gone, notes), folded.table.reported()
 
     def _fold(
-        self, case: Case, table: Table, group: Sequence[Entry], observed: Fetched
+        self, case: Case, table: FoldedTable, group: Sequence[Entry], observed: Fetched
     ) -> tuple[Folded, RecallingFormat[Any]]:
         """Folds the group, and once more without entries that the fold accepts and the record refused."""
         terms = Terms(
@@ -319,17 +321,17 @@ class _Replay:
                 differences.append(Difference(f"file {file.path}", text, f"{len(file.data)} bytes"))
         return differences
 
-    def _bases_of(self, case: Case) -> Sequence[Table]:
+    def _bases_of(self, case: Case) -> Sequence[FoldedTable]:
         """Returns the states that the version may have been built on; empty if they are gone."""
         if not case.record.base_version:
-            return (Table(self._uri),)
+            return (FoldedTable(self._uri),)
         before = case.version - 1
         bases = self._bases
         try:
             if not bases:
                 bases = self._opened(read_state(self._format, self._versions, before))
             if bases and not bases[0].marks.version:
-                bases = (Table(self._uri, self._never_folded(case, before)),)
+                bases = (FoldedTable(self._uri, self._never_folded(case, before)),)
         except UNREADABLE:
             return ()
         return bases
@@ -347,7 +349,7 @@ class _Replay:
             state = self._format.follow_foreign(state, read_state(self._format, self._versions, number))
         return state
 
-    def _opened(self, state: State) -> tuple[Table, ...]:
+    def _opened(self, state: State) -> tuple[FoldedTable, ...]:
         """Returns the table as a committer opens it at this version; empty if it can't be opened."""
         try:
             return (recover_marks(self._format, self._versions, state, self._uri),)
@@ -358,7 +360,7 @@ class _Replay:
         """Makes the stored version the base of the next one, also if it differs from the folded version."""
         try:
             state = read_state(self._format, self._versions, version)
-            self._bases = (Table(self._uri, state, own_marks(state, self._uri)),)
+            self._bases = (FoldedTable(self._uri, state, own_marks(state, self._uri)),)
         except UNREADABLE:
             self._bases = ()
 

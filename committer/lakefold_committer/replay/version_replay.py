@@ -14,7 +14,7 @@ from lakefold_table.marks.record import CLOCK, MOVE, OUTCOMES, OWNER, PARENT, TA
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.fold.fold import FoldedTable
     from lakefold_table.entry import Entry, Outcome, Result
     from lakefold_table.format import Difference, Fetched, Requirements, State
     from lakefold_table.marks.record import Record
@@ -108,7 +108,7 @@ class Case:
 
 
 def group_of(
-    case: Case, base: Table, entries: Mapping[int, Entry]
+    case: Case, base: FoldedTable, entries: Mapping[int, Entry]
 ) -> tuple[tuple[Outcome, ...], Sequence[Entry]]:
     """Returns the refusals that were pending before this fold, and the entries folded into this version.
 
@@ -127,7 +127,7 @@ def group_of(
     return pending, [entries[offset] for offset in offsets[begin:]]
 
 
-def _may_begin(case: Case, base: Table, entry: Entry) -> bool:
+def _may_begin(case: Case, base: FoldedTable, entry: Entry) -> bool:
     """Returns whether this may be the group's first entry, by its time and (for a new table) its id."""
     if entry.time_us != case.record.first_time_us:
         return False

@@ -14,7 +14,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_canonical
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 from lakefold_table.versions.versions import Versions, format_at
 
 if TYPE_CHECKING:
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from lakefold_table.format import AnyFormat
     from lakefold_table.formats import Formats
     from lakefold_table.storage.base import Storage
-    from lakefold_table.uri import Place
+    from lakefold_table.uri import Location
 
 
-def line_of(uri: str, branch: str) -> Place | Invalid:
+def branch_location(uri: str, branch: str) -> Location | Invalid:
     """Where the versions of this line lie, the main line where `branch` is empty; why no branch is called so.
 
     Two names of one place are one line: a branch may also be named by its own root.
     """
     if not branch:
-        return place(uri)
+        return parse_location(uri)
     try:
         check_branch_name(branch)
     except InvalidError as error:
         return Invalid(error.message, error.hint)
-    return place(root_of(uri, branch))
+    return parse_location(root_of(uri, branch))
 
 
 def open_branch(

@@ -28,7 +28,7 @@ from lakefold_table.versions.versions import Published
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.fold.fold import FoldedTable
     from lakefold_table.format import AnyFormat, Draft, Publication, State
     from lakefold_table.marks.marks import Rebinding
     from lakefold_table.versions.versions import Versions
@@ -50,7 +50,7 @@ def publish_move(
     table_format: AnyFormat,
     versions: Versions,
     uri: str,
-    decide: Callable[[Table], Rebinding],
+    decide: Callable[[FoldedTable], Rebinding],
     *,
     outcomes: str = "",
     unproven: bool = False,
@@ -96,7 +96,9 @@ def _never_back(move: Rebinding, marks: Marks) -> Rebinding:
     return replace(move, after=replace(after, offset=max(after.offset, marks.offset_of(after.log))))
 
 
-def _opened(table_format: AnyFormat, versions: Versions, newest: int, uri: str, *, unproven: bool) -> Table:
+def _opened(
+    table_format: AnyFormat, versions: Versions, newest: int, uri: str, *, unproven: bool
+) -> FoldedTable:
     state = read_newest(table_format, versions, newest)
     table_format.check_writable(state, uri)
     try:
@@ -109,7 +111,9 @@ def _opened(table_format: AnyFormat, versions: Versions, newest: int, uri: str, 
     return table
 
 
-def _version(draft: Draft, table: Table, move: Rebinding, outcomes: str) -> tuple[Marks, State, Publication]:
+def _version(
+    draft: Draft, table: FoldedTable, move: Rebinding, outcomes: str
+) -> tuple[Marks, State, Publication]:
     """The next version, which is as the one before but for the marks."""
     base_us = 0 if table.state is None else table.state.time_us
     time_us = max(move.time_us, base_us + 1)
@@ -145,13 +149,13 @@ def _version(draft: Draft, table: Table, move: Rebinding, outcomes: str) -> tupl
     return marks, state, publication
 
 
-def _table_id(table: Table, move: Rebinding) -> str:
+def _table_id(table: FoldedTable, move: Rebinding) -> str:
     """Of a table whose first fold is still to come."""
     made_of = f"adopted {table.uri} {table.version} {move.encode()}"
     return uuid_form(hashlib.sha256(made_of.encode()).hexdigest())
 
 
-def _record(table: Table, move: Rebinding, epoch: int) -> Record:
+def _record(table: FoldedTable, move: Rebinding, epoch: int) -> Record:
     """A record of no entry at all."""
     place = move.after or move.before
     log = LogId("", "", 0) if place is None else place.log

@@ -16,7 +16,7 @@ from lakefold_table.versions.succession import Link, Succession, succession
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakefold_committer.fold.fold import Table
+    from lakefold_committer.fold.fold import FoldedTable
     from lakefold_committer.tables.prefetcher import Prefetcher
     from lakefold_table.entry import Entry, Result
     from lakefold_table.format import AnyFormat, Requirements, VersionHead, VersionSummary
@@ -28,8 +28,12 @@ NOT_THERE = -1
 
 
 def observe(
-    table_format: AnyFormat, versions: Versions, prefetcher: Prefetcher, table: Table, group: Sequence[Entry]
-) -> tuple[Table, Fetched]:
+    table_format: AnyFormat,
+    versions: Versions,
+    prefetcher: Prefetcher,
+    table: FoldedTable,
+    group: Sequence[Entry],
+) -> tuple[FoldedTable, Fetched]:
     """Returns what the format needs to fold this group, and the table with what its older versions did."""
     group = of_format(table_format, group)
     needs = table_format.requirements(table.state, group)
@@ -45,7 +49,7 @@ def observe(
     return table, observed
 
 
-def with_history(table_format: AnyFormat, versions: Versions, table: Table, since: int) -> Table:
+def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable, since: int) -> FoldedTable:
     """Returns the table knowing what its versions after `since` did, back to the first one that is gone."""
     if table.state is None:
         return table

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import check_log, misplaced
-from lakefold_committer.fold.fold import Folded, Table, Terms, fold
+from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
 from lakefold_committer.recovery.missing_table import answerable, check_absent, is_dropped
 from lakefold_committer.recovery.open_table import check_rules, open_table
 from lakefold_committer.recovery.recover_marks import check_follows
@@ -121,12 +121,12 @@ class TableWriter:
         """The number of files that this committer put too late, and removed."""
 
     @property
-    def table(self) -> Table:
+    def table(self) -> FoldedTable:
         """The table as of its newest version that is known to be published."""
         return self._confirmed
 
     @property
-    def ahead(self) -> Table:
+    def ahead(self) -> FoldedTable:
         """The table as it will be once all that was prepared is published."""
         return self._ahead
 
@@ -249,7 +249,7 @@ class TableWriter:
         self._confirmed = prepared.folded.table
         return prepared.step
 
-    def _opened(self, uri: str) -> Table:
+    def _opened(self, uri: str) -> FoldedTable:
         """Returns the table as it is stored now.
 
         Raises `StopError` if there was a table, and something else is stored there.
@@ -321,7 +321,7 @@ class TableWriter:
             self._state.send(WriterEvent.ABSENCE_DOUBTED)
             raise
 
-    def _record_branch(self, table: Table) -> None:
+    def _record_branch(self, table: FoldedTable) -> None:
         """Records a branch in its table, once for each time that it was opened.
 
         No decision depends on the record. If a committer dies before this, the next one does it.
@@ -363,7 +363,9 @@ class TableWriter:
         newest = self._confirmed.marks.version if self._previewed_from is None else self._previewed_from
         return answers_before(self._format, self._versions, newest, log, offsets) if offsets else {}
 
-    def _publish(self, publication: Publication, after: Table, sure: Callable[[], None] | None) -> Published:
+    def _publish(
+        self, publication: Publication, after: FoldedTable, sure: Callable[[], None] | None
+    ) -> Published:
         follows = partial(is_followed, self._format, self._versions, after.state)
         for _ in range(UNKNOWN_PUTS):
             try:
@@ -393,7 +395,7 @@ class TableWriter:
             message, hint = "the table was dropped", "the table that is stored there now is opened"
             raise StopError(message, where=self._confirmed.uri, hint=hint) from error
 
-    def _is_next_published(self, table: Table, outcomes: Sequence[Outcome]) -> bool:
+    def _is_next_published(self, table: FoldedTable, outcomes: Sequence[Outcome]) -> bool:
         """Returns whether another client has published a version after this one."""
         if table.state is None:
             return self._versions.latest() > 0
@@ -418,7 +420,7 @@ class TableWriter:
         self._confirmed = self._ahead = table
         self._state.send(WriterEvent.CAUGHT_UP)
 
-    def _reopened(self, table: Table, at: Position) -> Table:
+    def _reopened(self, table: FoldedTable, at: Position) -> FoldedTable:
         """Returns the table as it is now: one of another log may be bound to this one by now."""
         pending = table.pending
         # The epoch of another log's committer says nothing here.
@@ -434,7 +436,7 @@ class TableWriter:
         self._epoch = max(self._epoch, marks.epoch + 1)
         self._state.send(WriterEvent.EPOCH_RAISED)
 
-    def _taken_in(self, table: Table, at: Position) -> Table:
+    def _taken_in(self, table: FoldedTable, at: Position) -> FoldedTable:
         """Returns the table with the next version, which another client published."""
         version = table.version + 1
         state = read_newest(self._format, self._versions, version)
@@ -457,10 +459,10 @@ class TableWriter:
             )
         if marks.epoch >= self._epoch:
             self._raise_epoch(marks)
-        return _without_recorded(Table(table.uri, state, marks, table.pending))
+        return _without_recorded(FoldedTable(table.uri, state, marks, table.pending))
 
 
-def _without_recorded(table: Table) -> Table:
+def _without_recorded(table: FoldedTable) -> FoldedTable:
     """Returns the table without the pending refusals that its newest version records.
 
     Raises `FencedError` if that version's committer gave another answer. Both may be right, by what each of

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.lance.manifests.naming import DATA, data_path
-from lakefold_table.uri import FILE, local_path, place
+from lakefold_table.uri import FILE, local_path, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ def write_fragments(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterat
     feed = _Feed(target, batches)
     while feed.has_rows():
         written = _write_file(target, feed)
-        if place(target.uri).scheme == FILE:
+        if parse_location(target.uri).scheme == FILE:
             _make_durable(Path(local_path(target.uri)), [file.path for file in written.files])
         yield _fragment(written, target.field_ids)
 
@@ -130,7 +130,7 @@ def _write_file(target: Target, feed: _Feed) -> FragmentMetadata:
 
 def _address(uri: str) -> str:
     """Returns the table's root as pylance needs it, without what says where versions are recorded."""
-    if place(uri).scheme == FILE:
+    if parse_location(uri).scheme == FILE:
         return local_path(uri)
     scheme, _, rest = uri.partition("://")
     return f"{scheme.removesuffix(_EXTERNAL_STORE)}://{rest.partition('?')[0]}"

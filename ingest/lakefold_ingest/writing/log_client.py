@@ -127,7 +127,7 @@ class LogClient:
         with waiter.lock:
             with suppress(RetryError):
                 # It only saves reading. If the brokers are unreachable, the send waits for them.
-                waiter.outcomes.stand()
+                waiter.outcomes.skip_to_end()
             position = self.send(envelope, chosen, storage_options=storage_options)
             try:
                 return Answer(position, waiter.outcomes.wait(position, envelope, timeout_s))

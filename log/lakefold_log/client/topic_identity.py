@@ -137,7 +137,7 @@ class TopicGuard:
         return f"{self._topic}/{self._log.partition}"
 
 
-class LateProof:
+class DeferredTopicCheck:
     """Messages that were returned before it was verified that they came from the expected topic.
 
     For any thread. A consumer continues without notice in a topic that was created again. A topic's id never

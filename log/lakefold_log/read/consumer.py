@@ -19,9 +19,9 @@ from lakefold_log.client.admin import NO_GROUP, Admin, client_set_up, error_of
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.rights import on_topics
-from lakefold_log.client.topic_identity import ANOTHER_LOG, LateProof, TopicGuard
+from lakefold_log.client.topic_identity import ANOTHER_LOG, DeferredTopicCheck, TopicGuard
 from lakefold_log.client.topics import NOT_YET, describe, watermarks
-from lakefold_log.read.holes import count_records
+from lakefold_log.read.record_count import count_records
 from lakefold_table.errors import GapError, RetryError, StopError
 from lakefold_table.position import Position
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_log.client.questions import Watermarks
-    from lakefold_log.read.holes import Counted
+    from lakefold_log.read.record_count import RecordCount
     from lakefold_table.errors import LakefoldError
     from lakefold_table.position import LogId
 
@@ -106,7 +106,7 @@ class PartitionReader:
 
     `verify` is for readers that fold, whose messages must be verified to come from the expected topic. With
     `FIRST` none is returned before that; with `LATER` call `prove` before the messages have any effect.
-    `on_hole` is called with offsets that contain neither a message nor the marker of a transaction, before
+    `on_gap` is called with offsets that contain neither a message nor the marker of a transaction, before
     any later message is returned; what it raises ends reading. Without it such gaps aren't searched for.
     Raises `GapError` if the topic is not the one that `log` names, or `start_offset` is not within its
     offsets, `RetryError` if no broker answers, `MissingTopicError` if the topic does not exist.
@@ -122,7 +122,7 @@ class PartitionReader:
         isolation: str = "read_committed",
         verify_every_s: float = 5.0,
         verify: Verify = Verify.NEVER,
-        on_hole: Callable[[GapError], None] | None = None,
+        on_gap: Callable[[GapError], None] | None = None,
     ) -> None:
         self.topic = topic
         self.log = log
@@ -135,9 +135,9 @@ class PartitionReader:
         self._known_end = 0
         self._verify = verify
         self._config = config
-        self._on_hole = on_hole
+        self._on_gap = on_gap
         self._whole_below = start_offset
-        self._proof = LateProof(self._guard)
+        self._deferred_check = DeferredTopicCheck(self._guard)
         self._offset_lost = False
         self._failure: LakefoldError | None = None
         self._check_topic()
@@ -188,7 +188,7 @@ class PartitionReader:
         if it is the expected one after these came, they came from that topic.
         """
         if self._verify is Verify.LATER:
-            self._proof.ask()
+            self._deferred_check.ask()
         elif self._verify is Verify.FIRST:
             try:
                 self._guard.verify()
@@ -199,12 +199,12 @@ class PartitionReader:
                 return []
         return messages
 
-    def prove(self) -> None:
+    def confirm_messages(self) -> None:
         """Wait until all messages returned before this call are verified to be from the expected topic.
 
         For any thread. Raises `GapError` if the topic is another one now, `RetryError` if that is not known.
         """
-        self._proof.settle()
+        self._deferred_check.settle()
 
     def seek(self, offset: int) -> None:
         """Continue at `offset`. Raises as the constructor does if the log doesn't contain it."""
@@ -330,12 +330,12 @@ class PartitionReader:
         now, reading begins again at the position; if something is missing, the next poll raises that.
         """
         is_position = error is None or error.code() == Local.PARTITION_EOF
-        if self._on_hole is None or not is_position or offset <= max(self.position, self._whole_below):
+        if self._on_gap is None or not is_position or offset <= max(self.position, self._whole_below):
             return True
         try:
             counted = count_records(self._config, self.topic, self.log.partition, self.position, offset)
             if counted.missing:
-                self._on_hole(self._hole(counted))
+                self._on_gap(self._missing_records(counted))
         except RetryError as unknown:
             self.last_error = str(unknown)
             self._guard.hurry()
@@ -347,7 +347,7 @@ class PartitionReader:
         self._whole_below = counted.end
         return True
 
-    def _hole(self, counted: Counted) -> GapError:
+    def _missing_records(self, counted: RecordCount) -> GapError:
         message = (
             f"of the offsets {counted.start} up to {counted.end} {counted.missing} hold neither a message "
             f"nor the marker of a transaction: entries were removed, for example by compaction "

@@ -36,7 +36,7 @@ _HEADER_OVERHEAD: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class RefusedMessage:
     """A message that was not folded: its own bytes as they were at `position`, and the reason."""
 
     position: Position
@@ -64,7 +64,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """A dead letter that was read: the message that was at `position` of the log, and why it was refused.
 
     `stored_at` is its own position in the dead letters topic, `time_us` when it was written (microseconds
@@ -114,7 +114,7 @@ class Letter:
         return self.sent_since
 
 
-def read_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterator[Letter]:
+def read_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterator[DeadLetter]:
     """Returns the dead letters that exist now, in their order, partition by partition.
 
     Raises `MissingTopicError` if the topic does not exist, `RetryError` if the brokers send nothing for
@@ -130,7 +130,7 @@ def read_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterat
                 yield from _letters(reader, end, timeout_s)
 
 
-def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[Letter]:
+def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[DeadLetter]:
     deadline = time.monotonic() + timeout_s
     while reader.position < end:
         before = reader.position
@@ -144,14 +144,14 @@ def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[Le
             raise RetryError(f"no message came for {timeout_s:g} s {reader.last_error}".rstrip(), where=where)
 
 
-def letter_of(message: Message, stored_at: Position) -> Letter:
+def letter_of(message: Message, stored_at: Position) -> DeadLetter:
     """Returns the dead letter in a message. A message that no committer wrote is a letter about itself."""
     texts = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
     position = _position(texts) or stored_at
     headers = tuple(header for header in message.headers if not header[0].startswith(_OURS))
     proposal = decode(message.value, message.key, position, message.time_us)
     reason = texts.get("lakefold.reason") or _fault(proposal)
-    return Letter(
+    return DeadLetter(
         stored_at,
         message.time_us,
         position,
@@ -181,7 +181,7 @@ def _size(key: bytes | None, value: bytes, headers: Headers) -> int:
     return _RECORD_OVERHEAD + len(key or b"") + len(value) + header_bytes
 
 
-def _why(letter: DeadLetter) -> Headers:
+def _why(letter: RefusedMessage) -> Headers:
     """Returns the headers with the reason why a message is a dead letter, and its original position."""
     position = letter.position
     texts = (

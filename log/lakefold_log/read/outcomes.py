@@ -70,7 +70,7 @@ class OutcomeWaiter:
         self._reader = PartitionReader(config, topics.outcomes, log, end)
         self._known: OrderedDict[Position, Outcome] = OrderedDict()
 
-    def stand(self) -> None:
+    def skip_to_end(self) -> None:
         """Move to the end again, before the next proposal is sent after a long pause.
 
         The answer is right without it; it saves reading other writers' outcomes of the meantime.

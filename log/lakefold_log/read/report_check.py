@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _SEPARATOR: Final = "/"
 _NUMBERS: Final = 3
-"""The count of numbers that encode a place, or an earlier report."""
+"""The count of numbers that encode a checkpoint, or an earlier report."""
 _SPACING: Final = 2
-"""Two places are at most this many times as far from each other as the newer one is from the end."""
+"""Two checkpoints are at most this many times as far from each other as the newer one is from the end."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPlace:
+class ReportCheckpoint:
     """A group's offset with the numbers of its metadata.
 
     `outcomes_offset` and `low_watermark` as in `OffsetMetadata`.
@@ -49,7 +49,7 @@ class ReportPlace:
     outcomes_offset: int
 
 
-Earlier = tuple[int, ReportPlace]
+Earlier = tuple[int, ReportCheckpoint]
 """Where the outcomes partition ended before a report, and the group's position then."""
 
 
@@ -65,7 +65,7 @@ class LastReport:
     name: str
     begin: int
     count: int
-    before: ReportPlace | None
+    before: ReportCheckpoint | None
     earlier: tuple[Earlier, ...] = ()
 
     @property
@@ -75,7 +75,7 @@ class LastReport:
 
     @property
     def history(self) -> tuple[Earlier, ...]:
-        """The places before this report and before the earlier ones, the newest first."""
+        """The checkpoints before this report and before the earlier ones, the newest first."""
         return self.earlier if self.before is None else ((self.begin, self.before), *self.earlier)
 
     def encode(self) -> str:
@@ -99,14 +99,16 @@ class LastReport:
             numbers_before, *parts = [rest[at : at + _NUMBERS] for at in range(0, len(rest), _NUMBERS)] or [
                 []
             ]
-            earlier = tuple((ended, ReportPlace(low, low, since)) for ended, low, since in parts)
-            return cls(name, begin, count, ReportPlace(*numbers_before) if numbers_before else None, earlier)
+            earlier = tuple((ended, ReportCheckpoint(low, low, since)) for ended, low, since in parts)
+            return cls(
+                name, begin, count, ReportCheckpoint(*numbers_before) if numbers_before else None, earlier
+            )
         except (TypeError, ValueError):
             return None
 
 
 def thinned(history: Sequence[Earlier], end: int) -> tuple[Earlier, ...]:
-    """Returns some places of a history, the newest first: the farther from `end`, the farther apart.
+    """Returns some checkpoints of a history, the newest first: the farther from `end`, the farther apart.
 
     A committer that goes back to one of them goes back at most about three times as far as needed. However
     long the history is, those that are left fit into an offset's metadata. The oldest is always among them.
@@ -147,11 +149,11 @@ def is_whole(config: KafkaConfig, topics: Topics, log: LogId, report: LastReport
 def last_whole(
     config: KafkaConfig, topics: Topics, log: LogId, report: LastReport, trust: Trust, end: int
 ) -> Earlier | None:
-    """Returns the newest place of the report's history whose outcomes all exist, if the topic ends at `end`.
+    """Returns the report's newest checkpoint after which no outcome is lost, if the topic ends at `end`.
 
-    An outcome that counts and comes after a place is evidence for that. If there is none, as in a topic that
-    was created again, returns the place before the last report: to answer a whole log again would delay new
-    entries. Returns None if there is no history. Call this as `answered_since`; raises as it does.
+    An outcome that counts and comes after a checkpoint is evidence for that. If there is none, as in a topic
+    that was created again, returns the checkpoint before the last report: to answer a whole log again would
+    delay new entries. Returns None if there is no history. Call this as `answered_since`; raises as it does.
     """
     for earlier in report.history:
         if earlier[0] < end and answered_since(config, topics, log, earlier[0], trust):

@@ -28,7 +28,7 @@ _FAR = 20_000
 """The reader seeks to an offset that is farther away than this, and reads on to nearer ones."""
 
 
-def end_at_hole(gap: GapError) -> None:
+def end_at_gap(gap: GapError) -> None:
     """Raises the gap that was found: reading ends."""
     raise gap
 
@@ -36,7 +36,7 @@ def end_at_hole(gap: GapError) -> None:
 class RepeatingReader(PartitionReader):
     """As `PartitionReader`, for a committer, which must verify what `poll` returns.
 
-    Offsets without a record end it, unless `on_hole` accepts them. `read_again` may be called from other
+    Offsets without a record end it, unless `on_gap` accepts them. `read_again` may be called from other
     threads, one at a time; what it returns is verified.
     """
 
@@ -47,9 +47,9 @@ class RepeatingReader(PartitionReader):
         log: LogId,
         start_offset: int,
         *,
-        on_hole: Callable[[GapError], None] = end_at_hole,
+        on_gap: Callable[[GapError], None] = end_at_gap,
     ) -> None:
-        super().__init__(config, topic, log, start_offset, verify=Verify.LATER, on_hole=on_hole)
+        super().__init__(config, topic, log, start_offset, verify=Verify.LATER, on_gap=on_gap)
         self._make_another: Callable[[int], PartitionReader] = lambda offset: PartitionReader(
             config, topic, log, offset, verify=Verify.FIRST
         )

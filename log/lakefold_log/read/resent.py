@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
-    from lakefold_log.read.dead_letters import Letter
+    from lakefold_log.read.dead_letters import DeadLetter
     from lakefold_log.read.trust import Trust
     from lakefold_table.entry import Outcome
     from lakefold_table.position import LogId
@@ -41,7 +41,7 @@ _POLL_S: Final = 0.05
 def sent_since(
     config: KafkaConfig,
     topics: Topics,
-    letters: Sequence[Letter],
+    letters: Sequence[DeadLetter],
     bound: int | None,
     *,
     group: str,
@@ -73,7 +73,7 @@ class _Search:
     """Searches for copies of one table's dead letters. `letters`: by the names of their proposals."""
 
     def __init__(
-        self, config: KafkaConfig, topics: Topics, letters: Mapping[_Name, Letter], timeout_s: float
+        self, config: KafkaConfig, topics: Topics, letters: Mapping[_Name, DeadLetter], timeout_s: float
     ) -> None:
         self._config = config
         self._topics = topics

@@ -31,7 +31,7 @@ from lakefold_log.codec.signing import OutcomesKey
 from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_log.read.report_check import (
     LastReport,
-    ReportPlace,
+    ReportCheckpoint,
     answered_since,
     is_whole,
     last_whole,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.read.dead_letters import DeadLetter
+    from lakefold_log.read.dead_letters import RefusedMessage
     from lakefold_log.read.report_check import Earlier
     from lakefold_table.entry import Outcome
     from lakefold_table.position import LogId, Position
@@ -76,7 +76,7 @@ _Mark = tuple[int, str | None]
 @dataclass(frozen=True, slots=True)
 class _Report:
     outcomes: tuple[Outcome, ...]
-    dead_letters: tuple[DeadLetter, ...]
+    dead_letters: tuple[RefusedMessage, ...]
     next_offset: int
     stamp: OffsetMetadata
 
@@ -94,7 +94,7 @@ class Reporter:
     """Reports about one partition, `log` of the transactions topic; for one thread.
 
     Creating one fences every other reporter for this group and partition and ends its open transaction, so
-    that the offset read afterwards is final. `owner` is this reporter's place in the succession; its
+    that the offset read afterwards is final. `owner` is the number of this reporter in the succession; its
     generation is greater than the one in the offset's metadata and than `above`. `timeout_s` is the time
     limit of each call. `passed_over`: see `Trust`. `held` is called before anything is reported or taken
     over; once it returns False, `FencedError` is raised. `lost` is called with the number of offsets if the
@@ -144,7 +144,7 @@ class Reporter:
         self._key = self._known_key()
         self.trust = Trust(self._key, passed_over)
         # The last offset below which all is certainly answered, and the same before earlier reports.
-        self._whole: ReportPlace | None = self._place_before(self._mark)
+        self._whole: ReportCheckpoint | None = self._checkpoint_before(self._mark)
         self._earlier: tuple[Earlier, ...] = ()
         try:
             self._take_back(self._deadline())
@@ -159,7 +159,7 @@ class Reporter:
     def report(
         self,
         outcomes: Sequence[Outcome],
-        dead_letters: Sequence[DeadLetter],
+        dead_letters: Sequence[RefusedMessage],
         next_offset: int,
         stamp: OffsetMetadata,
     ) -> int:
@@ -258,7 +258,7 @@ class Reporter:
 
     def _settle(self, sent: _Sent) -> None:
         self._before, self._mark, self._done, self._doubtful = self._mark, sent.mark, sent, None
-        self._whole = _place_of(sent.mark)
+        self._whole = _checkpoint_of(sent.mark)
         self._earlier = thinned(sent.last.history, sent.last.end)
 
     def _renew(self, deadline: float) -> _Report | None:
@@ -312,7 +312,7 @@ class Reporter:
         as far as that is known. Only the tables record what other reporters sent: from that offset on the
         entries are answered again, except those whose outcomes can still be read.
         """
-        stamp = self._own_stamp(self._mark)
+        stamp = self._own_metadata(self._mark)
         last = OffsetMetadata.report_of(self._mark[1])
         if stamp is None or last is None:
             return
@@ -349,24 +349,29 @@ class Reporter:
         )
         self._lost(last.end - end)
 
-    def _within_log(self, place: ReportPlace) -> ReportPlace:
-        """Returns the place, or the start of the log if that is later: removed entries can't be answered."""
-        start = watermarks(self._admin, self.topics.transactions, self.log.partition).start
-        if place.offset >= start:
-            return place
-        LOG.warning("outcomes lost for good", where=self._where, entries_from=place.offset, up_to=start - 1)
-        return replace(place, offset=start, low_watermark=start)
+    def _within_log(self, checkpoint: ReportCheckpoint) -> ReportCheckpoint:
+        """Returns the checkpoint, or the start of the log if that is later.
 
-    def _own_stamp(self, mark: _Mark) -> OffsetMetadata | None:
+        Entries that the log has removed can't be answered.
+        """
+        start = watermarks(self._admin, self.topics.transactions, self.log.partition).start
+        if checkpoint.offset >= start:
+            return checkpoint
+        LOG.warning(
+            "outcomes lost for good", where=self._where, entries_from=checkpoint.offset, up_to=start - 1
+        )
+        return replace(checkpoint, offset=start, low_watermark=start)
+
+    def _own_metadata(self, mark: _Mark) -> OffsetMetadata | None:
         """Returns the metadata of the group's offset, if it is for this log."""
         stamp = OffsetMetadata.of(mark[1], mark[0])
         ours = (self.log.cluster_id, self.log.topic_id)
         return stamp if stamp is not None and (stamp.cluster_id, stamp.topic_id) == ours else None
 
-    def _place_before(self, mark: _Mark) -> ReportPlace:
+    def _checkpoint_before(self, mark: _Mark) -> ReportCheckpoint:
         """Returns the group's position; nothing counts as answered if its offset isn't for this log."""
-        place = None if self._own_stamp(mark) is None else _place_of(mark)
-        return ReportPlace(0, 0, self.outcomes_offset) if place is None else place
+        checkpoint = None if self._own_metadata(mark) is None else _checkpoint_of(mark)
+        return ReportCheckpoint(0, 0, self.outcomes_offset) if checkpoint is None else checkpoint
 
     def _take_over(self, deadline: float) -> _Mark:
         """Opens a new session; returns the group's offset after all other reporters are fenced."""
@@ -448,7 +453,7 @@ class Reporter:
                 on_delivery=self._on_last_outcome if index == last else None,
             )
 
-    def _send_letter(self, letter: DeadLetter) -> None:
+    def _send_letter(self, letter: RefusedMessage) -> None:
         key, value, headers = letter.fitting(self._largest_letter)
         self._session.send(self.topics.dead_letters, value, key, headers=headers)
 
@@ -469,9 +474,9 @@ class Reporter:
         return time.monotonic() + self._timeout_s
 
 
-def _place_of(mark: _Mark) -> ReportPlace | None:
+def _checkpoint_of(mark: _Mark) -> ReportCheckpoint | None:
     stamp = OffsetMetadata.of(mark[1], mark[0])
-    return None if stamp is None else ReportPlace(mark[0], stamp.low_watermark, stamp.outcomes_offset)
+    return None if stamp is None else ReportCheckpoint(mark[0], stamp.low_watermark, stamp.outcomes_offset)
 
 
 def _missing(report: _Report, seen: frozenset[Position]) -> list[Outcome]:

@@ -44,8 +44,8 @@ class FoldRecord(_message.Message):
     APPS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
-    DEEDS_FIELD_NUMBER: _builtins.int
-    DEED_OF_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
+    OPERATION_OF_FIELD_NUMBER: _builtins.int
     LAST_DIGEST_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The log, as in lakefold.log.v1.Position."""
@@ -92,13 +92,13 @@ class FoldRecord(_message.Message):
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppBatches]: ...
     @_builtins.property
-    def deeds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def operations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The operations of the committed entries if they differ from the version's: each name once, in the order of
         first use; and for each entry the index of its name. Empty if all entries had the version's operation.
         """
 
     @_builtins.property
-    def deed_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def operation_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -121,13 +121,13 @@ class FoldRecord(_message.Message):
         apps: _abc.Iterable[Global___AppBatches] | None = ...,
         epoch: _builtins.int = ...,
         rules: _builtins.int = ...,
-        deeds: _abc.Iterable[_builtins.str] | None = ...,
-        deed_of: _abc.Iterable[_builtins.int] | None = ...,
+        operations: _abc.Iterable[_builtins.str] | None = ...,
+        operation_of: _abc.Iterable[_builtins.int] | None = ...,
         last_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "deed_of", b"deed_of", "deeds", b"deeds", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_digest", b"last_digest", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "partition", b"partition", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "base_version", b"base_version", "cluster_id", b"cluster_id", "committed_offsets", b"committed_offsets", "epoch", b"epoch", "first_fragment_id", b"first_fragment_id", "first_offset", b"first_offset", "first_time_us", b"first_time_us", "last_digest", b"last_digest", "last_offset", b"last_offset", "last_time_us", b"last_time_us", "num_fragment_ids", b"num_fragment_ids", "operation_of", b"operation_of", "operations", b"operations", "partition", b"partition", "rebased", b"rebased", "refused", b"refused", "rows_added", b"rows_added", "rows_deleted", b"rows_deleted", "rules", b"rules", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,7 +28,7 @@ from lakefold_table.lance.manifests.naming import Scheme, transaction_name, tran
 from lakefold_table.lance.new_files import may_be_known_by_files, new_file_keys, read_of
 from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
-from lakefold_table.lance.operations.change import NOTHING, Change, Proposal
+from lakefold_table.lance.operations.change import NOTHING, Proposal, TableChange
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import proposal_of
 from lakefold_table.lance.proposal_footprint import (
@@ -116,7 +116,7 @@ class LanceDraft:
             change = self._next(entry, proposal, kind, self._state)
         else:
             change = self._clone(envelope) if kind is Kind.CLONE else self._creation(envelope)
-        if not isinstance(change, Change):
+        if not isinstance(change, TableChange):
             return change
         fault = self._table.files_fault(change) or self._rewritten_fault(entry, change)
         if fault is not None:
@@ -146,7 +146,7 @@ class LanceDraft:
             self._remember(PLAIN[Kind.APPEND])
         return Accepted(read < self._base, plain.rows, 0, number, 1, APPEND)
 
-    def _rewritten_fault(self, entry: Entry, change: Change) -> Invalid | None:
+    def _rewritten_fault(self, entry: Entry, change: TableChange) -> Invalid | None:
         """Refuses an entry without app id whose files a Rewrite has replaced: it was folded before."""
         read = read_of(entry) or self._base
         if not self._history.rewritten_since(read):
@@ -289,7 +289,7 @@ class LanceDraft:
             self._following = history.extended(version, did)
         return self._following
 
-    def _creation(self, envelope: Envelope) -> Change | Rejected | Invalid:
+    def _creation(self, envelope: Envelope) -> TableChange | Rejected | Invalid:
         """Returns the first version of a table that doesn't exist."""
         if not envelope.HasField("create") and not _may_create(envelope):
             if envelope.branch:
@@ -307,12 +307,12 @@ class LanceDraft:
         empty = VersionBuilder(None, self._table.observed)
         empty.create(first_head(envelope), version_to_create(envelope))
         change = overwrite.create(empty, Proposal(envelope))
-        if isinstance(change, Change):
+        if isinstance(change, TableChange):
             self._table = empty
             self._scheme = Scheme.V1 if envelope.create.v1_manifest_paths else Scheme.V2
         return change
 
-    def _clone(self, envelope: Envelope) -> Change | Invalid:
+    def _clone(self, envelope: Envelope) -> TableChange | Invalid:
         """Returns the first version of a table that begins as another table's version."""
         cloned = clone.begin(envelope, self._table.observed)
         if isinstance(cloned, Invalid):
@@ -320,11 +320,11 @@ class LanceDraft:
         self._table = VersionBuilder(cloned, self._table.observed)
         self._table.version = cloned.version
         self._begins_clone = True
-        return Change(envelope.lance, rows_added=cloned.rows)
+        return TableChange(envelope.lance, rows_added=cloned.rows)
 
     def _next(
         self, entry: Entry, proposed: LanceProposal, kind: Kind, state: LanceState
-    ) -> Change | Rejected | Invalid:
+    ) -> TableChange | Rejected | Invalid:
         """Returns what a proposal built on an older version changes in this one."""
         envelope, packed = proposed.envelope, proposed.packed
         if envelope.HasField("create"):
@@ -354,7 +354,7 @@ class LanceDraft:
         rebase = verdict if isinstance(verdict, Rebase) else NOTHING
         sizes = self._table.observed.listed.get(entry.position)
         if isinstance(dropped, Rejected):
-            change: Change | Rejected | Invalid = dropped
+            change: TableChange | Rejected | Invalid = dropped
         else:
             proposal = Proposal(envelope, rows, rebase, packed, sizes, dropped)
             change = RULES[kind].change(self._table, proposal)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.manifests.live_files import BasePrefixes
     from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.manifests.plain import Plain
-    from lakefold_table.lance.operations.change import Change
+    from lakefold_table.lance.operations.change import TableChange
     from lakefold_table.lance.schemas.columns import Columns
     from lakefold_table.lance.schemas.data_files import FileVersion
     from lakefold_table.lance.state import LanceState
@@ -212,7 +212,7 @@ class VersionBuilder:
         self.columns = columns_of(head.fields, file_version)
         self.numbering = self._numbering()
 
-    def take(self, change: Change) -> tuple[int, int, int]:
+    def take(self, change: TableChange) -> tuple[int, int, int]:
         """Applies a change. Returns the rows that it adds, the first id that it gives and how many ids.
 
         What an operation has checked can't fail here. File sizes that the proposal left out are filled in.
@@ -242,7 +242,7 @@ class VersionBuilder:
             self._sift(change)
         return added
 
-    def _sift(self, change: Change) -> None:
+    def _sift(self, change: TableChange) -> None:
         """Drops idle segments of indices; after the first time only if a change can have made one idle."""
         done = self._sifted is not None and self._sifted is self._indices
         if not done or change.removed or change.whole is not None:
@@ -253,7 +253,7 @@ class VersionBuilder:
         """Finds out for all of these data files at once whether fragments have them."""
         self._files.look_up(keys)
 
-    def files_fault(self, change: Change) -> Invalid | None:
+    def files_fault(self, change: TableChange) -> Invalid | None:
         """Returns why a change can't have its new data files, or None: a fragment has one already."""
         if change.whole is not None or not self.keeps_files_apart:
             return None
@@ -285,7 +285,7 @@ class VersionBuilder:
     def _prefixes(self) -> BasePrefixes:
         return prefixes_of(self.head.base_paths)
 
-    def _files_of_replaced(self, change: Change) -> Iterator[tuple[str, int]]:
+    def _files_of_replaced(self, change: TableChange) -> Iterator[tuple[str, int]]:
         """Yields the files that existing fragments get, with the fragments' ids."""
         if not change.replaced or change.transaction.WhichOneof("operation") == DELETE:
             return
@@ -313,7 +313,7 @@ class VersionBuilder:
             return self._live.changed(replaced, self._removed, new)
         return self._live.changed(replaced, self._removed).followed(self._chunks).added(new)
 
-    def _replace(self, change: Change) -> None:
+    def _replace(self, change: TableChange) -> None:
         """Replaces fragments; deletion files that were made for the replaced ones are no longer needed."""
         for number in (*change.replaced, *change.removed):
             before = self._replaced.pop(number, None)

@@ -127,8 +127,10 @@ def encode_record(record: Record) -> str:
         ],
         epoch=record.epoch,
         rules=record.rules,
-        deeds=list(dict.fromkeys(record.operation_of.values())),
-        deed_of=_indices([record.operation_of[offset] for offset in offsets] if record.operation_of else []),
+        operations=list(dict.fromkeys(record.operation_of.values())),
+        operation_of=_indices(
+            [record.operation_of[offset] for offset in offsets] if record.operation_of else []
+        ),
         last_digest=bytes.fromhex(record.last_digest),
     )
     return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
@@ -197,10 +199,10 @@ def _indices(names: Sequence[str]) -> list[int]:
 
 
 def _operations(message: FoldRecord, offsets: Iterable[int]) -> dict[int, str]:
-    if not message.deed_of:
+    if not message.operation_of:
         return {}
-    names = list(message.deeds)
-    return {offset: names[index] for offset, index in zip(offsets, message.deed_of, strict=True)}
+    names = list(message.operations)
+    return {offset: names[index] for offset, index in zip(offsets, message.operation_of, strict=True)}
 
 
 def _differences(first: int, offsets: Sequence[int]) -> list[int]:

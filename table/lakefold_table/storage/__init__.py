@@ -27,7 +27,7 @@ from lakefold_table.errors import InvalidError, LocationError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.storage.option_names import warn_unknown
-from lakefold_table.uri import FILE, canonical, place
+from lakefold_table.uri import FILE, canonical, parse_location
 
 if TYPE_CHECKING:
     import os
@@ -57,7 +57,7 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     client library of the store isn't installed.
     """
     name = canonical(uri)
-    scheme = place(name).scheme
+    scheme = parse_location(name).scheme
     if scheme == FILE:
         return LocalStorage(name)
     if scheme == "memory":
@@ -74,7 +74,7 @@ def open_canonical(uri: str, storage_options: Mapping[str, str] | None = None) -
     Raises `LocationError` if a symbolic link was put into the path since the URI was made canonical.
     """
     storage = open_storage(uri, storage_options)
-    if place(storage.uri) != place(uri):
+    if parse_location(storage.uri) != parse_location(uri):
         raise LocationError(
             f"a symbolic link was put into this path: it leads to {storage.uri} now",
             where=uri,

@@ -91,7 +91,7 @@ NEVER_SENT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Clients:
+class S3Clients:
     """The clients of an S3 service: `once` sends a request once, `patient` repeats requests that failed."""
 
     once: S3Client
@@ -110,7 +110,7 @@ def aws_options(storage_options: Mapping[str, str] | None) -> AwsOptions:
     return read_options(storage_options or {}, os.environ)
 
 
-def s3_clients(options: AwsOptions, bucket: str) -> Clients:
+def s3_clients(options: AwsOptions, bucket: str) -> S3Clients:
     """Returns the clients for these options, shared in this process. The endpoint may begin with `bucket`.
 
     Raises `InvalidError` if boto3 refuses the settings (a missing profile, a malformed endpoint).
@@ -121,10 +121,10 @@ def s3_clients(options: AwsOptions, bucket: str) -> Clients:
     key = (os.getpid(), "s3", options, endpoint)
     with _lock:
         if key not in _made:
-            _made[key] = Clients(
+            _made[key] = S3Clients(
                 *(_client("s3", options, endpoint, tries, style) for tries in (1, options.attempts))
             )
-        clients: Clients = _made[key]
+        clients: S3Clients = _made[key]
     return clients
 
 

@@ -24,7 +24,7 @@ from lakefold_table.storage.concurrently import together
 from lakefold_table.storage.external import ExternalManifests
 from lakefold_table.storage.manifest_stores import ManifestRecord
 from lakefold_table.storage.s3 import AT_ONE_TIME, S3Storage
-from lakefold_table.uri import canonical, place
+from lakefold_table.uri import canonical, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,7 +76,7 @@ def open_dynamodb(uri: str, storage_options: Mapping[str, str] | None = None) ->
     takes them. Raises `InvalidError` if they can't be used, or if the URI names no DynamoDB table.
     """
     name = canonical(uri)
-    location = place(name)
+    location = parse_location(name)
     if location.scheme != SCHEME or not location.external:
         hint = f"write {SCHEME}://BUCKET/PATH?ddbTableName=TABLE"
         raise InvalidError("the URI names no DynamoDB table for the manifests", where=uri, hint=hint)

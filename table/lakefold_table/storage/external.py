@@ -38,7 +38,7 @@ from lakefold_table.storage.base import (
 from lakefold_table.storage.manifest_stores import ManifestRecord
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path
 from lakefold_table.storage.staged_manifests import Leftovers, VersionFinisher
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -64,7 +64,7 @@ class ExternalManifests:
         manifests: ManifestStore,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
-        base = place(uri).path
+        base = parse_location(uri).path
         if not base:
             hint = "put the table into a folder of the bucket"
             raise LocationError("a manifest store can't name the root of a bucket", where=uri, hint=hint)

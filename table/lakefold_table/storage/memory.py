@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Listed, Put, etag_of
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
-from lakefold_table.uri import canonical, place
+from lakefold_table.uri import canonical, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -106,7 +106,7 @@ class MemoryStorage:
 
     def __init__(self, uri: str) -> None:
         self._uri = canonical(uri)
-        location = place(self._uri)
+        location = parse_location(self._uri)
         if location.scheme != "memory":
             hint = "give a URI such as memory://test/table"
             raise InvalidError(f"a {location.scheme} URI is no store in memory", where=uri, hint=hint)

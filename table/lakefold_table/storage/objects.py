@@ -30,7 +30,7 @@ from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
-from lakefold_table.uri import canonical, place
+from lakefold_table.uri import canonical, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +81,7 @@ _PASSING: Final = frozenset({408, 409, 412, 429})
 
 
 @dataclass(frozen=True)
-class Clients:
+class ObjectClients:
     """The clients of a bucket: `once` never repeats a request, `patient` does.
 
     Same bucket, equal `server`.
@@ -113,10 +113,10 @@ class ObjectStorage:
 
     cheap_size: Final = False
 
-    def __init__(self, uri: str, clients: Clients) -> None:
+    def __init__(self, uri: str, clients: ObjectClients) -> None:
         self._uri = uri
         self._clients = clients
-        root = place(uri).path
+        root = parse_location(uri).path
         self._below = root + "/" if root else ""
 
     @property
@@ -380,9 +380,9 @@ def _unanswered(error: Exception, status: int, where: str) -> LakefoldError:
     return RetryError(words, where=where, hint=hint)
 
 
-def _clients(uri: str, storage_options: Mapping[str, str]) -> Clients:
+def _clients(uri: str, storage_options: Mapping[str, str]) -> ObjectClients:
     """Returns both clients of the bucket that `uri` names, made from the options that concern it."""
-    location = place(uri)
+    location = parse_location(uri)
     given = {key.lower(): value for key, value in storage_options.items()}
     patience: RetryConfig = {
         "max_retries": _number_in(uri, given, "client_max_retries", _RETRIES),
@@ -392,7 +392,7 @@ def _clients(uri: str, storage_options: Mapping[str, str]) -> Clients:
     make: type[GCSStore | AzureStore] = GCSStore if location.scheme == "gs" else AzureStore
     config = {**_DEFAULTS, **_concerning(uri, make, given, _OWN_OPTIONS[location.scheme]), **named}
     try:
-        return Clients(
+        return ObjectClients(
             once=make(bucket, config=config, retry_config={"max_retries": 0}),  # type: ignore[arg-type] # text values do
             patient=make(bucket, config=config, retry_config=patience),  # type: ignore[arg-type] # as above
             server=(location.scheme, location.authority, frozenset(config.items())),

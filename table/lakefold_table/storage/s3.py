@@ -34,7 +34,7 @@ from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.multipart import PartsUpload
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
-from lakefold_table.uri import canonical, place
+from lakefold_table.uri import canonical, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -84,7 +84,7 @@ class S3Storage:
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._uri = canonical(uri)
-        location = place(self._uri)
+        location = parse_location(self._uri)
         if location.scheme != "s3" or location.external:
             hint = "give a URI such as s3://BUCKET/PATH"
             raise InvalidError(f"a {location.scheme} URI is not a plain S3 store", where=uri, hint=hint)

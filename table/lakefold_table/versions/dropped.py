@@ -20,7 +20,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.marks.marks import position_from, position_json
 from lakefold_table.roots import parents
 from lakefold_table.storage import open_canonical
-from lakefold_table.uri import place
+from lakefold_table.uri import parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -58,12 +58,13 @@ class Dropped:
 
     `time_us`: when the table was dropped (for people). `removing`: files of it may remain. On a local disk
     those files are in the folder `aside`, next to the path. `condemned`: what was moved there is known to be
-    the dropped table. `lines`: its branches. `inside`: the branches of tables that were in its folder and had
-    been dropped before, by their paths below its root, as their own notes were removed with the folder.
+    the dropped table. `branches`: those of the table. `inside`: the branches of tables that were in its
+    folder and had been dropped before, by their paths below its root, as their own notes were removed with
+    the folder.
     """
 
     time_us: int
-    lines: tuple[DroppedBranch, ...] = ()
+    branches: tuple[DroppedBranch, ...] = ()
     removing: bool = field(default=False, kw_only=True)
     aside: str = field(default="", kw_only=True)
     condemned: bool = field(default=False, kw_only=True)
@@ -72,7 +73,7 @@ class Dropped:
     @property
     def version(self) -> int:
         """The last version of the main branch, for people; 0 if none is noted."""
-        return next((branch.version for branch in self.lines if not branch.branch), 0)
+        return next((branch.version for branch in self.branches if not branch.branch), 0)
 
     def covers(self, branch: str, position: Position) -> bool:
         """Whether what was folded at this position into this branch was in the dropped table.
@@ -80,8 +81,8 @@ class Dropped:
         If the branch was removed before the table was dropped, the other branches decide: all were in the
         same table.
         """
-        own = [noted for noted in self.lines if noted.branch == branch]
-        for noted in (own, self.lines):
+        own = [noted for noted in self.branches if noted.branch == branch]
+        for noted in (own, self.branches):
             offsets = [branch_note.offset_of(position.log) for branch_note in noted]
             known = [offset for offset in offsets if offset is not None]
             if known:
@@ -92,16 +93,16 @@ class Dropped:
         """Returns this note with what an older note of the same path says, unless this one is newer."""
         if older is None:
             return self
-        inside = {name: _all_joined(older.inside.get(name, ()), lines) for name, lines in self.inside.items()}
-        lines = _all_joined(older.lines, self.lines)
-        return replace(self, lines=lines, inside={**older.inside, **inside})
+        inside = {name: _all_joined(older.inside.get(name, ()), noted) for name, noted in self.inside.items()}
+        branches = _all_joined(older.branches, self.branches)
+        return replace(self, branches=branches, inside={**older.inside, **inside})
 
     def encode(self) -> bytes:
         """Returns the note's bytes."""
         content: dict[str, Any] = {"time_us": self.time_us, "removing": self.removing}
-        content["lines"] = _lines_json(self.lines)
+        content["lines"] = _branches_json(self.branches)
         if self.inside:
-            content["inside"] = {name: _lines_json(lines) for name, lines in self.inside.items()}
+            content["inside"] = {name: _branches_json(noted) for name, noted in self.inside.items()}
         if self.aside:
             content.update(aside=self.aside, condemned=self.condemned)
         return json.dumps(content, indent=1).encode()
@@ -111,14 +112,14 @@ def decode_dropped(data: bytes, where: str) -> Dropped:
     """Returns the note that `encode` made these bytes of. Raises `DamagedError`."""
     try:
         note = json.loads(data)
-        lines = tuple(_line_of(line) for line in note["lines"])
+        branches = tuple(_branch_from(noted) for noted in note["lines"])
         return Dropped(
             int(note["time_us"]),
-            lines,
+            branches,
             removing=bool(note["removing"]),
             aside=_folder_name(note.get("aside", "")),
             condemned=bool(note.get("condemned", False)),
-            inside={name: tuple(map(_line_of, each)) for name, each in note.get("inside", {}).items()},
+            inside={name: tuple(map(_branch_from, noted)) for name, noted in note.get("inside", {}).items()},
         )
     except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         hint = "remove it, and drop the table again"
@@ -159,23 +160,22 @@ def was_dropped(uri: str, position: Position, storage_options: Mapping[str, str]
 
 def _noted_around(uri: str, storage_options: Mapping[str, str] | None) -> Iterator[Dropped]:
     """Yields what the notes of tables around this path say about it."""
-    segments = place(uri).segments
+    segments = parse_location(uri).segments
     for outer in parents(uri):
         try:
             dropped = read_dropped(outer, storage_options)
         except InvalidError:
             # This process may not be allowed to read there.
             continue
-        lines = (
-            None if dropped is None else dropped.inside.get("/".join(segments[len(place(outer).segments) :]))
-        )
-        if lines is not None:
-            yield Dropped(0, lines)
+        name = "/".join(segments[len(parse_location(outer).segments) :])
+        branches = None if dropped is None else dropped.inside.get(name)
+        if branches is not None:
+            yield Dropped(0, branches)
 
 
 def note_location(uri: str) -> tuple[str, str]:
     """Returns where the note of the table at `uri` is: a store's root, and the path below it."""
-    location = place(uri)
+    location = parse_location(uri)
     if location.external:
         # A note is no version: it is stored in the bucket, and not in the manifest store.
         uri = uri.partition("?")[0].replace(f"{location.scheme}://", "s3://", 1)
@@ -202,8 +202,8 @@ def noted_inside(notes: Iterable[tuple[str, bytes]]) -> dict[str, tuple[DroppedB
             dropped = decode_dropped(data, path)
         except DamagedError:
             continue
-        inside[root] = dropped.lines
-        inside.update({f"{root}/{name}": lines for name, lines in dropped.inside.items()})
+        inside[root] = dropped.branches
+        inside.update({f"{root}/{name}": branches for name, branches in dropped.inside.items()})
     return inside
 
 
@@ -215,14 +215,14 @@ def is_note_inside(path: str) -> bool:
 def branches_at(uri: str) -> Iterator[tuple[str, str]]:
     """Yields the possible (root, branch) pairs of `uri`: a main branch, or a branch of a table above it."""
     yield uri, ""
-    start, mark, query = uri.partition("?") if place(uri).external else (uri, "", "")
+    start, mark, query = uri.partition("?") if parse_location(uri).external else (uri, "", "")
     parts = start.split(f"/{TREE}/")
     for number in range(1, len(parts)):
         main = f"/{TREE}/".join(parts[:number])
         yield f"{main}{mark}{query}", f"/{TREE}/".join(parts[number:])
 
 
-def _lines_json(lines: Iterable[DroppedBranch]) -> list[dict[str, Any]]:
+def _branches_json(branches: Iterable[DroppedBranch]) -> list[dict[str, Any]]:
     return [
         {
             "branch": noted.branch,
@@ -230,7 +230,7 @@ def _lines_json(lines: Iterable[DroppedBranch]) -> list[dict[str, Any]]:
             "version": noted.version,
             "positions": [position_json(position) for position in noted.positions],
         }
-        for noted in lines
+        for noted in branches
     ]
 
 
@@ -241,9 +241,9 @@ def _all_joined(
     return tuple(_joined(name, [*older, *newer]) for name in names)
 
 
-def _joined(branch: str, lines: Iterable[DroppedBranch]) -> DroppedBranch:
+def _joined(branch: str, notes: Iterable[DroppedBranch]) -> DroppedBranch:
     """Returns what all notes say of a branch, the older ones first."""
-    own = [noted for noted in lines if noted.branch == branch]
+    own = [noted for noted in notes if noted.branch == branch]
     last: dict[LogId, Position] = {}
     for position in (position for noted in own for position in noted.positions):
         known = last.pop(position.log, position)
@@ -258,7 +258,7 @@ def _folder_name(text: str) -> str:
     return text
 
 
-def _line_of(note: Mapping[str, Any]) -> DroppedBranch:
+def _branch_from(note: Mapping[str, Any]) -> DroppedBranch:
     positions = tuple(position_from(value) for value in note["positions"])
     present = tuple(position for position in positions if position is not None)
     return DroppedBranch(str(note["branch"]), str(note["table_id"]), int(note["version"]), present)

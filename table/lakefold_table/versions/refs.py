@@ -45,7 +45,7 @@ class UnknownRefError(InvalidError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RefTarget:
     """What a name refers to: a version, and the folder of its table relative to the root of the main branch.
 
     The folder is empty for the main branch itself.
@@ -91,12 +91,12 @@ class Refs:
         path = branch_path(name)
         return decode_branch(self._file(path, "branch", name), self._where(path))
 
-    def resolve_tag(self, name: str) -> Target:
+    def resolve_tag(self, name: str) -> RefTarget:
         """Returns the version that a tag names; it may no longer exist. Raises as `tag` does."""
         tag = self.tag(name)
         if tag.branch is not None and tag.branch != MAIN:
             check_branch_name(tag.branch)
-        return Target(branch_root(tag.branch), tag.version)
+        return RefTarget(branch_root(tag.branch), tag.version)
 
     def resolve_branch(self, name: str) -> str:
         """Returns the folder of a branch's table, relative to the main branch's root; "" for `main`.

@@ -29,7 +29,7 @@ from lakefold_reader.lance.scan.scan_errors import translated_batches, translate
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.roots import below
-from lakefold_table.uri import FILE, local_path, place
+from lakefold_table.uri import FILE, local_path, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -459,7 +459,7 @@ def _check_size(path: str, file: DataFile) -> None:
 
 def file_location(uri: str, path: str) -> str:
     """The location of a table's file for pylance's file reader: a local path, or a URI."""
-    return f"{local_path(uri)}/{path}" if place(uri).scheme == FILE else below(uri, path)
+    return f"{local_path(uri)}/{path}" if parse_location(uri).scheme == FILE else below(uri, path)
 
 
 def _joined(

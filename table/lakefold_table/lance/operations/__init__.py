@@ -2,8 +2,8 @@
 
 `rules` names two functions for each operation. `needs` returns which files must be fetched before the
 proposal can be folded (`Requirements`). `change` checks the proposal against the version in the making
-(`VersionBuilder`) and returns a `Change`, or the refusal as a value; it modifies nothing. The draft then has
-the version builder apply the change, and only then is the proposal part of the version.
+(`VersionBuilder`) and returns a `TableChange`, or the refusal as a value; it modifies nothing. The draft then
+has the version builder apply the change, and only then is the proposal part of the version.
 
 Each operation has its own module. `kinds` names the operations, `change` has the types that they share.
 """

@@ -9,7 +9,7 @@ import numpy as np
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.format import Requirements
 from lakefold_table.lance.manifests.naming import data_path, is_inside
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.schemas.fragment_files import without_dropped_fields, without_dropped_files
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
@@ -30,19 +30,19 @@ def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
     return sizes_of(file for fragment in envelope.lance.append.fragments for file in fragment.files)
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change that adds the fragments; they get the next free ids."""
     packed = proposal.packed
     if packed is not None:
         fault = _packed_fault(table, proposal, packed)
         if fault is not None or proposal.sizes is None or 0 not in packed.sizes:
-            return fault or Change(proposal.transaction, packed=packed)
-        return Change(proposal.transaction, packed=packed, held=packed.with_sizes(proposal.sizes))
+            return fault or TableChange(proposal.transaction, packed=packed)
+        return TableChange(proposal.transaction, packed=packed, held=packed.with_sizes(proposal.sizes))
     fragments: Sequence[DataFragment] = proposal.transaction.append.fragments
     fault = table.new_fragments_fault(fragments, dropped=proposal.dropped)
     if fault is not None:
         return fault
-    return Change(proposal.transaction, added=without_dropped_files(fragments, proposal.dropped))
+    return TableChange(proposal.transaction, added=without_dropped_files(fragments, proposal.dropped))
 
 
 def sizes_of(files: Iterable[DataFile]) -> Requirements:

@@ -1,4 +1,4 @@
-"""The types that operations share: a `Proposal` is the input of an operation, a `Change` its result."""
+"""The types that operations share: a `Proposal` is the input of an operation, a `TableChange` its result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """What an operation changes in a table. It is applied as a whole or not at all.
 
     `transaction`: the proposal, rebased, as it is stored in the version; other clients check their own

@@ -19,7 +19,7 @@ from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing import complete_entries, reuse
 from lakefold_table.lance.indexing.index_entries import entry_fault, overlap_fault, paths_of, time_fault
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.operations.mem_wal import details_of, with_generations
 from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.schemas.columns import some
@@ -57,7 +57,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     )
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Rejected | Invalid:
     """Returns a change with the remaining indices first and the new indices last.
 
     Raises `DamagedError` if the table's own index section can't be read.
@@ -85,7 +85,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
         )
 
 
-def _made(table: VersionBuilder, proposal: Proposal, fitted: list[_Fitted]) -> Change | Invalid:
+def _made(table: VersionBuilder, proposal: Proposal, fitted: list[_Fitted]) -> TableChange | Invalid:
     create = proposal.transaction.create_index
     dropped = {entry.uuid.uuid for entry in (*create.removed_indices, *create.new_indices)}
     dropped.update(new.replaces.uuid.uuid for new in fitted if new.replaces is not None)
@@ -93,7 +93,7 @@ def _made(table: VersionBuilder, proposal: Proposal, fitted: list[_Fitted]) -> C
     indices = (*remaining, *(new.entry for new in fitted))
     remapped = reuse.remapped(table.head, indices, table.content)
     fault = overlap_fault(remapped) or reuse.dropped_fault(table.head, table.indices, remapped, table.content)
-    return fault or Change(_rebased(proposal.transaction, fitted), indices=indices)
+    return fault or TableChange(_rebased(proposal.transaction, fitted), indices=indices)
 
 
 def _fields_fault(

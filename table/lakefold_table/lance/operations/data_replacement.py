@@ -15,7 +15,7 @@ from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.indexing.indices import without_fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import (
     STRUCK,
@@ -45,11 +45,11 @@ def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
     return sizes_of(group.new_file for group in envelope.lance.data_replacement.replacements)
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change of the fragments' files; indices on these fields no longer cover the fragments."""
     groups = proposal.transaction.data_replacement.replacements
     if not groups:
-        return Change(proposal.transaction)
+        return TableChange(proposal.transaction)
     current = table.get([group.fragment_id for group in groups])
     fault = _fault(table, groups, current.keys())
     if fault is not None:
@@ -64,7 +64,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
             table, fragment, files_with_fields(files, table.columns.roots)
         )
     fields = related(table.head.fields, groups[0].new_file.fields)
-    return Change(
+    return TableChange(
         proposal.transaction,
         replaced=replaced,
         indices=without_fragments(table.indices, fields, replaced.keys()),

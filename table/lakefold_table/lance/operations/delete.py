@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.merge_deletions import FragmentDeletions, deletions_of, same_files_fault
 from lakefold_table.lance.schemas.fragment_files import files_with_fields
@@ -27,7 +27,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     return needs_of(state, delete.updated_fragments, delete.deleted_fragment_ids, all_rows=says_rows)
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Rejected | Invalid:
     """Returns a change with the new deletion files. The fragment bitmaps of indices stay the same."""
     proposal = _without_dropped(table, proposal)
     delete = proposal.transaction.delete
@@ -41,7 +41,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
         transaction.CopyFrom(proposal.transaction)
         deletions.rebase(transaction.delete.updated_fragments)
         transaction.delete.deleted_fragment_ids.extend(sorted(deletions.emptied))
-    return Change(
+    return TableChange(
         transaction,
         replaced=deletions.replaced,
         removed=deletions.removed,

@@ -18,7 +18,7 @@ from lakefold_protos.lance.table_pb2 import IndexMetadata, MemWalIndexDetails
 from lakefold_table.allocation import check_allocated
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.indexing.indices import MEM_WAL
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ UUID_BYTES = 16
 KIND = "MemWalIndexDetails"
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change that advances the shards."""
     sstables = proposal.transaction.update_mem_wal_state.compacted_sstables
     indices = advanced(table.indices, sstables, table.version)
-    return indices if isinstance(indices, Invalid) else Change(proposal.transaction, indices=indices)
+    return indices if isinstance(indices, Invalid) else TableChange(proposal.transaction, indices=indices)
 
 
 def advanced(indices: Indices, sstables: Sequence[CompactedSsTable], version: int) -> Indices | Invalid:

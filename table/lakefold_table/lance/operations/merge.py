@@ -15,7 +15,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields, without_fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.schemas.columns import Columns, columns_of, some
 from lakefold_table.lance.schemas.fragment_files import (
     changed_fields,
@@ -55,7 +55,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     return sizes_of(file for file in files if file_key(file) not in existing)
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change with the fragments' new files, the new fragments and the new schema."""
     merge = proposal.transaction.merge
     fault = _schema_fault(merge) or _nullability_fault(table, merge)
@@ -76,7 +76,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
         (before, with_known_sizes(before, files_with_fields(after.files, columns.roots)))
         for before, after in pairs
     ]
-    return Change(
+    return TableChange(
         proposal.transaction,
         added=new,
         replaced={

@@ -16,7 +16,7 @@ from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.nesting import needs_around
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.operations.update_bases import needs_of
 from lakefold_table.lance.schemas.columns import columns_of
 from lakefold_table.lance.schemas.data_files import LEGACY, NAMES
@@ -42,13 +42,13 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     return Requirements.all_of([sizes, needs_of(overwrite.initial_bases), needs_around(envelope.table)])
 
 
-def create(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def create(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change that adds the first rows of a table that has just got its schema."""
     fragments = unnumbered(proposal.transaction.overwrite.fragments)
-    return table.new_fragments_fault(fragments) or Change(proposal.transaction, added=fragments)
+    return table.new_fragments_fault(fragments) or TableChange(proposal.transaction, added=fragments)
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change that replaces all rows, the schema and the indices; ids continue after those used."""
     overwrite = proposal.transaction.overwrite
     fault = _fault(overwrite)
@@ -64,7 +64,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     fault = table.new_fragments_fault(fragments, columns_of(overwrite.schema, version))
     if fault is not None:
         return fault
-    return Change(
+    return TableChange(
         proposal.transaction,
         added=fragments,
         whole=Fragments(),

@@ -12,7 +12,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import files_with_fields, with_files
 from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.version_builder import VersionBuilder
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change to the new schema, without the files and indices of dropped columns."""
     project = proposal.transaction.project
     schema = project.schema
@@ -48,7 +48,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     head.CopyFrom(table.head)
     del head.fields[:]
     head.fields.extend(schema)
-    return Change(
+    return TableChange(
         proposal.transaction, replaced=replaced, head=head, indices=without_fields(table.indices, kept_ids)
     )
 

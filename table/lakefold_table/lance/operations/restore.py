@@ -13,7 +13,7 @@ from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
 from lakefold_table.lance.manifests.features import Flag, has_stable_row_ids, set_flag
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -30,7 +30,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     return Requirements(states=frozenset({("", number)}))
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change to the content of the older version, with the current ids."""
     number, newest = proposal.transaction.restore.version, table.version - 1
     if not 0 < number <= newest:
@@ -49,7 +49,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
             f"version {number} and the newest differ in whether they have stable row ids",
             "a table can't change that; copy the old version into a new table",
         )
-    return Change(
+    return TableChange(
         proposal.transaction,
         whole=restored.fragments,
         head=_head(table, restored),

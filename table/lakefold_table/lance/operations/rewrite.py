@@ -23,7 +23,7 @@ from lakefold_table.lance.indexing.reuse_added import with_reuse
 from lakefold_table.lance.indexing.rewritten_indices import paths_of_rewritten, rewritten
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.rewritten_rows import count_live_rows, with_lineage
 from lakefold_table.lance.schemas.columns import some
@@ -62,7 +62,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     return Requirements.all_of(requirements)
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Rejected | Invalid:
     """Returns a change that replaces the old fragments and adapts the indices."""
     groups = groups_of(proposal.transaction.rewrite)
     current = table.get(_old_ids(groups))
@@ -80,7 +80,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
     indices = _indices(table, proposal, completed)
     if isinstance(indices, Invalid):
         return indices
-    return Change(
+    return TableChange(
         _rebased(proposal.transaction, completed),
         added=list(_new(completed)),
         removed=frozenset(current),
@@ -90,10 +90,10 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
     )
 
 
-def reserve(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def reserve(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change that uses up the reserved fragment ids; the outcome names the first of them."""
     count = proposal.transaction.reserve_fragments.num_fragments
-    return table.numbering.reserve_fault(count) or Change(proposal.transaction, reserved=count)
+    return table.numbering.reserve_fault(count) or TableChange(proposal.transaction, reserved=count)
 
 
 def groups_of(rewrite: Transaction.Rewrite) -> Sequence[Group]:

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Invalid, Rejected
-    from lakefold_table.lance.operations.change import Change, Proposal
+    from lakefold_table.lance.operations.change import Proposal, TableChange
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 
 NeedsOf = Callable[["LanceState | None", "Envelope"], "Requirements"]
-ChangeOf = Callable[["VersionBuilder", "Proposal"], "Change | Rejected | Invalid"]
+ChangeOf = Callable[["VersionBuilder", "Proposal"], "TableChange | Rejected | Invalid"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing.indices import with_fragments, without_fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.operations.mem_wal import advanced
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.merge_deletions import FragmentDeletions, deletions_of
@@ -62,7 +62,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
     return Requirements.all_of((sizes, needs_of(state, update.updated_fragments, removed, all_rows=True)))
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Rejected | Invalid:
     """Returns a change of the fragments and of the indices that cover them."""
     update = proposal.transaction.update
     fault = _plain_fault(table, update, proposal.dropped)
@@ -85,7 +85,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Rejected | Inv
     indices = _indices(table, update, added)
     if isinstance(indices, Invalid):
         return indices
-    return Change(
+    return TableChange(
         _rebased(proposal.transaction, deletions),
         added=added.fragments,
         replaced=replaced,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import BasePath, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.roots import is_whole
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def needs_of(bases: Sequence[BasePath]) -> Requirements:
     return Requirements(bases=frozenset(base.path for base in bases if is_whole(base.path)))
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change that adds the bases. A base without an id gets the lowest free id from 1."""
     proposed = proposal.transaction.update_bases.new_bases
     location_fault = base_path_fault(proposed, table.observed.outside)
@@ -47,7 +47,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
         if fault is not None:
             return fault
         bases.add(base)
-    return Change(proposal.transaction, head=with_bases(table.head, bases.by_id.values()))
+    return TableChange(proposal.transaction, head=with_bases(table.head, bases.by_id.values()))
 
 
 def base_path_fault(bases: Sequence[BasePath], outside: Collection[str]) -> Invalid | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.creation import primary_key_fault
-from lakefold_table.lance.operations.change import Change
+from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.operations.key_values import updates_of
 from lakefold_table.lance.schemas.keys import (
     CLUSTERING_KEY,
@@ -36,7 +36,7 @@ PRIMARY_KEYS = frozenset({PRIMARY_KEY, f"{PRIMARY_KEY}:position"})
 CLUSTERING_KEYS = frozenset({f"{CLUSTERING_KEY}:position"})
 
 
-def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
+def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change that sets, deletes or replaces the keys of the maps."""
     updates = updates_of(proposal.transaction.update_config)
     if isinstance(updates, Invalid):
@@ -55,7 +55,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> Change | Invalid:
     if updates.schema_metadata is not None:
         updates.schema_metadata.apply_encoded(head.schema_metadata)
     fault = _update_fields(head.fields, updates.field_metadata)
-    return fault or Change(proposal.transaction, head=head)
+    return fault or TableChange(proposal.transaction, head=head)
 
 
 def _schema_metadata_fault(update: MapUpdate | None) -> Invalid | None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.fold import Table
+from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.recovery.outcome_index import ANYBODY, Reported
 from lakefold_committer.recovery.recovery_context import RecoveryContext
@@ -45,7 +45,7 @@ def fold_on(outcomes: Outcomes, first: int, count: int) -> None:
         outcomes.report(fold_at(table, [changed(envelope, lambda e: setattr(e, "table", HERE))], offset))
 
 
-def open_it(outcomes: Outcomes) -> Table:
+def open_it(outcomes: Outcomes) -> FoldedTable:
     return open_table(FORMAT, versions_at(HERE), HERE, recovery(outcomes))
 
 

@@ -38,7 +38,7 @@ _FIXED: Final[dict[str, Option]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class RecordCount:
     """The number of records, messages and markers, from offset `start` up to, and without, `end`."""
 
     start: int
@@ -51,7 +51,7 @@ class Counted:
         return self.end - self.start - self.records
 
 
-def count_records(config: KafkaConfig, topic: str, partition: int, start: int, end: int) -> Counted:
+def count_records(config: KafkaConfig, topic: str, partition: int, start: int, end: int) -> RecordCount:
     """Returns the count of a partition's records from `start` on, at least up to `end`.
 
     It ends with a broker's answer, which may reach beyond `end`. Raises `RetryError` if that takes longer
@@ -59,7 +59,7 @@ def count_records(config: KafkaConfig, topic: str, partition: int, start: int, e
     """
     fetches = _Fetches(topic, partition, start)
     # A logger of this count alone: a named one would be shared by all counts.
-    logger = logging.Logger("lakefold_log.read.holes", logging.DEBUG)  # noqa: LOG001 - registered nowhere, gone with this count
+    logger = logging.Logger("lakefold_log.read.record_count", logging.DEBUG)  # noqa: LOG001 - registered nowhere, gone with this count
     logger.addHandler(fetches)
     deadline = time.monotonic() + _TIMEOUT_S
     with client_set_up(config.bootstrap_servers):
@@ -91,7 +91,7 @@ class _Fetches(logging.Handler):
         self._fetch_line = re.compile(rf"Fetch topic {partition_text} at offset (\d+) ")
         self._records_line = re.compile(rf"Enqueue (\d+) .*message\(s\) .* on {partition_text} fetch queue ")
         self._since = 0
-        self.counted = Counted(start, start, 0)
+        self.counted = RecordCount(start, start, 0)
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -99,5 +99,5 @@ class _Fetches(logging.Handler):
             self._since += int(records[1])
         elif (fetch := self._fetch_line.search(text)) and int(fetch[1]) > self.counted.end:
             before = self.counted
-            self.counted = Counted(before.start, int(fetch[1]), before.records + self._since)
+            self.counted = RecordCount(before.start, int(fetch[1]), before.records + self._since)
             self._since = 0

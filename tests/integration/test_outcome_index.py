@@ -100,8 +100,8 @@ def test_all_of_them_are_read_once_for_tables_that_are_not_there(
         assert len(witness.read) == 4
         report(4, own.committed(4, 2))
         told = LastCommit(2, own.committed(4, 2).position, "again")
-        witness.heard(TABLE, told)
-        witness.heard("memory://lake/new%2Dtable", told)
+        witness.add_own(TABLE, told)
+        witness.add_own("memory://lake/new%2Dtable", told)
         assert last(TABLE) == last("memory://lake/new-table") == (2, "again", 4)
         assert last("memory://lake/never") is None
         assert len(witness.read) == 4, "what it was told it doesn't read"

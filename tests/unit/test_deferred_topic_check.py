@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.partition import PartitionCommitter
-from lakefold_committer.loop.ports import Pace, Tables
+from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.metrics import Metrics
-from lakefold_log.client.topic_identity import LateProof, TopicGuard
+from lakefold_log.client.topic_identity import DeferredTopicCheck, TopicGuard
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import GapError, RetryError
 from lakefold_table.uri import canonical, local_path
@@ -38,7 +38,7 @@ class Doubtful(Log):
     answers: list[Exception | None] = field(default_factory=list)
     asked: int = 0
 
-    def prove(self) -> None:
+    def confirm_messages(self) -> None:
         self.asked += 1
         answer = self.answers.pop(0) if self.answers else None
         if answer is not None:
@@ -52,7 +52,7 @@ def doubtful(envelopes: list[Envelope], answers: list[Exception | None]) -> Doub
 def run(log: Doubtful) -> Reports:
     reports = Reports()
     tables = Tables(FORMATS, _refusal, opened)
-    committer = PartitionCommitter(log, reports, tables, Pace(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
+    committer = PartitionCommitter(log, reports, tables, LoopLimits(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
     with capture_logs():
         try:
             committer.run(threading.Event(), log.end_offset())
@@ -117,9 +117,9 @@ class Brokers:
             raise answer
 
 
-def proof() -> tuple[LateProof, Brokers]:
+def proof() -> tuple[DeferredTopicCheck, Brokers]:
     brokers = Brokers()
-    return LateProof(cast("TopicGuard", brokers)), brokers
+    return DeferredTopicCheck(cast("TopicGuard", brokers)), brokers
 
 
 def test_nothing_is_asked_where_nothing_came() -> None:
