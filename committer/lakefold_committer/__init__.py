@@ -1,15 +1,17 @@
 """From the log to the next version.
 
-The loop, for each partition (`partition`): *poll* the messages that are there, decode them and hand each to
-the line of its table (`line`). A line is taken forward by tasks beside the loop (`advancing`): cut the next
-*group*, of which at most one version is made (`grouping`); *fold* it (`owned`): bring what the fold needs to
-know (`observing`), call the pure function (table, entries) -> (next table, outcomes, publication) (`fold`);
-*put* the version by one conditional put, while the next group is folded already; where somebody else took its
-place, read theirs and fold again. *Report* the outcomes as they come (`reporting`), with the offset below
-which all is answered, in one Kafka transaction. A table that can't be gone on with is parked and tried again,
-and the others go on; what the whole partition must not go on with stops it (`daemon`).
+The loop of a partition (`loop/partition.py`) *polls* messages, decodes them and adds each entry to the queue
+of its table (`loop/table_queue.py`). Tasks beside the loop work on each queue (`loop/table_scheduler.py`).
+They cut the next *group*, for which at most one version is made (`fold/grouping.py`). They *fold* it
+(`tables/table_writer.py`): fetch what the fold needs (`tables/requirements.py`) and call the pure function
+(table, entries) -> (next table, outcomes, publication) (`fold/fold.py`). They *publish* the version by one
+conditional put while the next group is already folded. If another client has published a version with the
+same number, they read it and fold again. The loop *reports* the outcomes as they come (`loop/reporting.py`),
+with the offset below which every entry is answered, in one Kafka transaction. If a table can't be worked on,
+it is parked and tried again, and the others continue. An error that concerns the whole partition stops it
+(`process/daemon.py`).
 
-A crash anywhere before the report changes nothing that was promised: the next committer opens the tables
-(`opening`), reads from the offset that was reported last, and finds in the versions themselves what was
-answered to the entries that they cover. The same fold runs over files without Kafka (`filefold`).
+A crash before the report breaks no promise. The next committer begins at the offset that was reported last
+(`recovery/start_offset.py`), opens the tables (`recovery/open_table.py`), and reads in their versions how the
+entries that they contain were answered. The same fold runs over files without Kafka (`replay/file_fold.py`).
 """

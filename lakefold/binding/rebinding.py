@@ -114,7 +114,7 @@ class Cluster:
                 where=table.uri,
                 hint="name the brokers that have the old log, or give up its entries by --unanswered",
             )
-        first = max(lookup.standing(self.group).next_offset, bound.offset + 1)
+        first = max(lookup.status(self.group).next_offset, bound.offset + 1)
         waiting = lookup.newest_entry(lambda entry: entry.envelope.branch == branch, from_offset=first)
         if waiting is not None:
             raise PreconditionError(

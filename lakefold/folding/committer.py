@@ -137,7 +137,7 @@ def command(
             committer.run(until_caught_up=until_caught_up)
         except GapError:
             if health is not None:
-                health.tell_once_seen(stopped)
+                health.notify_when_scraped(stopped)
                 stopped.wait(LAST_WORDS_SECONDS)
             raise
     _print_summary(metrics.summary(), as_json=as_json)

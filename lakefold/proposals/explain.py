@@ -107,7 +107,7 @@ def _document(explanation: Explanation) -> dict[str, Any]:
     from lakefold_table.marks.outcome_messages import json_form, outcome_message
 
     held = None if explanation.finding is None else explanation.finding.version
-    standing, position = explanation.standing, explanation.position
+    status, position = explanation.status, explanation.position
     return {
         "table": explanation.table,
         "branch": explanation.branch,
@@ -132,8 +132,8 @@ def _document(explanation: Explanation) -> dict[str, Any]:
         },
         "proposal": _proposal(explanation),
         "log": None
-        if standing is None
-        else {"answered_to": standing.answered, "end": standing.end, "lag": standing.lag},
+        if status is None
+        else {"answered_to": status.answered, "end": status.end, "lag": status.lag},
         "before_it": explanation.before,
         "another_entry": explanation.another or None,
         "not_proven": explanation.unproven or None,
@@ -206,7 +206,7 @@ def _proposed(explanation: Explanation) -> str | None:
 def _outcome(explanation: Explanation) -> str:
     if explanation.outcome is not None:
         return result_text(explanation.outcome)
-    if explanation.state == "waiting" and explanation.standing is not None:
+    if explanation.state == "waiting" and explanation.status is not None:
         return (
             f"it waits; {explanation.before:,} of the {explanation.waiting:,} waiting proposals are before it"
         )

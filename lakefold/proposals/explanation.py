@@ -64,7 +64,7 @@ class Explanation:
 
     `outcomes` are the newest first, those of the log that the table is bound to before those of earlier logs.
     `another` names the entry that was answered at the position and the one that is there now, if they differ;
-    `unproven` says why that isn't known. `known_from` names the source of the decisive outcome. `standing` is
+    `unproven` says why that isn't known. `known_from` names the source of the decisive outcome. `status` is
     the progress in the partition of `proposal`, or else in the one that the table is bound to. `before` is
     the number of waiting proposals before this one, `waiting` the number of all that wait there. `logs` are
     those that were searched, the table's own first. `looked_at` and `not_looked_at` name for people the
@@ -78,7 +78,7 @@ class Explanation:
     outcomes: list[Outcome] = field(default_factory=list)
     known_from: str = ""
     proposal: Decoded | None = None
-    standing: PartitionStatus | None = None
+    status: PartitionStatus | None = None
     before: int | None = None
     waiting: int | None = None
     logs: list[LogId] = field(default_factory=list)
@@ -91,12 +91,12 @@ class Explanation:
     @property
     def waits(self) -> bool:
         """Whether it was sent, perhaps again, and is not answered yet."""
-        if self.proposal is None or self.standing is None:
+        if self.proposal is None or self.status is None:
             return False
         position = self.proposal.position
         held = self.finding is not None and self.finding.committed_in is not None
         answered = held or position in {outcome.position for outcome in self.outcomes}
-        return not answered and position.offset >= self.standing.next_offset
+        return not answered and position.offset >= self.status.next_offset
 
     @property
     def outcome(self) -> Outcome | None:

@@ -36,7 +36,7 @@ def search_the_topics(explanation: Explanation, brokers: Brokers) -> None:
     for partition in _partitions(explanation, brokers):
         if partition.log not in explanation.logs:
             explanation.logs.append(partition.log)
-        explanation.standing = explanation.standing or partition.standing
+        explanation.status = explanation.status or partition.status
         log = explanation.outcome.position.log if _is_committed(explanation.outcome) else partition.log
         if explanation.sought.offset is None and log != partition.log:
             # The outcome is known; only the proposal's content is missing, which is in the other log.
@@ -60,7 +60,7 @@ def _partitions(explanation: Explanation, brokers: Brokers) -> Iterator[_Partiti
         if lookup is None or lookup.log in searched:
             continue
         searched.add(lookup.log)
-        partition = _Partition(explanation, lookup, lookup.standing(brokers.group))
+        partition = _Partition(explanation, lookup, lookup.status(brokers.group))
         if explanation.sought.may_lie_in(partition.start):
             yield partition
 
@@ -93,7 +93,7 @@ class _Partition:
 
     explanation: Explanation
     lookup: Lookup
-    standing: PartitionStatus
+    status: PartitionStatus
 
     @property
     def log(self) -> LogId:
@@ -103,7 +103,7 @@ class _Partition:
     @property
     def start(self) -> Position:
         """Its first position."""
-        return Position(self.log, self.standing.start, self.standing.topic)
+        return Position(self.log, self.status.start, self.status.topic)
 
     @property
     def has_result(self) -> bool:
@@ -135,16 +135,16 @@ class _Partition:
             if offset is None:
                 compare(explanation, self.lookup, explanation.outcome.position.offset)
         if explanation.waits:
-            waiting = self.lookup.waiting(self.standing)
+            waiting = self.lookup.waiting(self.status)
             explanation.before = (
                 None if explanation.position is None else waiting(explanation.position.offset)
             )
-            explanation.waiting = waiting(self.standing.end)
+            explanation.waiting = waiting(self.status.end)
 
     def _take(self, proposal: Decoded | None) -> None:
         """Records the proposal if this partition has it."""
         if proposal is not None:
-            self.explanation.proposal, self.explanation.standing = proposal, self.standing
+            self.explanation.proposal, self.explanation.status = proposal, self.status
 
     def _search_outcomes(self) -> None:
         explanation, partition = self.explanation, self.lookup.outcomes_where
@@ -160,7 +160,7 @@ class _Partition:
             return explanation.sought.is_of(outcome) and (any_log or outcome.position.log == self.log)
 
         explanation.looked_at.append(f"the outcomes in {partition}")
-        answers = self.lookup.outcomes(matches, self.standing.trust)
+        answers = self.lookup.outcomes(matches, self.status.trust)
         reported = {outcome.position: (at, outcome) for at, outcome in answers}
         new = explanation.add(outcome for _, outcome in reported.values())
         if explanation.outcome in new:
@@ -169,10 +169,10 @@ class _Partition:
 
     def _waiting(self) -> Entry | None:
         """Returns the proposal if it waits here, perhaps sent again after a refusal. Returns None if not."""
-        explanation, standing, sought = self.explanation, self.standing, self.explanation.sought
-        partition = f"{standing.topic}/{standing.log.partition}"
+        explanation, status, sought = self.explanation, self.status, self.explanation.sought
+        partition = f"{status.topic}/{status.log.partition}"
         explanation.looked_at.append(
-            f"the waiting proposals in {partition}, from offset {standing.next_offset}"
+            f"the waiting proposals in {partition}, from offset {status.next_offset}"
         )
 
         def matches(entry: Entry) -> bool:
@@ -182,12 +182,12 @@ class _Partition:
                 return entry.uuid == sought.uuid
             return (entry.app_id, entry.batch_id) == (sought.app_id, sought.batch_id)
 
-        return self.lookup.newest_entry(matches, from_offset=standing.next_offset)
+        return self.lookup.newest_entry(matches, from_offset=status.next_offset)
 
     def _entry_at(self, offset: int) -> Decoded | None:
         """Returns the entry at an offset if it is for this table, else None."""
         explanation, entry = self.explanation, self.lookup.entry_at(offset)
-        position = f"offset {offset} of {self.standing.topic}/{self.log.partition}"
+        position = f"offset {offset} of {self.status.topic}/{self.log.partition}"
         if entry is None:
             explanation.looked_at.append(f"{position}, which the log doesn't contain")
             return None

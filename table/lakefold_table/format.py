@@ -45,9 +45,9 @@ class Requirements:
     All paths are relative to the table's root, unless noted.
 
     `sizes`: files whose size is needed. `listed`: more of them, for an entry with so many files that they are
-    read in portions, and once only. `unsaid`: those of `sizes` that no proposal gives, so that the next
-    version takes them from the store. `folders`: folders whose files are needed, for entries that don't list
-    their files. `tails`: files whose last bytes are needed, each with the largest number of bytes.
+    read in portions, and once only. `unknown_sizes`: those of `sizes` that no proposal gives, so that the
+    next version takes them from the store. `folders`: folders whose files are needed, for entries that don't
+    list their files. `tails`: files whose last bytes are needed, each with the largest number of bytes.
     `contents`: files whose content is needed, each with the largest size that it may have; a path in the
     table, or the whole URI of a file elsewhere. `schemas`: older versions whose schema is needed. `states`:
     whole versions, each by the root of its table (empty: this table) and its number. `operations_since`: what
@@ -63,7 +63,7 @@ class Requirements:
     operations_since: int | None = None
     listed: Mapping[Position, Iterable[Sequence[str]]] = field(default_factory=dict)
     bases: frozenset[str] = frozenset()
-    unsaid: frozenset[str] = frozenset()
+    unknown_sizes: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
     tails: Mapping[str, int] = field(default_factory=dict)
     neighbours: frozenset[str] = frozenset()
@@ -78,7 +78,7 @@ class Requirements:
         since: list[int] = []
         listed: dict[Position, Iterable[Sequence[str]]] = {}
         bases: set[str] = set()
-        unsaid: set[str] = set()
+        unknown_sizes: set[str] = set()
         folders: set[str] = set()
         tails: dict[str, int] = {}
         neighbours: set[str] = set()
@@ -86,7 +86,7 @@ class Requirements:
             neighbours |= part.neighbours
             listed.update(part.listed)
             bases |= part.bases
-            unsaid |= part.unsaid
+            unknown_sizes |= part.unknown_sizes
             folders |= part.folders
             tails.update(part.tails)
             sizes |= part.sizes
@@ -106,7 +106,7 @@ class Requirements:
             min(since, default=None),
             listed,
             frozenset(bases),
-            frozenset(unsaid),
+            frozenset(unknown_sizes),
             frozenset(folders),
             tails,
             frozenset(neighbours),

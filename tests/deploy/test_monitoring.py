@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakefold_committer.observability.metrics import AWAY, OPERATIONS, OUTCOMES, REASONS, Metrics, Standing
+from lakefold_committer.observability.metrics import AWAY, OPERATIONS, OUTCOMES, REASONS, FoldStatus, Metrics
 from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ OF_THE_SCRAPE = {"namespace", "job", "instance"}
 def served() -> dict[str, set[str]]:
     """The names that `/metrics` serves, each with its labels."""
     metrics = Metrics()
-    metrics.watch(0, lambda: Standing(0), lambda: 0)
+    metrics.watch(0, lambda: FoldStatus(0), lambda: 0)
     for counted in (metrics.proposals, metrics.gap, metrics.outcomes_lost):
         counted.labels("0")
     metrics.strangers.labels("0", "unsigned")

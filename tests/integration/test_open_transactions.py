@@ -87,12 +87,12 @@ def test_transactions_that_go_by_are_not_named(stage: Stage) -> None:
     topic = stage.own.topics.transactions
     for _ in range(3):
         producer = left_open(stage.bootstrap, topic)
-        watch.look()
+        watch.check()
         assert (watch.detail, held_back(metrics, "transactions")) == ("", 0)
         producer.abort_transaction(30)
     producer = left_open(stage.bootstrap, topic)
-    watch.look()
-    watch.look()
+    watch.check()
+    watch.check()
     assert "holds back 1 offsets" in watch.detail
     producer.abort_transaction(30)
 
@@ -101,8 +101,8 @@ def test_a_partition_that_another_process_has_is_not_shown_any_more(stage: Stage
     stage.begin()
     metrics, held = Metrics(), [0]
     watch = OpenTransactionsWatch(stage.own.admin, stage.own.topics, lambda: held, metrics)
-    watch.look()
+    watch.check()
     assert held_back(metrics, "outcomes") == 0
     held.clear()
-    watch.look()
+    watch.check()
     assert held_back(metrics, "outcomes") is None

@@ -44,7 +44,7 @@ def options(s3: S3Server, **more: str) -> list[str]:
             5,
             "can't be reached",
         ),
-        ("not-there-yet", {}, 0, "it isn't there yet"),
+        ("not-there-yet", {}, 0, "it does not exist yet"),
         ("/dev/null", {}, 2, "a part of this path is a file"),
     ],
 )

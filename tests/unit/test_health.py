@@ -13,7 +13,7 @@ import pytest
 
 from lakefold.setup.status import parked_tables
 from lakefold_committer.observability.health import MAX_CONNECTIONS, HealthServer
-from lakefold_committer.observability.metrics import Metrics, ParkedTable, Standing
+from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +141,7 @@ def test_who_leaves_in_the_middle_is_no_error(port: int, capfd: pytest.CaptureFi
 def test_parked_tables_are_named_with_what_keeps_them() -> None:
     metrics = Metrics()
     parked = ParkedTable("file:///lake/t", "b", 3, 7, 2, 1.5, "it is away", "mount it")
-    metrics.watch(3, lambda: Standing(9, parked=(parked,)), lambda: 9)
+    metrics.watch(3, lambda: FoldStatus(9, parked=(parked,)), lambda: 9)
     with HealthServer(HOST, 0, metrics, lambda: "", lambda: "ready") as server:
         assert parked_tables(HOST, server.port, ANSWER_SECONDS) == [asdict(parked)]
         metrics.forget(3)

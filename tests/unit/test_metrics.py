@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakefold_committer.observability.metrics import BROKERS, MEMORY, STORE, Metrics, Standing, operation_of
+from lakefold_committer.observability.metrics import BROKERS, MEMORY, STORE, FoldStatus, Metrics, operation_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance import transaction_pb2
 from lakefold_table.entry import (
@@ -107,14 +107,14 @@ def test_a_claim_and_no_operation_at_all_have_names_too() -> None:
 
 
 def test_gauges_say_how_it_stands_when_prometheus_asks() -> None:
-    metrics, standing, end = Metrics(), Standing(10), 10
-    metrics.watch(3, lambda: standing, lambda: end)
+    metrics, status, end = Metrics(), FoldStatus(10), 10
+    metrics.watch(3, lambda: status, lambda: end)
     found = scraped(metrics)
     assert found["lakefold_partitions_owned"] == {(): 1}
     assert found["lakefold_lag_entries"] == {("3",): 0}
     assert found["lakefold_lag_seconds"] == {("3",): 0}
     old_us = int((time.time() - 100) * 1e6)
-    standing, end = Standing(12, 2, old_us, 1, 2, tables_open=5, table_bytes=1000), 15
+    status, end = FoldStatus(12, 2, old_us, 1, 2, tables_open=5, table_bytes=1000), 15
     found = scraped(metrics)
     assert found["lakefold_lag_entries"] == {("3",): 5}
     assert 100 <= found["lakefold_lag_seconds"]["3",] < 130
@@ -125,18 +125,18 @@ def test_gauges_say_how_it_stands_when_prometheus_asks() -> None:
 
 
 def test_the_age_of_unread_entries_counts_from_when_they_were_seen() -> None:
-    metrics, standing, end = Metrics(), Standing(10), 11
-    metrics.watch(0, lambda: standing, lambda: end)
+    metrics, status, end = Metrics(), FoldStatus(10), 11
+    metrics.watch(0, lambda: status, lambda: end)
     first, second = (scraped(metrics)["lakefold_lag_seconds"]["0",] for _ in range(2))
     assert first == 0 < second < 30
-    standing = Standing(11)
+    status = FoldStatus(11)
     assert scraped(metrics)["lakefold_lag_seconds"]["0",] == 0
 
 
 def test_a_log_whose_time_is_ahead_is_no_negative_lag() -> None:
     metrics = Metrics()
     ahead_us = int((time.time() + 1000) * 1e6)
-    metrics.watch(0, lambda: Standing(5, 1, ahead_us), lambda: 3)
+    metrics.watch(0, lambda: FoldStatus(5, 1, ahead_us), lambda: 3)
     found = scraped(metrics)
     assert found["lakefold_lag_seconds"] == {("0",): 0}
     assert found["lakefold_lag_entries"] == {("0",): 1}
@@ -144,8 +144,8 @@ def test_a_log_whose_time_is_ahead_is_no_negative_lag() -> None:
 
 def test_a_partition_that_was_given_up_is_not_told_of() -> None:
     metrics = Metrics()
-    metrics.watch(0, lambda: Standing(0), lambda: 0)
-    metrics.watch(1, lambda: Standing(0), lambda: 0)
+    metrics.watch(0, lambda: FoldStatus(0), lambda: 0)
+    metrics.watch(1, lambda: FoldStatus(0), lambda: 0)
     metrics.forget(0)
     found = scraped(metrics)
     assert found["lakefold_lag_entries"].keys() == {("1",)}

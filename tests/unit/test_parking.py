@@ -131,7 +131,7 @@ def test_the_others_go_on_and_its_entries_keep_their_order(tmp_path: Path) -> No
     assert {type(one.result) for one in reports.outcomes} == {Committed}
     assert reports.stamps[0].low_watermark == 0
     assert reports.stamps[-1].low_watermark == 6
-    assert committer.standing().parked_tables == 0
+    assert committer.status().parked_tables == 0
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_the_longest_unused_table_is_closed_first(tmp_path: Path) -> None:
         committer.run(threading.Event(), log.end_offset())
         left = [*committer._queues.values()]
         assert [one.uri for one in left] == ([uris[2], uris[0]] if closes else [uris[1], uris[2], uris[0]])
-        assert committer.standing().tables_open == len(left)
-        assert committer.standing().table_bytes == sum(one.table.memory_bytes for one in left if one.table)
+        assert committer.status().tables_open == len(left)
+        assert committer.status().table_bytes == sum(one.table.memory_bytes for one in left if one.table)
 
 
 @dataclass
@@ -296,7 +296,7 @@ def test_whatever_stands_in_a_table_s_place_for_a_while_refuses_nothing(
             away.rename(table)
 
     log.take_away, log.bring_back = take_away, bring_back
-    log.parked = lambda: committer.standing().parked_tables
+    log.parked = lambda: committer.status().parked_tables
     committer.run(threading.Event(), log.end_offset())
     assert [one.result for one in reports.outcomes] == [
         Committed(1),

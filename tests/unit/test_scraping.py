@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_committer.observability.health import HealthServer
-from lakefold_committer.observability.metrics import Metrics, Standing
+from lakefold_committer.observability.metrics import FoldStatus, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def test_readiness_is_what_it_is_now(server: HealthServer, trouble: list[str]) -
 
 def test_gauges_are_looked_up_for_each_scrape(server: HealthServer, metrics: Metrics) -> None:
     parked = [0]
-    metrics.watch(0, lambda: Standing(0, parked_tables=parked[-1]), lambda: 0)
+    metrics.watch(0, lambda: FoldStatus(0, parked_tables=parked[-1]), lambda: 0)
     assert 'lakefold_parked_tables{partition="0"} 0.0' in page(server, "/metrics")[1]
     parked.append(3)
     assert 'lakefold_parked_tables{partition="0"} 3.0' in page(server, "/metrics")[1]
@@ -61,7 +61,7 @@ def test_gauges_are_looked_up_for_each_scrape(server: HealthServer, metrics: Met
 def test_last_words_are_known_to_have_been_seen(server: HealthServer) -> None:
     seen = threading.Event()
     page(server, "/metrics")
-    server.tell_once_seen(seen)
+    server.notify_when_scraped(seen)
     page(server, "/livez")
     assert not seen.is_set()
     page(server, "/metrics")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer.process.group_assignment import Sharing
+from lakefold_committer.process.group_assignment import GroupAssignment
 from lakefold_table.errors import FencedError, GapError
 from tests.waiting import until
 
@@ -41,7 +41,7 @@ class Work:
         assert number not in self.running, "a partition is folded twice in one process"
         self.running.append(number)
         self.begun.append(number)
-        holding.tell(lambda: "")
+        holding.show(lambda: "")
         try:
             while not holding.stop.wait(0.01):
                 if number in self.fail:
@@ -59,8 +59,8 @@ def work() -> Work:
 
 
 @pytest.fixture
-def sharing(work: Work) -> Iterator[Sharing]:
-    made = Sharing(work, again_s=0.2)
+def sharing(work: Work) -> Iterator[GroupAssignment]:
+    made = GroupAssignment(work, again_s=0.2)
     yield made
     work.may_end.set()
     made.end(10)
@@ -70,7 +70,9 @@ def until_running(work: Work, *partitions: int) -> None:
     until(lambda: sorted(work.running) == sorted(partitions), f"{partitions} to be folded")
 
 
-def test_what_is_given_is_folded_and_what_is_taken_is_finished_first(sharing: Sharing, work: Work) -> None:
+def test_what_is_given_is_folded_and_what_is_taken_is_finished_first(
+    sharing: GroupAssignment, work: Work
+) -> None:
     sharing.given([0, 1, 2])
     until_running(work, 0, 1, 2)
     sharing.taken([1, 2], 10)
@@ -80,7 +82,7 @@ def test_what_is_given_is_folded_and_what_is_taken_is_finished_first(sharing: Sh
     assert (sharing.changes(), sharing.changes()) == (2, 0)
 
 
-def test_all_that_is_taken_ends_at_the_same_time(sharing: Sharing, work: Work) -> None:
+def test_all_that_is_taken_ends_at_the_same_time(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
     ends: list[int] = []
@@ -100,7 +102,7 @@ def test_all_that_is_taken_ends_at_the_same_time(sharing: Sharing, work: Work) -
 
 
 def test_what_does_not_finish_in_time_is_given_up_and_reports_nothing_more(
-    sharing: Sharing, work: Work
+    sharing: GroupAssignment, work: Work
 ) -> None:
     sharing.given([0])
     until_running(work, 0)
@@ -111,7 +113,9 @@ def test_what_does_not_finish_in_time_is_given_up_and_reports_nothing_more(
     assert work.reported == []
 
 
-def test_what_is_lost_is_let_go_of_at_once_and_reports_nothing_more(sharing: Sharing, work: Work) -> None:
+def test_what_is_lost_is_let_go_of_at_once_and_reports_nothing_more(
+    sharing: GroupAssignment, work: Work
+) -> None:
     sharing.given([0])
     until_running(work, 0)
     work.may_end.clear()
@@ -122,7 +126,7 @@ def test_what_is_lost_is_let_go_of_at_once_and_reports_nothing_more(sharing: Sha
     assert work.reported == []
 
 
-def test_what_comes_back_waits_until_its_last_thread_has_ended(sharing: Sharing, work: Work) -> None:
+def test_what_comes_back_waits_until_its_last_thread_has_ended(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0])
     until_running(work, 0)
     work.may_end.clear()
@@ -135,7 +139,9 @@ def test_what_comes_back_waits_until_its_last_thread_has_ended(sharing: Sharing,
     until(lambda: not sharing.trouble, "no trouble")
 
 
-def test_a_fenced_partition_ends_alone_and_is_taken_over_again_later(sharing: Sharing, work: Work) -> None:
+def test_a_fenced_partition_ends_alone_and_is_taken_over_again_later(
+    sharing: GroupAssignment, work: Work
+) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
     work.fail[0] = FencedError("somebody else has it")
@@ -155,7 +161,7 @@ def test_a_fenced_partition_ends_alone_and_is_taken_over_again_later(sharing: Sh
 
 
 def test_what_is_fenced_and_taken_is_not_taken_over_again(work: Work) -> None:
-    sharing = Sharing(work, again_s=0)
+    sharing = GroupAssignment(work, again_s=0)
     sharing.given([0])
     until_running(work, 0)
     work.fail[0] = FencedError("somebody else has it")
@@ -167,7 +173,7 @@ def test_what_is_fenced_and_taken_is_not_taken_over_again(work: Work) -> None:
     assert work.begun == [0]
 
 
-def test_a_condition_of_the_log_ends_the_process(sharing: Sharing, work: Work) -> None:
+def test_a_condition_of_the_log_ends_the_process(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
     work.fail[1] = GapError("entries are lost")
@@ -176,7 +182,7 @@ def test_a_condition_of_the_log_ends_the_process(sharing: Sharing, work: Work) -
         sharing.step()
 
 
-def test_the_end_finishes_all(sharing: Sharing, work: Work) -> None:
+def test_the_end_finishes_all(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
     sharing.end(10)

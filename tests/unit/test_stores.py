@@ -24,19 +24,19 @@ NOBODY = 65_534
 
 def test_roots_that_are_there_are_no_trouble(tmp_path: Path) -> None:
     roots = Roots([canonical(tmp_path), "memory://lake"])
-    assert roots.trouble == f"root {canonical(tmp_path)}: it is being looked at"
-    roots.look()
+    assert roots.trouble == f"root {canonical(tmp_path)}: it is being checked"
+    roots.check()
     assert roots.trouble == ""
 
 
 def test_a_folder_that_is_not_there_or_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with capture_logs() as logs:
-        Roots([canonical(tmp_path / "none" / "below")]).look()
+        Roots([canonical(tmp_path / "none" / "below")]).check()
     assert [line["root"] for line in logs] == [str(tmp_path / "none" / "below")]
     assert not (tmp_path / "none").exists()
     with pytest.raises(LocationError, match=r"file: Not a directory"):
-        Roots([canonical(tmp_path / "file")]).look()
+        Roots([canonical(tmp_path / "file")]).check()
 
 
 @pytest.fixture
@@ -58,12 +58,12 @@ def test_a_folder_that_may_not_be_written() -> None:
         root.chmod(0o555)
         for forbidden in (root, root / "none"):
             with pytest.raises(InvalidError, match="may write neither here nor in a folder below"):
-                Roots([canonical(forbidden)]).look()
+                Roots([canonical(forbidden)]).check()
         table.chmod(0o755)
-        Roots([canonical(root)]).look()
+        Roots([canonical(root)]).check()
         root.chmod(0o000)
         with pytest.raises(InvalidError, match="Permission denied"):
-            Roots([canonical(root)]).look()
+            Roots([canonical(root)]).check()
         root.chmod(0o755)
 
 
@@ -80,7 +80,7 @@ def test_a_root_that_comes_later_is_found_and_holds_up_no_other(
     late = tmp_path / "late"
     late.write_text("something else")
     roots = Roots([canonical(late), canonical(tmp_path)])
-    with roots.looked_after():
+    with roots.watching():
         until(lambda: "Not a directory" in roots.trouble, "the root that is none to be told")
         until(lambda: len(roots._pending) == 1, "the other root to be found")
         assert roots.trouble.startswith(f"root {canonical(late)}: ")

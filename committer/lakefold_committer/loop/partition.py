@@ -25,7 +25,7 @@ from lakefold_committer.loop.table_queue import Load, Parked, TableQueue, Waitin
 from lakefold_committer.loop.table_scheduler import TableScheduler
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.unopened_tables import place_of
-from lakefold_committer.observability.metrics import ParkedTable, Standing
+from lakefold_committer.observability.metrics import FoldStatus, ParkedTable
 from lakefold_committer.observability.traces import NO_TRACES
 from lakefold_committer.tables.branches import branch_location
 from lakefold_log.codec.envelope import UnknownKind, address_of, decode
@@ -126,16 +126,16 @@ class PartitionCommitter:
         self._busy = self._is_urgent = self._has_skipped = False
         self._summarize_at = 0.0
         self._trouble = "starting"
-        self._standing = Standing(position=reader.position)
+        self._status = FoldStatus(position=reader.position)
 
     @property
     def trouble(self) -> str:
         """Why it isn't folding now: no broker answers, or no store of a table does. Empty otherwise."""
         return self._trouble or self._reporting.trouble
 
-    def standing(self) -> Standing:
+    def status(self) -> FoldStatus:
         """Returns the state of this partition for metrics and probes. For any thread."""
-        return self._standing
+        return self._status
 
     def run(self, stop: Stop, until: int | None = None) -> None:
         """Folds until `stop` is set or all below `until` is answered. Puts that were begun are finished.
@@ -517,7 +517,7 @@ class PartitionCommitter:
     def _add_up(self) -> None:
         waiting = [queue for queue in self._active.values() if not queue.is_idle]
         parked = [queue for queue in waiting if queue.parked is not None]
-        self._standing = Standing(
+        self._status = FoldStatus(
             position=self._reader.position,
             unanswered=len(self._polled)
             + len(self._admitting.strangers)

@@ -1,7 +1,7 @@
 """How often Python's garbage collector runs in a committer, which creates thousands of objects each second.
 
 Objects are freed when nothing refers to them any more. The collector only frees cycles of references, of
-which there are next to none, and it took a tenth of all the work at Python's own setting.
+which there are almost none, and it took a tenth of all the work at Python's own setting.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import gc
 
 GARBAGE_EVERY = 50_000
-"""After how many more new objects than freed ones the newest are collected: it takes some milliseconds."""
+"""The newest objects are collected once so many more were created than freed. It takes some milliseconds."""
 
 
 def collect_seldom() -> None:
-    """Sets how often garbage is collected. Objects that exist now are never looked at again."""
+    """Sets how often garbage is collected. Objects that exist now are never checked again."""
     gc.collect()
     gc.freeze()
     _, *older = gc.get_threshold()

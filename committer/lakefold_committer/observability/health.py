@@ -1,7 +1,7 @@
 """The committer's HTTP port: `/livez`, `/readyz`, `/metrics` and `/parked`, and nothing else.
 
-Whoever reaches the port may ask badly or not at all, and must not keep a probe from its answer: there is a
-bound on the connections, and a new one takes the place of the oldest.
+A client that sends a bad request, or none, must not keep a probe from its answer. So the number of
+connections is limited, and a new connection closes the oldest.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PLAIN = "text/plain; charset=utf-8"
 JSON = "application/json"
 MAX_CONNECTIONS: Final = 32
 SILENT_SECONDS: Final = 5.0
-"""So long a client may say nothing, or take nothing."""
+"""How long a client may send nothing, or receive nothing."""
 
 
 class HealthServer:
     """Serves health and metrics on `port` (0: any free one, see `port`) until closed.
 
-    `trouble` says why the committer isn't ready, or nothing where it is; `role` what it does then; `detail`
-    what else somebody has to see to, if anything.
+    `trouble` returns why the committer isn't ready, an empty text if it is. `role` returns what a ready
+    committer does, `detail` what else an operator should look after, if anything.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class HealthServer:
         """The port that is served."""
         return int(self._server.server_address[1])
 
-    def tell_once_seen(self, seen: threading.Event) -> None:
-        """Set `seen` when the metrics were served after this call."""
+    def notify_when_scraped(self, seen: threading.Event) -> None:
+        """Sets `seen` once the metrics have been served after this call."""
         self._seen = seen
 
     def _scraped(self, metrics: Metrics) -> bytes:
@@ -93,12 +93,12 @@ def _readiness(reason: str, role: str, detail: str) -> tuple[HTTPStatus, str, by
 
 
 def _parked(metrics: Metrics) -> bytes:
-    """The parked tables, with the reason of each, for `lakefold status`."""
+    """Returns the parked tables with their reasons as JSON, for `lakefold status`."""
     return json.dumps({"parked": [asdict(table) for table in metrics.parked()]}).encode()
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each connection, of which there are so many at most."""
+    """A server with a thread for each connection, `MAX_CONNECTIONS` at most."""
 
     request_queue_size = 2 * MAX_CONNECTIONS
 
@@ -108,7 +108,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override] # the port is TCP's
-        """Has a thread answer, once the oldest connection has made way for it."""
+        """Starts a thread that answers. Closes the oldest connection first if too many are open."""
         with self._lock:
             if len(self._open) >= MAX_CONNECTIONS:
                 oldest = next(iter(self._open))
@@ -119,13 +119,13 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override] # as above
-        """The end of a connection."""
+        """Closes a connection."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that is gone is no error; of all else the log is told, not stderr."""
+        """Logs the error, unless the client has disconnected. The base class would print it to stderr."""
         del request
         error = sys.exception()
         if not isinstance(error, ConnectionError | TimeoutError):
@@ -147,7 +147,7 @@ def _handler(
             self._answer(with_body=False)
 
         def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-            """What is no request of ours: without a word of what was asked."""
+            """Refuses a bad request, without repeating any of it."""
             del message, explain
             refused = HTTPStatus(code)
             if refused is HTTPStatus.NOT_IMPLEMENTED:
@@ -171,6 +171,6 @@ def _handler(
                 self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Probes come every few seconds: they are not logged."""
+            """Logs nothing, since probes come every few seconds."""
 
     return Handler

@@ -1,10 +1,10 @@
 """Every metric of the committer, with its meaning. Nothing else declares one.
 
-Names begin with `lakefold_`; counters end in `_total`, times in `_seconds`, sizes in `_bytes`. What happens
-is counted where it happens. How things stand (lag, parked tables, memory) is asked of each partition when
-Prometheus asks, so that it is right then and not as it was when something last happened.
+Names begin with `lakefold_`; counters end in `_total`, times in `_seconds`, sizes in `_bytes`. Events are
+counted by the code that causes them. The present state (lag, parked tables, memory) is requested from each
+partition when Prometheus scrapes, so that it is up to date.
 
-No label names a table: a message may name any number of them. Which table it was stands in the logs.
+No label names a table, since messages may name any number of them. The logs name the tables.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
 FAST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 OUTCOMES = ("committed", "duplicate", "rejected", "invalid")
 CLAIM: Final = "claim"
-"""Stands for the operation of a proposal that lies beside its table."""
+"""The operation of a proposal that is stored beside its table: it is not known yet."""
 NONE: Final = "none"
-"""Stands for the operation of what is no proposal."""
+"""The operation of a message that is no proposal."""
 OPERATIONS = (
-    *(one.name for one in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields),
+    *(field.name for field in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields),
     CLAIM,
     NONE,
 )
-"""What an outcome may be about: Lance's operations as its message spells them, and two more."""
+"""The operations of outcomes: Lance's, as its message spells them, and two more."""
 REASONS = ("retryable", "incompatible")
 DOUBTS = ("rolled back", "different content")
-"""Why a Duplicate is worth a look: its rows are gone, or others were sent."""
+"""Why an operator should check a Duplicate: its rows are gone, or other rows were sent."""
 STORE: Final = "store"
 BROKERS: Final = "brokers"
 MEMORY: Final = "memory"
 AWAY = (STORE, BROKERS, MEMORY)
-"""What may not be reachable."""
+"""What may be unreachable, or short, so that an attempt is repeated."""
 AHEAD = "Entries dated over five minutes ahead of the committer's clock, which was used instead"
-BEHIND = "Entries dated over five minutes before one that stands in front of them, or before 2011"
+BEHIND = "Entries dated over five minutes before an earlier entry of the log, or before 2011"
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedTable:
-    """A table, or a branch of one, that can't be gone on with: what keeps it, and what waits for it.
+    """A parked branch of a table: the reason, and how many of its entries wait.
 
-    `offset`: of its first entry that waits. `seconds`: for how long it has been parked.
+    `offset` is that of its first waiting entry. `seconds`: for how long it has been parked.
     """
 
     table: str
@@ -71,13 +71,13 @@ class ParkedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How one partition stands at a moment.
+class FoldStatus:
+    """The state of a partition at one moment.
 
     `position`: the offset that is read next. `unanswered`: entries that were read and have no reported
     outcome yet, parked ones included; `oldest_us`: the log time of the oldest of them, in microseconds since
-    1970 (None: there is none). `table_bytes`: what the open tables hold in memory, as far as it is counted.
-    `parked`: the parked tables, the first of them where they are many.
+    1970 (None: no entry is unanswered). `table_bytes`: the memory of the open tables, as far as it is
+    counted. `parked`: the parked tables, only the first of them if there are many.
     """
 
     position: int
@@ -102,25 +102,25 @@ LOST = (
     "lakefold_outcomes_lost_total",
     (
         "Offsets that the outcomes topic lost from its end, with answers that were given; those are given "
-        "again as far as the tables prove them"
+        "again as far as the tables record them"
     ),
 )
 
 HELD_BACK = (
     "lakefold_held_back_offsets",
     (
-        "Offsets behind the first message of a Kafka transaction that somebody leaves open, which nobody can "
-        "read until it ends, by topic: transactions, outcomes"
+        "Offsets after the first message of a Kafka transaction that a producer leaves open, which no reader "
+        "gets until it ends, by topic: transactions, outcomes"
     ),
 )
 HELD_BACK_SINCE = (
     "lakefold_held_back_seconds",
-    "For how long that transaction has been seen open; 0 where none is",
+    "For how long that transaction has been seen open; 0 if none is",
 )
 
 GAP = (
     "lakefold_gap",
-    "1 where the partition stopped because the log isn't the one proven, or lacks entries",
+    "1 if the partition stopped because the log is another one, or lacks entries",
 )
 GROUP_MEMBER = (
     "lakefold_group_member",
@@ -130,8 +130,8 @@ GROUP_MEMBER = (
 DOUBTFUL = (
     "lakefold_doubtful_duplicates_total",
     (
-        "Duplicates that somebody should look at, by reason: rolled back (a Restore left the rows out), "
-        "different content (other rows or columns came first under that key)"
+        "Duplicates that an operator should check, by reason: rolled back (a Restore removed the rows), "
+        "different content (other rows or columns were folded first under that key)"
     ),
 )
 
@@ -145,7 +145,7 @@ class Metrics:
         self.outcomes = self._counter(
             "lakefold_outcomes_total",
             "Outcomes reported, by kind (committed, duplicate, rejected, invalid) and by the proposal's "
-            "operation (claim: it lies beside its table; none: it is no proposal)",
+            "operation (claim: it is stored beside its table; none: it is no proposal)",
             "kind",
             "operation",
         )
@@ -153,12 +153,14 @@ class Metrics:
         self.log_time_behind = self._counter("lakefold_log_time_behind_total", BEHIND)
         self.rejected = self._counter(
             "lakefold_rejected_total",
-            "Outcomes of kind rejected, by reason: retryable (built again it may fit), incompatible",
+            "Outcomes of kind rejected, by reason: retryable (it may fit if it is built again), incompatible",
             "reason",
         )
         self.doubtful = self._counter(*DOUBTFUL, "reason")
         self.versions = self._counter("lakefold_versions_total", "Versions published")
-        self.strays = self._counter("lakefold_strays_removed_total", "Files put too late, and removed")
+        self.strays = self._counter(
+            "lakefold_strays_removed_total", "Stray files (version files put too late) that were removed"
+        )
         self.manifest_bytes = self._counter(
             "lakefold_manifest_bytes_total", "Bytes of the manifests published"
         )
@@ -169,13 +171,13 @@ class Metrics:
             registry=self.registry,
         )
         self.fold_seconds = self._seconds(
-            "lakefold_fold_seconds", "Folding one group: bringing what it needs from the store, and the fold"
+            "lakefold_fold_seconds", "Folding one group: fetching what it needs from the store, and the fold"
         )
         self.publish_seconds = self._seconds(
             "lakefold_publish_seconds", "Publishing one version: its files and the conditional put"
         )
         self.report_seconds = self._seconds(
-            "lakefold_report_seconds", "Reporting outcomes and the stamped offset in one Kafka transaction"
+            "lakefold_report_seconds", "Reporting outcomes and the committed offset in one Kafka transaction"
         )
         self.visible_seconds = self._seconds(
             "lakefold_visible_seconds",
@@ -183,16 +185,18 @@ class Metrics:
         )
         self.retries = self._counter(
             "lakefold_retries_total",
-            "Attempts made again because something was away or short, by what it was: store, brokers, memory",
+            "Attempts repeated because something was unreachable or short: store, brokers, memory",
             "what",
         )
         self.claims = self._counter(
-            "lakefold_claims_total", "Claims redeemed: envelopes brought from the store"
+            "lakefold_claims_total", "Claims redeemed: envelopes fetched from the store"
         )
-        self.claim_bytes = self._counter("lakefold_claim_bytes_total", "Bytes of the envelopes so brought")
+        self.claim_bytes = self._counter(
+            "lakefold_claim_bytes_total", "Bytes of the envelopes that claims fetched"
+        )
         self.fenced = self._counter("lakefold_fenced_total", "Partitions that another committer took over")
         self.rebalances = self._counter(
-            "lakefold_rebalances_total", "Times that the sharing group gave this process other partitions"
+            "lakefold_rebalances_total", "How often the consumer group gave this process other partitions"
         )
         self.strangers = self._counter(*STRANGERS, "partition", "reason")
         self.outcomes_lost = self._counter(*LOST, "partition")
@@ -201,34 +205,33 @@ class Metrics:
         self.gap = self._gauge(*GAP, "partition")
         self.group_member = self._gauge(*GROUP_MEMBER)
         self.ready = self._gauge(
-            "lakefold_ready", "1 while every partition is folded and every root was found well"
+            "lakefold_ready", "1 while every partition is folded and every root can be used"
         )
         self._begin_at_zero()
-        self._standings = self._asked()
+        self._gauges = self._register_gauges()
 
     def parked(self) -> list[ParkedTable]:
-        """The tables that are parked now. For any thread."""
-        return self._standings.parked()
+        """Returns the tables that are parked now. For any thread."""
+        return self._gauges.parked()
 
-    def watch(self, partition: int, standing: Callable[[], Standing], end: Callable[[], int]) -> None:
-        """Ask `standing` and `end` (the log's end) about this partition whenever Prometheus asks.
+    def watch(self, partition: int, status: Callable[[], FoldStatus], end: Callable[[], int]) -> None:
+        """Calls `status` and `end` (the log's end) of this partition whenever Prometheus scrapes.
 
-        Both are called in the thread that serves the page: they read what is there, wait for nothing and
-        raise nothing.
+        Both are called in the thread that serves the page. They return at once and raise nothing.
         """
-        self._standings.add(partition, standing, end)
+        self._gauges.add(partition, status, end)
 
     def forget(self, partition: int) -> None:
-        """The partition isn't folded here any more."""
-        self._standings.remove(partition)
+        """Removes a partition that isn't folded here any more."""
+        self._gauges.remove(partition)
 
     def passed_over(self, partition: int, count: int, is_unreadable: bool) -> None:  # noqa: FBT001 - a callback
-        """Count outcomes that count for nothing."""
+        """Counts messages among the outcomes that don't count as outcomes."""
         reason = "unreadable" if is_unreadable else "unsigned"
         self.strangers.labels(str(partition), reason).inc(count)
 
     def answered(self, answers: Iterable[tuple[Entry | Undecodable, Outcome]]) -> None:
-        """Count the outcomes of one report, each with what it is the answer to."""
+        """Counts the outcomes of a report. Each comes with the message that it answers."""
         kinds: Tally[tuple[str, str]] = Tally()
         reasons: Tally[str] = Tally()
         doubts: Tally[str] = Tally()
@@ -248,7 +251,7 @@ class Metrics:
             self.doubtful.labels(reason).inc(number)
 
     def summary(self) -> dict[str, int]:
-        """Outcomes reported by kind, and versions published, since the process began."""
+        """Returns the number of outcomes by kind, and of published versions, since the process began."""
         counts = {
             kind: sum(
                 self._count("lakefold_outcomes_total", kind=kind, operation=name) for name in OPERATIONS
@@ -257,15 +260,15 @@ class Metrics:
         }
         return {**counts, "versions": self._count("lakefold_versions_total")}
 
-    def _asked(self) -> _Standings:
-        """Register what isn't counted here, but asked for whenever Prometheus asks."""
-        standings = _Standings()
+    def _register_gauges(self) -> _PartitionGauges:
+        """Registers what isn't counted here, but requested whenever Prometheus scrapes."""
+        gauges = _PartitionGauges()
         self.registry.register(_FailedSyncs())
-        self.registry.register(standings)
-        return standings
+        self.registry.register(gauges)
+        return gauges
 
     def _begin_at_zero(self) -> None:
-        """Show labelled counters from 0 on: an alert on growth doesn't see one that begins at 1."""
+        """Shows labelled counters from 0 on: an alert on growth doesn't notice one that begins at 1."""
         for kind in OUTCOMES:
             for name in OPERATIONS:
                 self.outcomes.labels(kind, name)
@@ -290,7 +293,7 @@ class Metrics:
 
 
 def operation_of(read: Entry | Undecodable) -> str:
-    """Which of `OPERATIONS` this is about."""
+    """Returns which of `OPERATIONS` a message proposes."""
     if not isinstance(read, Entry):
         return NONE
     if read.proposal is None:
@@ -299,103 +302,103 @@ def operation_of(read: Entry | Undecodable) -> str:
 
 
 class _FailedSyncs(Collector):
-    """Counted by the stores, which know nothing of metrics: of the process, whichever committer it was."""
+    """The count of failed syncs of the whole process. The stores count them, which don't know the metrics."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """The one counter."""
+        """Yields the counter."""
         yield CounterMetricFamily(
             "lakefold_failed_syncs",
-            "Files and folders on a local disk that could not be synced; what they hold is written anew, or "
-            "its table waits",
+            "Files and folders on a local disk that could not be synced; their data is written again, or "
+            "the table waits",
             value=FAILURES.count,
         )
 
 
 class _Watched:
-    """One partition that is asked how it stands."""
+    """A partition whose status is requested for each scrape."""
 
-    def __init__(self, standing: Callable[[], Standing], end: Callable[[], int]) -> None:
-        self.standing = standing
+    def __init__(self, status: Callable[[], FoldStatus], end: Callable[[], int]) -> None:
+        self.status = status
         self._end = end
         self._behind_since: float | None = None
 
-    def ask(self) -> tuple[Standing, int, float]:
-        """How it stands, entries without an answer, and the age in seconds of the oldest of them.
+    def ask(self) -> tuple[FoldStatus, int, float]:
+        """Returns the status, the number of entries without an answer, and the oldest one's age in seconds.
 
-        Of entries that were not read yet the log time isn't known: their age is how long it has been seen
-        that there are any.
+        The log time of entries that were not read yet isn't known. Their age is the time since this was first
+        called while such entries existed.
         """
-        standing, now = self.standing(), time.time()
-        unread = max(0, self._end() - standing.position)
+        status, now = self.status(), time.time()
+        unread = max(0, self._end() - status.position)
         if not unread:
             self._behind_since = None
         elif self._behind_since is None:
             self._behind_since = now
         since = [] if self._behind_since is None else [self._behind_since]
-        since += [] if standing.oldest_us is None else [standing.oldest_us / 1e6]
-        return standing, unread + standing.unanswered, max(0.0, now - min(since, default=now))
+        since += [] if status.oldest_us is None else [status.oldest_us / 1e6]
+        return status, unread + status.unanswered, max(0.0, now - min(since, default=now))
 
 
-class _Standings(Collector):
-    """The gauges that are asked of the partitions of this process when Prometheus asks."""
+class _PartitionGauges(Collector):
+    """The gauges that are read from the partitions of this process for each scrape."""
 
     def __init__(self) -> None:
         self._watched: dict[int, _Watched] = {}
         self._lock = Lock()
 
-    def add(self, partition: int, standing: Callable[[], Standing], end: Callable[[], int]) -> None:
+    def add(self, partition: int, status: Callable[[], FoldStatus], end: Callable[[], int]) -> None:
         with self._lock:
-            self._watched[partition] = _Watched(standing, end)
+            self._watched[partition] = _Watched(status, end)
 
     def parked(self) -> list[ParkedTable]:
-        """The tables that are parked in any of the partitions."""
+        """Returns the tables that are parked in any of the partitions."""
         with self._lock:
-            return [table for one in self._watched.values() for table in one.standing().parked]
+            return [table for partition in self._watched.values() for table in partition.status().parked]
 
     def remove(self, partition: int) -> None:
         with self._lock:
             self._watched.pop(partition, None)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The families, each with a sample for every partition."""
+        """Yields each gauge with a sample for every partition."""
         with self._lock:
             watched = dict(self._watched)
-            asked = {str(partition): one.ask() for partition, one in watched.items()}
+            asked = {str(number): partition.ask() for number, partition in watched.items()}
         owned = GaugeMetricFamily("lakefold_partitions_owned", "Partitions that this process folds")
         owned.add_metric([], len(asked))
         yield owned
-        for name, meaning, value in _ASKED:
+        for name, meaning, value in _GAUGES:
             family = GaugeMetricFamily(name, meaning, labels=["partition"])
-            for partition, (standing, entries, seconds) in asked.items():
-                family.add_metric([partition], value(standing, entries, seconds))
+            for partition, (status, entries, seconds) in asked.items():
+                family.add_metric([partition], value(status, entries, seconds))
             yield family
 
 
-_ASKED: tuple[tuple[str, str, Callable[[Standing, int, float], float]], ...] = (
+_GAUGES: tuple[tuple[str, str, Callable[[FoldStatus, int, float], float]], ...] = (
     (
         "lakefold_lag_entries",
-        "Entries of the log without a reported outcome: unread, in hand, or parked",
+        "Entries of the log without a reported outcome: unread, being folded, or parked",
         lambda _, entries, __: entries,
     ),
     (
         "lakefold_lag_seconds",
-        "Age of the oldest entry without a reported outcome; 0 where there is none",
+        "Age of the oldest entry without a reported outcome; 0 if every entry has one",
         lambda _, __, seconds: seconds,
     ),
     (
         "lakefold_parked_tables",
-        "Tables that can't go on for now, while the others of the partition do",
-        lambda standing, _, __: standing.parked_tables,
+        "Tables that can't be worked on at the moment, while the others of the partition are",
+        lambda status, _, __: status.parked_tables,
     ),
     (
         "lakefold_parked_entries",
         "Entries that wait for their parked table",
-        lambda standing, _, __: standing.parked_entries,
+        lambda status, _, __: status.parked_entries,
     ),
-    ("lakefold_tables_open", "Tables kept in memory", lambda standing, _, __: standing.tables_open),
+    ("lakefold_tables_open", "Tables kept in memory", lambda status, _, __: status.tables_open),
     (
         "lakefold_table_bytes",
         "Memory that the open tables hold, as far as it is counted",
-        lambda standing, _, __: standing.table_bytes,
+        lambda status, _, __: status.table_bytes,
     ),
 )

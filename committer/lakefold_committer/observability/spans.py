@@ -1,13 +1,13 @@
-"""The committer's spans: the one door to OpenTelemetry here, loaded where traces are asked for.
+"""The committer's spans: the only module here that imports OpenTelemetry. It is loaded if traces are wanted.
 
 Each group that is folded is a trace of its own: `group`, and below it `fold`, `publish` and `report`, with
-links to the proposals in it. Each proposal that came with a context gets one span more, in the writer's own
+links to the proposals in it. Each proposal that came with a context gets a further span, in the writer's own
 trace: from its time in the log until it was visible, with position, outcome and version, and a link to the
 group.
 
-Spans are made once the outcomes are reported, with the times that were noted; what wasn't answered wasn't
-told. Exporting happens in a thread of its own with a bounded queue: a collector that is away loses spans,
-and holds nothing up.
+Spans are made once the outcomes are reported, with the times that were recorded; entries without an answer
+have no spans. A thread of its own exports them, with a bounded queue: if the collector is unreachable, spans
+are lost and nothing else waits.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId
 
 SERVICE: Final = "lakefold-committer"
-"""What this process is called where neither OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES says it."""
+"""The service's name if neither OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES gives one."""
 MOST_LINKS: Final = 128
 MOST_KEPT: Final = 10_000
-"""How many groups that have no answer yet are kept for a partition; the oldest go first."""
+"""How many groups without an answer are kept for a partition; the oldest are dropped first."""
 CLOSE_SECONDS: Final = 5.0
 _SECOND_NS: Final = 1_000_000_000
 _PACKAGES: Final = {f"{OTLP} {HTTP}": "otlp_proto_http", f"{OTLP} grpc": "otlp_proto_grpc"}
@@ -60,24 +60,24 @@ Times = tuple[int, int]
 
 
 class Exporting:
-    """Traces that go to these exporters, by their names in OTEL_TRACES_EXPORTER (`otlp` with its protocol).
+    """Traces that are sent to exporters, named as in OTEL_TRACES_EXPORTER (`otlp` with its protocol).
 
-    Raises `InvalidError` where one isn't installed.
+    Raises `InvalidError` if an exporter isn't installed.
     """
 
     def __init__(self, exporters: Sequence[str]) -> None:
-        made = [_exporter(name) for name in exporters]
+        opened = [_exporter(name) for name in exporters]
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-        for one in made:
-            self._provider.add_span_processor(BatchSpanProcessor(one))
+        for exporter in opened:
+            self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("lakefold")
 
     def partition(self, log: LogId, topic: str) -> PartitionSpans:
-        """Where the work on this partition is told."""
+        """Returns the traces of the work on this partition."""
         return PartitionSpans(self._tracer, log, topic)
 
     def close(self) -> None:
-        """Export what is left. What a collector doesn't take within some seconds is lost."""
+        """Exports the remaining spans. Those that the collector doesn't take within some seconds are lost."""
         last = Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
         last.start()
         last.join(CLOSE_SECONDS)
@@ -85,26 +85,26 @@ class Exporting:
 
 def _exporter(name: str) -> SpanExporter:
     if name == "console":
-        # stdout holds what the verb was asked for.
+        # stdout is for the output of the verb.
         return ConsoleSpanExporter(out=sys.stderr)
     known = entry_points(group="opentelemetry_traces_exporter", name=_PACKAGES.get(name, name))
-    for one in known:
-        made: SpanExporter = one.load()()
-        return made
-    other = f"install the package that brings it, or take {OTLP} with {HTTP}"
+    for entry_point in known:
+        exporter: SpanExporter = entry_point.load()()
+        return exporter
+    other = f"install the package that contains it, or use {OTLP} with {HTTP}"
     hint = INSTALL if name == f"{OTLP} {HTTP}" else other
     raise InvalidError(f"traces are asked for, and the exporter {name} is not installed", hint=hint)
 
 
 def _resource() -> Resource:
-    found = Resource.create()
-    unnamed = str(found.attributes[SERVICE_NAME]).startswith("unknown_service")
-    return found.merge(Resource({SERVICE_NAME: SERVICE})) if unnamed else found
+    resource = Resource.create()
+    unnamed = str(resource.attributes[SERVICE_NAME]).startswith("unknown_service")
+    return resource.merge(Resource({SERVICE_NAME: SERVICE})) if unnamed else resource
 
 
 @dataclass(slots=True)
 class _Group:
-    """A group in the works: its entries' offsets, what was done to it and when, its version."""
+    """A group without a report yet: the offsets of its entries, its steps with their times, its version."""
 
     table: str
     branch: str
@@ -116,8 +116,8 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """An entry with its outcome, and the context that its message came with."""
+class _Answered:
+    """An entry with its outcome, and the trace context of its message."""
 
     context: Context | None
     read: Entry | Undecodable
@@ -130,7 +130,7 @@ class PartitionSpans:
     def __init__(self, tracer: Tracer, log: LogId, topic: str) -> None:
         self._tracer = tracer
         self._topic = topic
-        self._place = {
+        self._messaging = {
             "messaging.system": "kafka",
             "messaging.operation.type": "process",
             "messaging.destination.name": topic,
@@ -152,16 +152,19 @@ class PartitionSpans:
             known.version = version
 
     def answered(self, answers: Sequence[Answer], seconds: float) -> None:
-        """Makes the spans of these entries, and of the groups that they were."""
+        """Makes the spans of these entries and of their groups."""
         reported = _until_now(seconds)
         contexts = ((_context(message.headers), read, outcome) for message, read, outcome in answers)
-        left = {outcome.position.offset: _Told(context, read, outcome) for context, read, outcome in contexts}
+        left = {
+            outcome.position.offset: _Answered(context, read, outcome) for context, read, outcome in contexts
+        }
         with self._lock:
-            groups = [self._groups.pop(first) for first in [one for one in self._groups if one in left]]
+            groups = [self._groups.pop(first) for first in list(self._groups) if first in left]
         for group in groups:
-            self._tell_group(group, [left.pop(one) for one in group.offsets if one in left], reported)
-        for told in left.values():
-            self._tell_entry(told, reported[1], None)
+            answered = [left.pop(offset) for offset in group.offsets if offset in left]
+            self._add_group_span(group, answered, reported)
+        for entry in left.values():
+            self._add_entry_span(entry, reported[1], None)
 
     def _known(self, group: Sequence[Entry]) -> _Group:
         first, last = group[0], group[-1]
@@ -174,23 +177,23 @@ class PartitionSpans:
             if len(self._groups) > MOST_KEPT:
                 del self._groups[next(iter(self._groups))]
         else:
-            # Cut anew, after something was not reachable.
+            # The group was cut again, after something was unreachable.
             known.offsets, known.last = offsets, str(last.position)
         return known
 
-    def _tell_group(self, group: _Group, told: Sequence[_Told], reported: Times) -> None:
+    def _add_group_span(self, group: _Group, answered: Sequence[_Answered], reported: Times) -> None:
         steps = [*group.steps, ("report", reported)]
-        contexts = islice((one.context for one in told if one.context is not None), MOST_LINKS)
-        links = [Link(_span_context(one)) for one in contexts]
-        kinds = Counter(_kind(one.outcome) for one in told)
+        contexts = islice((entry.context for entry in answered if entry.context is not None), MOST_LINKS)
+        links = [Link(_span_context(context)) for context in contexts]
+        kinds = Counter(_kind(entry.outcome) for entry in answered)
         span = self._tracer.start_span(
             "group",
             kind=SpanKind.CONSUMER,
             links=links,
             start_time=steps[0][1][0],
             attributes={
-                **self._place,
-                "messaging.batch.message_count": len(told),
+                **self._messaging,
+                "messaging.batch.message_count": len(answered),
                 "lakefold.table": group.table,
                 "lakefold.branch": group.branch,
                 "lakefold.first_position": group.first,
@@ -203,23 +206,23 @@ class PartitionSpans:
         for name, (start, end) in steps:
             self._tracer.start_span(name, below, start_time=start).end(end)
         visible = next((times[1] for name, times in reversed(steps) if name == "publish"), reported[1])
-        for one in told:
-            self._tell_entry(one, visible, span.get_span_context())
+        for entry in answered:
+            self._add_entry_span(entry, visible, span.get_span_context())
         span.end(reported[1])
 
-    def _tell_entry(self, told: _Told, visible: int, group: SpanContext | None) -> None:
-        if told.context is None:
+    def _add_entry_span(self, entry: _Answered, visible: int, group: SpanContext | None) -> None:
+        if entry.context is None:
             return
-        read, outcome = told.read, told.outcome
+        read, outcome = entry.read, entry.outcome
         span = self._tracer.start_span(
             f"process {self._topic}",
-            told.context,
+            entry.context,
             kind=SpanKind.CONSUMER,
             links=[] if group is None else [Link(group)],
             # The broker's clock may be ahead of this one.
             start_time=min(read.time_us * 1000, visible),
             attributes={
-                **self._place,
+                **self._messaging,
                 "messaging.kafka.offset": outcome.position.offset,
                 "lakefold.position": str(outcome.position),
                 "lakefold.table": outcome.table,
@@ -229,12 +232,12 @@ class PartitionSpans:
                 "lakefold.outcome": _kind(outcome),
             },
         )
-        _tell_result(span, outcome)
+        _add_result(span, outcome)
         span.end(visible)
 
 
-def _tell_result(span: Span, outcome: Outcome) -> None:
-    """The version where there is one, the reason where there is none."""
+def _add_result(span: Span, outcome: Outcome) -> None:
+    """Adds the version, or the reason of a refusal, to the span."""
     match outcome.result:
         case Committed(version=version) | Duplicate(version=version):
             span.set_attribute("lakefold.version", version)
@@ -250,7 +253,7 @@ def _kind(outcome: Outcome) -> str:
 
 
 def _context(headers: Headers) -> Context | None:
-    """The context that a message came with; None where there is none, or what is there isn't one."""
+    """Returns the trace context in a message's headers, or None if they have no valid one."""
     carrier = {name: value.decode(errors="replace") for name, value in headers if value is not None}
     if TRACEPARENT not in carrier:
         return None

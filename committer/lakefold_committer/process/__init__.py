@@ -1,4 +1,4 @@
 """The committer's process.
 
-Which partitions it folds, a thread for each of them, and the checks of stores and topics beside them.
+It decides which partitions to fold, runs a thread for each, and checks stores and topics beside them.
 """

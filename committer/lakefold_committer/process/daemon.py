@@ -20,7 +20,7 @@ from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.traces import NO_TRACES
-from lakefold_committer.process.group_assignment import Sharing
+from lakefold_committer.process.group_assignment import GroupAssignment
 from lakefold_committer.process.open_transactions_watch import EVERY_SECONDS as HELD_BACK_EVERY_SECONDS
 from lakefold_committer.process.open_transactions_watch import OpenTransactionsWatch
 from lakefold_committer.process.ordinals import Turn
@@ -126,7 +126,7 @@ class Committer:
         self._formats = built_in(transaction_files=options.transaction_files)
         self._stop = threading.Event()
         self._holdings: list[PartitionThread] = []
-        self._sharing: Sharing | None = None
+        self._sharing: GroupAssignment | None = None
         self._roots: Roots | None = None
         self._open_transactions: OpenTransactionsWatch | None = None
         self._starting = "starting"
@@ -167,8 +167,8 @@ class Committer:
         """
         self._roots = roots = Roots(self._options.roots, self._options.storage_options)
         if until_caught_up:
-            roots.look()
-        with roots.looked_after():
+            roots.check()
+        with roots.watching():
             self._run(until_caught_up=until_caught_up)
 
     def _run(self, *, until_caught_up: bool) -> None:
@@ -242,7 +242,7 @@ class Committer:
     def _run_shared(self, topic: TopicDescription, work: Callable[[PartitionThread], None]) -> None:
         """Folds the partitions that the consumer group assigns, until it revokes them."""
         options = self._options
-        self._sharing = sharing = Sharing(work, PATIENT_SESSIONS * session_seconds(options.kafka))
+        self._sharing = sharing = GroupAssignment(work, PATIENT_SESSIONS * session_seconds(options.kafka))
         self._starting = "joining the others"
         log, name = topic.log_id(0), options.topics.transactions
         with Membership(options.kafka, options.group, name, log, sharing) as membership:
@@ -250,7 +250,7 @@ class Committer:
                 while not self._stop.is_set():
                     membership.step(JOIN_SECONDS)
                     sharing.step()
-                    self._starting = _standing_trouble(membership)
+                    self._starting = _membership_trouble(membership)
                     self._metrics.group_member.set(membership.joined)
                     self._metrics.rebalances.inc(sharing.changes())
             finally:
@@ -297,7 +297,7 @@ class Committer:
                 event = "gap"
                 self._metrics.gap.labels(str(holding.partition)).set(1)
             if event != "fenced" or not self._options.share:
-                # If partitions are shared, `Sharing` logs what follows.
+                # If partitions are shared, `GroupAssignment` logs what follows.
                 LOG.warning(event, partition=holding.partition, error=str(error))
             raise
 
@@ -307,7 +307,7 @@ class Committer:
         """Folds one partition, from the takeover to its end."""
         # The description may be older than this partition: a topic can get more of them.
         log = LogId(topic.cluster_id, topic.topic_id, holding.partition)
-        retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.tell(lambda: text))
+        retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.show(lambda: text))
         above = 0
         while (reporter := retry(partial(self._reporter, admin, log, holding, above))) is not None:
             with reporter:
@@ -328,7 +328,7 @@ class Committer:
     ) -> None:
         """Folds one partition, from the verified offset to its end."""
         options, partition = self._options, log.partition
-        retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.tell(lambda: text))
+        retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.show(lambda: text))
         begun = retry(partial(self._begin, admin, log, reporter))
         if begun is None:
             return
@@ -346,8 +346,8 @@ class Committer:
                 anchor=recovery.anchor,
                 traces=self._tracing.partition(log, options.topics.transactions),
             )
-            holding.tell(lambda: committer.trouble)
-            self._metrics.watch(partition, committer.standing, lambda: reader.known_end)
+            holding.show(lambda: committer.trouble)
+            self._metrics.watch(partition, committer.status, lambda: reader.known_end)
             LOG.info(
                 "folding", partition=partition, topic=options.topics.transactions, offset=reader.position
             )
@@ -497,7 +497,7 @@ def _holds(holding: PartitionThread) -> Callable[[], bool]:
     return lambda: not holding.lost.is_set()
 
 
-def _standing_trouble(membership: Membership) -> str:
+def _membership_trouble(membership: Membership) -> str:
     if not membership.connected:
         return "the broker is not reachable"
     return "" if membership.joined else "joining the others"

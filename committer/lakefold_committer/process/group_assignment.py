@@ -1,8 +1,9 @@
-"""Folds the partitions that a group gives to this process, and lets go of those that it takes away.
+"""Folds the partitions that the consumer group assigns to this process, and stops those that it revokes.
 
-The group only says who should fold what. Two processes may still do it at once for a moment, which is
-harmless: each partition's reporter and each table's epoch fence the older one. So a partition that is fenced
-ends alone. If the group still says some time later that it is this process's, it is taken over again.
+The group only decides which process should fold a partition. For a moment two processes may fold the same
+partition, which is harmless: each partition's reporter and each table's epoch fence the older process. So if
+a partition is fenced, only that partition ends. If it is still assigned to this process some time later, it
+is taken over again.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 LOG = structlog.get_logger("lakefold.committer")
 
 
-class Sharing:
-    """The partitions that are this process's just now, each folded by `work`. A `Holder` of a membership.
+class GroupAssignment:
+    """The partitions that are assigned to this process now. Each is folded by `work`.
 
-    One that is fenced is left alone for `again_s` seconds. For one thread; `trouble` and `partitions` may be
-    asked by others.
+    It is the `Holder` of a membership. A partition that was fenced is begun again after `again_s` seconds.
+    For one thread; any thread may read `trouble` and `partitions`.
     """
 
     def __init__(self, work: Callable[[PartitionThread], None], again_s: float) -> None:
@@ -39,63 +40,64 @@ class Sharing:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """Those that the group has given."""
+        """The numbers of the assigned partitions, in order."""
         return tuple(sorted(self._held.copy()))
 
     @property
     def trouble(self) -> str:
-        """Why one of them isn't folded just now; empty while all are."""
-        return next((one.trouble for one in self._held.copy().values() if one.trouble), "")
+        """Why a partition isn't folded now; empty if all are."""
+        return next((thread.trouble for thread in self._held.copy().values() if thread.trouble), "")
 
     def given(self, partitions: Sequence[int]) -> None:
-        """Begins to fold these."""
+        """Begins to fold these partitions, which were assigned to this process."""
         self._changes += bool(partitions)
         for number in partitions:
             self._begin(number)
         LOG.info("given", partitions=list(partitions), held=list(self.partitions))
 
     def taken(self, partitions: Sequence[int], patience_s: float) -> None:
-        """Stops these cleanly: what is in flight is finished and reported when this returns.
+        """Stops these partitions cleanly. What is in flight is finished and reported when this returns.
 
-        One that takes longer than `patience_s` seconds is given up as if it were lost.
+        A partition that takes longer than `patience_s` seconds is given up as if it were lost.
         """
         deadline = time.monotonic() + patience_s
-        going = self._let_go(partitions)
-        for one in going:
-            if not one.ended(deadline - time.monotonic()):
-                one.lost.set()
-                LOG.warning("given up unfinished", partition=one.partition, trouble=one.trouble)
-        if going:
+        leaving = self._release(partitions)
+        for thread in leaving:
+            if not thread.ended(deadline - time.monotonic()):
+                thread.lost.set()
+                LOG.warning("given up unfinished", partition=thread.partition, trouble=thread.trouble)
+        if leaving:
             LOG.info("taken", partitions=list(partitions), held=list(self.partitions))
 
     def lost(self, partitions: Sequence[int]) -> None:
-        """Stops these; another process may have them already, so they report nothing more."""
-        for one in self._let_go(partitions):
-            one.lost.set()
+        """Stops these partitions. They report nothing more, since another process may have them already."""
+        for thread in self._release(partitions):
+            thread.lost.set()
         LOG.warning("lost", partitions=list(partitions), held=list(self.partitions))
 
     def step(self) -> None:
-        """Looks after what has ended by itself.
+        """Checks for partitions that have ended by themselves.
 
-        A fenced partition is begun again after `again_s` seconds. Raises any other error that ended one.
+        A fenced partition is begun again after `again_s` seconds. If another error ended a partition, it is
+        raised.
         """
-        for number, one in self._leaving.copy().items():
-            if one.over:
+        for number, thread in self._leaving.copy().items():
+            if thread.over:
                 del self._leaving[number]
-                if one.error is not None:
-                    # Whoever has the partition now meets what isn't over with it.
-                    LOG.warning("let go of in trouble", partition=number, error=str(one.error))
-        for number, one in self._held.copy().items():
-            if one.over and one.error is not None:
-                self._judge(number, one.error)
+                if thread.error is not None:
+                    # If the cause persists, the process that has the partition now reports it.
+                    LOG.warning("let go of in trouble", partition=number, error=str(thread.error))
+        for number, thread in self._held.copy().items():
+            if thread.over and thread.error is not None:
+                self._handle(number, thread.error)
 
     def changes(self) -> int:
-        """How often the group changed what is this process's, since this was asked last."""
+        """Returns how often the assignment has changed since the last call."""
         changes, self._changes = self._changes, 0
         return changes
 
     def end(self, patience_s: float) -> None:
-        """Lets go of all."""
+        """Stops all partitions, as `taken` does."""
         if self._held:
             self.taken(self.partitions, patience_s)
 
@@ -106,15 +108,15 @@ class Sharing:
             before.stop.set()
         self._held[number] = PartitionThread(number, self._work, threading.Event(), after=before)
 
-    def _let_go(self, partitions: Sequence[int]) -> list[PartitionThread]:
-        going = [one for number in partitions if (one := self._held.pop(number, None)) is not None]
-        self._changes += bool(going)
-        for one in going:
-            one.stop.set()
-            self._leaving[one.partition] = one
-        return going
+    def _release(self, partitions: Sequence[int]) -> list[PartitionThread]:
+        released = [thread for number in partitions if (thread := self._held.pop(number, None)) is not None]
+        self._changes += bool(released)
+        for thread in released:
+            thread.stop.set()
+            self._leaving[thread.partition] = thread
+        return released
 
-    def _judge(self, number: int, error: BaseException) -> None:
+    def _handle(self, number: int, error: BaseException) -> None:
         if not isinstance(error, FencedError):
             raise error
         now = time.monotonic()

@@ -1,9 +1,9 @@
-"""Notices Kafka transactions of others that stay open in the topics, and so hold up what comes behind them.
+"""Notices Kafka transactions that other producers leave open, and that hold back all later messages.
 
-Entries are read, and outcomes are seen, only up to the first message of a transaction that is neither
-committed nor aborted. Brokers end one whose producer is gone only after its time limit, 15 minutes by default
-and more if it says so; one that lost its coordinator hangs for ever. Nothing fails meanwhile: readers simply
-get no more. A committer's own reports are open for some milliseconds.
+Entries and outcomes can be read only up to the first message of a transaction that is neither committed nor
+aborted. If its producer is gone, brokers end it only after its time limit, 15 minutes by default. If it lost
+its coordinator, it stays open for ever. Nothing fails meanwhile, but readers get no more messages. A
+committer's own reports are open for some milliseconds.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 LOG: Final = structlog.get_logger("lakefold.committer")
 EVERY_SECONDS: Final = 10.0
-"""A transaction that is open at the same offset in two looks after each other is told."""
+"""A transaction is reported if two consecutive checks find it open at the same offset."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a transaction holds back: the first offset that no reader gets, how many, since when it is seen.
+class OpenTransaction:
+    """A transaction that holds back `count` offsets from `offset` on.
 
-    `since` is by a clock that only goes on, in seconds.
+    `since`: when it was seen first, in seconds of a monotonic clock.
     """
 
     offset: int
@@ -48,7 +48,7 @@ class Held:
 class OpenTransactionsWatch:
     """Watches the transactions and the outcomes topic, in the partitions that `partitions` returns.
 
-    `clock` is in seconds. `now` looks at once; for one thread. The rest is for any thread.
+    `clock` is in seconds. `check` is for one thread, the rest for any thread.
     """
 
     def __init__(
@@ -64,99 +64,100 @@ class OpenTransactionsWatch:
         self._admin, self._partitions, self._metrics = admin, partitions, metrics
         self._names = {topics.transactions: "transactions", topics.outcomes: "outcomes"}
         self._every_s, self._clock = every_s, clock
-        self._seen: dict[Partition, Held] = {}
-        self._told: dict[Partition, Held] = {}
+        self._seen: dict[Partition, OpenTransaction] = {}
+        self._reported: dict[Partition, OpenTransaction] = {}
         self._shown: set[Partition] = set()
         self._unanswered = ""
 
     @property
     def detail(self) -> str:
         """What is held back now, in words for people; empty if nothing is."""
-        told = [*self._told.items()]
+        reported = [*self._reported.items()]
         return "; ".join(
-            f"an open transaction in {topic}/{partition} holds back {one.count:,} offsets from {one.offset} "
-            f"on for {self._clock() - one.since:.0f} s"
-            for (topic, partition), one in told
+            f"an open transaction in {topic}/{partition} holds back {held.count:,} offsets "
+            f"from {held.offset} on for {self._clock() - held.since:.0f} s"
+            for (topic, partition), held in reported
         )
 
     def watching(self) -> AbstractContextManager[None]:
-        """Meanwhile the topics are looked at every `every_s` seconds."""
+        """Returns a context in which the topics are checked every `every_s` seconds."""
         return watching("open transactions", [self._watch])
 
-    def look(self) -> None:
-        """Looks at all partitions once. Raises `LakefoldError` if the brokers don't answer or refuse."""
-        asked = [(topic, number) for number in self._partitions() for topic in self._names]
-        # What comes in between the two questions only makes the difference larger.
-        stable = ends_of(self._admin, asked, read_committed=True)
-        written = ends_of(self._admin, asked, read_committed=False)
+    def check(self) -> None:
+        """Checks all partitions once. Raises `LakefoldError` if the brokers don't answer or refuse."""
+        checked = [(topic, number) for number in self._partitions() for topic in self._names]
+        # Messages that arrive between the two requests only make the difference larger.
+        stable = ends_of(self._admin, checked, read_committed=True)
+        written = ends_of(self._admin, checked, read_committed=False)
         now = self._clock()
         seen = {
-            each: self._held(each, offset, written[each] - offset, now)
-            for each, offset in stable.items()
-            if offset < written[each]
+            partition: self._seen_at(partition, offset, written[partition] - offset, now)
+            for partition, offset in stable.items()
+            if offset < written[partition]
         }
-        # In the same place as before: transactions that go by are none that anybody waits for.
-        told = {
-            each: one
-            for each, one in seen.items()
-            if each in self._seen and self._seen[each].offset == one.offset
+        # Only those at the same offset as before count: others are transactions that end soon.
+        lasting = {
+            partition: held
+            for partition, held in seen.items()
+            if partition in self._seen and self._seen[partition].offset == held.offset
         }
-        self._tell(told)
-        self._seen, self._told = seen, told
-        self._show(asked)
+        self._report(lasting)
+        self._seen, self._reported = seen, lasting
+        self._show(checked)
 
-    def _held(self, each: Partition, offset: int, count: int, now: float) -> Held:
-        before = self._seen.get(each)
-        return Held(offset, count, before.since if before is not None and before.offset == offset else now)
+    def _seen_at(self, partition: Partition, offset: int, count: int, now: float) -> OpenTransaction:
+        before = self._seen.get(partition)
+        since = before.since if before is not None and before.offset == offset else now
+        return OpenTransaction(offset, count, since)
 
     def _watch(self, over: threading.Event) -> None:
         while not over.wait(self._every_s):
             try:
-                self.look()
+                self.check()
             except LakefoldError as error:
-                # Whether a broker answers, the partitions tell; what else it says is told once.
+                # The partitions report whether a broker answers; any other error is logged once.
                 if str(error) != self._unanswered:
                     LOG.warning("open transactions not known", error=str(error))
                 self._unanswered = str(error)
             else:
                 self._unanswered = ""
 
-    def _tell(self, told: Mapping[Partition, Held]) -> None:
-        for each, one in told.items():
-            before = self._told.get(each)
-            if before is not None and before.offset == one.offset:
+    def _report(self, lasting: Mapping[Partition, OpenTransaction]) -> None:
+        for (topic, partition), held in lasting.items():
+            before = self._reported.get((topic, partition))
+            if before is not None and before.offset == held.offset:
                 continue
-            topic, partition = each
             LOG.warning(
                 "open transaction",
                 topic=topic,
                 partition=partition,
-                offset=one.offset,
-                held_back=one.count,
-                hint=_hint(topic, partition, one.offset),
+                offset=held.offset,
+                held_back=held.count,
+                hint=_hint(topic, partition, held.offset),
             )
-        for (topic, partition), one in self._told.items():
-            if (topic, partition) not in told:
-                LOG.info("open transaction ended", topic=topic, partition=partition, offset=one.offset)
+        for (topic, partition), held in self._reported.items():
+            if (topic, partition) not in lasting:
+                LOG.info("open transaction ended", topic=topic, partition=partition, offset=held.offset)
 
-    def _show(self, asked: Sequence[Partition]) -> None:
-        """Sets the metrics; those of partitions that went to other processes are removed."""
+    def _show(self, checked: Sequence[Partition]) -> None:
+        """Sets the metrics, and removes those of partitions that other processes fold now."""
         gauges = self._metrics.held_back_offsets, self._metrics.held_back_seconds
-        for topic, partition in self._shown - {*asked}:
+        for topic, partition in self._shown - {*checked}:
             for gauge in gauges:
                 gauge.remove(self._names[topic], str(partition))
-        self._shown = {*asked}
+        self._shown = {*checked}
         now = self._clock()
-        for each in asked:
-            one = self._told.get(each)
-            values = (0.0, 0.0) if one is None else (one.count, now - one.since)
+        for topic, partition in checked:
+            held = self._reported.get((topic, partition))
+            values = (0.0, 0.0) if held is None else (held.count, now - held.since)
             for gauge, value in zip(gauges, values, strict=True):
-                gauge.labels(self._names[each[0]], str(each[1])).set(value)
+                gauge.labels(self._names[topic], str(partition)).set(value)
 
 
 def _hint(topic: str, partition: int, offset: int) -> str:
-    place = f"--topic {topic} --partition {partition}"
+    options = f"--topic {topic} --partition {partition}"
     return (
-        f"nobody reads past it until it ends: `kafka-transactions.sh describe-producers {place}` names its "
-        f"producer; end that, or if it is gone `kafka-transactions.sh abort {place} --start-offset {offset}`"
+        f"no reader gets later messages until it ends: `kafka-transactions.sh describe-producers {options}` "
+        f"names its producer; end that, or if it is gone run "
+        f"`kafka-transactions.sh abort {options} --start-offset {offset}`"
     )

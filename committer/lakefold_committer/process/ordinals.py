@@ -16,5 +16,5 @@ class Turn:
     replicas: int
 
     def of(self, partitions: int) -> tuple[int, ...]:
-        """Returns its partitions of a topic with so many. It has none if other processes have all of them."""
+        """Returns the partitions of this process. There are none if `partitions` is not above the ordinal."""
         return tuple(range(self.ordinal, partitions, self.replicas))

@@ -47,7 +47,7 @@ class PartitionThread:
         """Whether it has ended."""
         return not self._thread.is_alive()
 
-    def tell(self, trouble: Callable[[], str]) -> None:
+    def show(self, trouble: Callable[[], str]) -> None:
         """Sets the function that returns `trouble` from now on."""
         self._trouble = trouble
 
@@ -66,4 +66,4 @@ class PartitionThread:
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which judges it
             self.error = error
             text = str(error)
-            self.tell(lambda: text)
+            self.show(lambda: text)

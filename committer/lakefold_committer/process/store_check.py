@@ -38,7 +38,7 @@ _EXTERNAL: Final = "s3+ddb"
 _EFFECTIVE: Final = os.access in os.supports_effective_ids
 
 
-class _Look(Protocol):
+class _StoreCheck(Protocol):
     def __call__(self) -> None:
         """Raises the `LakefoldError` that says why no tables can be stored there."""
 
@@ -50,30 +50,30 @@ class Roots:
     """
 
     def __init__(self, roots: Iterable[str], storage_options: Mapping[str, str] | None = None) -> None:
-        self._looks = {root: _look_of(root, storage_options) for root in roots}
-        self._pending = dict.fromkeys(self._looks, "it is being looked at")
+        self._checks = {root: _check_of(root, storage_options) for root in roots}
+        self._pending = dict.fromkeys(self._checks, "it is being checked")
 
     @property
     def trouble(self) -> str:
         """The root that can't be used, and why. Empty if all can be used."""
         return next((f"root {root}: {why}" for root, why in list(self._pending.items())), "")
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Checks each root once. Raises for the first one that can't be used."""
-        for root, look in self._looks.items():
-            look()
+        for root, check in self._checks.items():
+            check()
             del self._pending[root]
 
-    def looked_after(self) -> AbstractContextManager[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Returns a context in which the roots that can't be used yet are checked repeatedly."""
-        return watching("root", [partial(self._keep_looking, root) for root in self._pending])
+        return watching("root", [partial(self._keep_checking, root) for root in self._pending])
 
-    def _keep_looking(self, root: str, over: threading.Event) -> None:
+    def _keep_checking(self, root: str, over: threading.Event) -> None:
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         failed = False
         while not over.is_set():
             try:
-                self._looks[root]()
+                self._checks[root]()
             except LakefoldError as error:
                 failed = True
                 self._pending[root] = str(error)
@@ -86,7 +86,7 @@ class Roots:
                 return
 
 
-def _look_of(root: str, storage_options: Mapping[str, str] | None) -> _Look:
+def _check_of(root: str, storage_options: Mapping[str, str] | None) -> _StoreCheck:
     location = parse_location(root)
     if location.scheme == FILE:
         return _Folder(local_path(root))
@@ -119,7 +119,9 @@ class _Folder:
             with os.scandir(self.path) as entries:
                 return [self.path, *(entry.path for entry in entries if entry.is_dir())]
         except FileNotFoundError:
-            LOG.warning("root", root=self.path, error="it isn't there yet: its first table makes it")
+            LOG.warning(
+                "root", root=self.path, error="it does not exist yet: it is created with its first table"
+            )
         return [next(str(above) for above in Path(self.path).parents if os.path.lexists(above))]
 
 

@@ -24,7 +24,7 @@ from lakefold_committer.recovery.stored_versions import own_marks, own_propertie
 from lakefold_committer.replay.log_reader import EntriesGoneError, checked, with_claims
 from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, result_of
 from lakefold_committer.tables.branches import branch_location
-from lakefold_committer.tables.prefetcher import Look, Prefetcher
+from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.requirements import observe, with_history
 from lakefold_table.errors import (
     DamagedError,
@@ -101,7 +101,7 @@ class _Replay:
     ) -> None:
         self._versions, self._entries, self._uri = versions, entries, uri
         self._format = table_format
-        self._prefetcher = Prefetcher(self._format, versions, look=Look.NONE, options=options)
+        self._prefetcher = Prefetcher(self._format, versions, size_check=SizeCheck.NONE, options=options)
         self._sizes = Prefetcher(self._format, versions).sizes
         # The record says whether a claim was refused for its size, so today's limit must not decide it.
         self._claims = Claims(options, most_bytes=None, formats=Formats(table_format))

@@ -1,4 +1,1 @@
-"""A table that this committer writes.
-
-What the fold needs to see of it, its next version, and what a lost put means.
-"""
+"""A table that this committer writes: what the fold needs of it, its branches, and its next version."""

@@ -1,7 +1,7 @@
-"""Branches: what the table that a branch was made from has to know of it.
+"""Records a new branch in the table that it was made from.
 
-A branch is a table of its own in a folder of that table, and comes to be by its first version. The file that
-describes it lies at the root of the main line, outside of what the branch's own store reaches.
+A branch is a table of its own in a folder of that table, and exists from its first version on. The file that
+describes it is stored at the root of the main branch, which the branch's own store can't reach.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def record_branch(
     roots: Sequence[str] | None,
     storage_options: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the file of the branch whose table lies at the store's root, unless it is there.
+    """Writes the file that describes a branch, unless it exists. `storage`: the store of the branch itself.
 
-    Nothing is written for a branch that lies elsewhere than its name says (it was copied), nor where the main
-    line's root is outside of `roots` (None: anywhere). Where it can't be written for good, that is logged:
-    the branch's versions stand without it. Raises `RetryError` where the store can't be reached.
+    Nothing is written if the branch is not stored where its name says (it was copied), or if the root of the
+    main branch is outside of `roots` (None: anywhere). If the file can't be written, a warning is logged: the
+    branch's versions don't need it. Raises `RetryError` if the store can't be reached.
     """
     folder = branch_root(branch)
     main = above(storage.uri, folder)
@@ -44,7 +44,7 @@ def record_branch(
     try:
         recorded, why = (
             Refs(open_canonical(main, storage_options)).record_branch(branch),
-            "its first version doesn't tell",
+            "its first version doesn't record it",
         )
     except (InvalidError, DamagedError) as error:
         recorded, why = False, str(error)

@@ -1,7 +1,7 @@
-"""The lines of a table: its main line and its branches, each with versions of its own.
+"""The branches of a table, the main branch included. Each has versions of its own.
 
-A branch is a table of Lance's under `tree/` of the main line's root (Lance fact 1.7). Its entries
-lie in the main line's partition, since they bear its key.
+A branch is a table of Lance's under `tree/` of the main branch's root (Lance fact 1.7). Its entries are in
+the partition of the main branch, since they have the same key.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def branch_location(uri: str, branch: str) -> Location | Invalid:
-    """Where the versions of this line lie, the main line where `branch` is empty; why no branch is called so.
+    """Returns the location of a branch's versions, or `Invalid` if no branch may have this name.
 
-    Two names of one place are one line: a branch may also be named by its own root.
+    An empty name is the main branch. A branch may also be named by its own root: both give equal locations.
     """
     if not branch:
         return parse_location(uri)
@@ -73,10 +73,10 @@ def located(
     formats: Formats = BUILT_IN,
 ) -> tuple[AnyFormat, Versions]:
     """Returns a branch's versions, and its format: the first one of `formats` if it has no version."""
-    return found_in(open_canonical(root_of(uri, branch), storage_options), formats, is_branch=bool(branch))
+    return located_in(open_canonical(root_of(uri, branch), storage_options), formats, is_branch=bool(branch))
 
 
-def found_in(storage: Storage, formats: Formats, *, is_branch: bool = False) -> tuple[AnyFormat, Versions]:
+def located_in(storage: Storage, formats: Formats, *, is_branch: bool = False) -> tuple[AnyFormat, Versions]:
     """As `located`, for the table whose root is the root of a store."""
     table_format = format_at(storage, formats)
     return table_format, Versions(storage, table_format.folder, table_format.detect, is_branch=is_branch)

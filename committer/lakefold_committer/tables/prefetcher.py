@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 UP: Final = ".."
 
 
-class Look(Enum):
+class SizeCheck(Enum):
     """The files of proposals whose sizes are checked.
 
-    `UNSAID`: those whose sizes the proposal doesn't say, since the table takes them from the store. Files
-    that are listed in portions are not among them: they are too many for a remote store, and readers don't
-    need their sizes. `NONE`: no file, if it is known from elsewhere what was fetched.
+    `UNKNOWN`: those whose sizes the proposal doesn't contain, since the table takes them from the store.
+    Files that are listed in portions are not among them: they are too many for a remote store, and readers
+    don't need their sizes. `NONE`: no file, because what was fetched is already known.
     """
 
     ALL = "all"
-    UNSAID = "unsaid"
+    UNKNOWN = "unknown"
     NONE = "none"
 
 
@@ -58,13 +58,13 @@ class Prefetcher:
         versions: Versions,
         roots: Sequence[str] | None = None,
         *,
-        look: Look = Look.ALL,
+        size_check: SizeCheck = SizeCheck.ALL,
         options: Mapping[str, str] | None = None,
     ) -> None:
         self._format = table_format
         self._versions = versions
         self._roots = roots
-        self._look = look
+        self._size_check = size_check
         self._options = options
         self._unwritten: dict[str, bytes] = {}
         self._syncs = versions.storage if isinstance(versions.storage, SyncsOthers) else None
@@ -91,14 +91,14 @@ class Prefetcher:
         """Removes all files that were to be written, since their versions won't be published."""
         self._unwritten.clear()
 
-    def sizes(self, paths: Collection[str], unsaid: Collection[str] = ()) -> Mapping[str, int | None]:
+    def sizes(self, paths: Collection[str], unknown_sizes: Collection[str] = ()) -> Mapping[str, int | None]:
         """Returns the size of each file, None if it is missing or the store refuses its path.
 
-        Such a path is too long, or a link in it leads out of the root. No path in a message may stop a
-        committer. `unsaid`: the paths whose sizes the proposal doesn't say.
+        The store refuses a path that is too long, or in which a link leads out of the root. No path in a
+        message may stop a committer. `unknown_sizes`: the paths whose sizes the proposal doesn't contain.
         """
-        if self._look is not Look.ALL:
-            paths = unsaid if self._look is Look.UNSAID else ()
+        if self._size_check is not SizeCheck.ALL:
+            paths = unknown_sizes if self._size_check is SizeCheck.UNKNOWN else ()
         if not paths:
             return {}
         storage = self._versions.storage
@@ -109,7 +109,7 @@ class Prefetcher:
 
     def listed(self, portions: Mapping[Position, Iterable[Sequence[str]]]) -> Mapping[Position, array[int]]:
         """Returns the sizes of files that are listed in portions, in their order, -1 if one doesn't exist."""
-        if self._look is not Look.ALL:
+        if self._size_check is not SizeCheck.ALL:
             return {}
         sizes: dict[Position, array[int]] = {}
         for position, lists in portions.items():
@@ -124,16 +124,18 @@ class Prefetcher:
 
     def folders(self, paths: Collection[str]) -> Mapping[str, Mapping[str, int]]:
         """Returns the sizes of the files in each folder, by name; nothing if the store refuses the folder."""
-        return {} if self._look is Look.NONE else {folder: self._listing(folder) for folder in paths}
+        return (
+            {} if self._size_check is SizeCheck.NONE else {folder: self._listing(folder) for folder in paths}
+        )
 
     def tails(self, lengths: Mapping[str, int]) -> Mapping[str, Tail | None]:
         """Returns the end of each file, None if it doesn't exist."""
-        if self._look is Look.NONE:
+        if self._size_check is SizeCheck.NONE:
             return {}
         return {path: self._tail(path, most) for path, most in lengths.items()}
 
     def contents(self, limits: Mapping[str, int]) -> Mapping[str, bytes | None]:
-        """Returns the bytes of each file, None if it doesn't exist or has more bytes than its limit."""
+        """Returns the bytes of each file. None: it doesn't exist, or is larger than its limit."""
         return {path: self._content(path, most) for path, most in limits.items()}
 
     def schemas(self, numbers: Collection[int]) -> Mapping[int, object]:
@@ -164,7 +166,7 @@ class Prefetcher:
         On object stores each takes a request. If the store refuses one for good, no committer with these
         rights folds a table there. Raises `RetryError` if the store can't be reached.
         """
-        if self._look is Look.NONE:
+        if self._size_check is SizeCheck.NONE:
             return frozenset()
         return frozenset(path for path in paths if self._holds_table(path))
 

@@ -1,8 +1,8 @@
-"""Versions that only move a table from one log to another, or to none: what adopt, rebind and detach publish.
+"""Versions that only bind a table to another log, or to none: `adopt`, `rebind` and `detach` publish them.
 
-They are ordinary versions, put as any other: a committer that holds the table loses its next put, takes the
-move in and goes by it. They change nothing but the marks, and bear the epoch that the marks had, so that they
-take the table over from nobody.
+They are published like any other version. A committer that has the table open finds that another version has
+its number, reads it and follows the rebinding. Such a version changes only the marks. It keeps their epoch,
+so the table's owner stays the same.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from lakefold_table.versions.versions import Versions
 
 ATTEMPTS = 20
-"""How often a version that others put first is made again."""
+"""How often the version is made again if others publish theirs first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A move that was published as `version` of the table `table_id`."""
+    """A rebinding that was published as `version` of the table `table_id`."""
 
     version: int
     table_id: str
@@ -56,13 +56,14 @@ def publish_move(
     unproven: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Moved:
-    """Publishes the move that `decide` gives for the newest version; it may raise to refuse.
+    """Publishes the rebinding that `decide` returns for the newest version. `decide` may raise to refuse.
 
-    `outcomes`: since when outcomes tell of later versions, as in `record.OUTCOMES`. `unproven`: where marks
-    can't be proven, take those that the newest version carries. Raises `NotATableError` where there is no
-    table, `StopError` where its marks can't be proven or are newer than this release, `RetryError` where the
-    store can't be reached or others are always quicker. If the file that it put arrived too late to be a
-    version, it is removed before `StopError` is raised. `storage_options`: to see whether a tag names it.
+    `outcomes`: the offset after which later versions are reported, as in `record.OUTCOMES`. `unproven`: if
+    the marks can't be verified, those of the newest version are used. Raises `NotATableError` if the table
+    does not exist, `StopError` if its marks can't be verified or are newer than this release, `RetryError` if
+    the store can't be reached or others always publish first. If the file that was put arrived too late to be
+    a version, it is removed before `StopError` is raised; `storage_options` are used to check whether a tag
+    names it.
     """
     for _ in range(ATTEMPTS):
         newest = versions.latest()
@@ -84,11 +85,11 @@ def publish_move(
 
 
 def _never_back(move: Rebinding, marks: Marks) -> Rebinding:
-    """Returns the move with its new position at or behind the last one that was folded from that log.
+    """Returns the rebinding with a new position that is not before the last one folded from that log.
 
-    The group's stamped offset may lie before it: a committer that died between a version and its report has
-    folded entries that were not answered. They are in the table, and their answers are in its versions. Only
-    if the log lost its last entries, and that was accepted, does a table go back.
+    The committed offset of the group may be before it: a committer that died between a version and its report
+    has folded entries that were not answered. They are in the table, and their answers are in its versions.
+    A table goes back only if the log lost its last entries and that was accepted.
     """
     after = move.after
     if after is None or not move.why.by_verb:
@@ -114,7 +115,7 @@ def _opened(
 def _version(
     draft: Draft, table: FoldedTable, move: Rebinding, outcomes: str
 ) -> tuple[Marks, State, Publication]:
-    """The next version, which is as the one before but for the marks."""
+    """Returns the next version's marks, state and publication. It differs from the last one in its marks."""
     base_us = 0 if table.state is None else table.state.time_us
     time_us = max(move.time_us, base_us + 1)
     move = replace(move, time_us=time_us)
@@ -150,19 +151,19 @@ def _version(
 
 
 def _table_id(table: FoldedTable, move: Rebinding) -> str:
-    """Of a table whose first fold is still to come."""
+    """Returns the id of a table into which nothing was folded yet."""
     made_of = f"adopted {table.uri} {table.version} {move.encode()}"
     return uuid_form(hashlib.sha256(made_of.encode()).hexdigest())
 
 
 def _record(table: FoldedTable, move: Rebinding, epoch: int) -> Record:
-    """A record of no entry at all."""
-    place = move.after or move.before
-    log = LogId("", "", 0) if place is None else place.log
-    offset = -1 if place is None else place.offset
+    """Returns a record without entries."""
+    position = move.after or move.before
+    log = LogId("", "", 0) if position is None else position.log
+    offset = -1 if position is None else position.offset
     return Record(
         log=log,
-        topic="" if place is None else place.topic,
+        topic="" if position is None else position.topic,
         first_offset=offset + 1,
         last_offset=offset,
         committed={},

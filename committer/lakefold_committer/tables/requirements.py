@@ -1,4 +1,4 @@
-"""What the fold needs but may not fetch itself: the format says what that is, and it is fetched here."""
+"""Fetches what the format needs for a fold, which may not read anything itself."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def observe(
 
 
 def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable, since: int) -> FoldedTable:
-    """Returns the table knowing what its versions after `since` did, back to the first one that is gone."""
+    """Returns the table with summaries of its versions after `since`, back to the first one that is gone."""
     if table.state is None:
         return table
     start = table.state.history_start
@@ -61,7 +61,7 @@ def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable
 
 def _fetched(prefetcher: Prefetcher, needs: Requirements) -> Fetched:
     return Fetched(
-        prefetcher.sizes(needs.sizes, needs.unsaid),
+        prefetcher.sizes(needs.sizes, needs.unknown_sizes),
         prefetcher.contents(needs.contents),
         prefetcher.schemas(needs.schemas),
         prefetcher.states(needs.states),
@@ -91,13 +91,13 @@ def _lacks_anything(observed: Fetched) -> bool:
 def answers_before(
     table_format: AnyFormat, versions: Versions, newest: int, log: LogId, offsets: Sequence[int]
 ) -> dict[int, Result]:
-    """Returns the answers for offsets of a log that versions record, from `newest`, which exists, back.
+    """Returns the answers to the entries at these offsets of a log, as the versions record them.
 
-    It ends at the first version that is gone, that can't hold these offsets any more, or whose file arrived
-    late and belongs to no version. An offset without an answer in the result was folded into a version that
-    is gone.
+    The versions are read from `newest`, which exists, backwards. Reading ends at the first version that was
+    removed, that can only record smaller offsets, or whose file is a stray file. An offset without an answer
+    in the result was folded into a version that was removed.
     """
-    missing, found_answers = set(offsets), dict[int, "Result"]()
+    missing, known = set(offsets), dict[int, "Result"]()
     made: VersionHead | None = None
     for version in range(newest, 0, -1):
         following = made
@@ -114,11 +114,11 @@ def answers_before(
         answers = {offset: answer for offset, answer in recorded if answer is not None}
         if answers and version < newest and _arrived_late(table_format, versions, made, following, version):
             break
-        found_answers.update(answers)
-        missing -= found_answers.keys()
+        known.update(answers)
+        missing -= known.keys()
         if record.first_offset <= min(missing, default=record.first_offset):
             break
-    return found_answers
+    return known
 
 
 def _arrived_late(
@@ -128,7 +128,7 @@ def _arrived_late(
     following: VersionHead | None,
     version: int,
 ) -> bool:
-    """Returns whether the file of a version is none of the table's: the next one was made from another.
+    """Returns whether the file of a version is a stray file: the next version was not made from it.
 
     `made`, `following`: the heads of the two. `following` is None if no committer made that version.
     """
@@ -143,12 +143,12 @@ def _arrived_late(
 def _summaries(
     table_format: AnyFormat, versions: Versions, newest: int, since: int, following: VersionSummary | None
 ) -> Iterator[VersionSummary]:
-    """Yields what the versions up to `newest` and after `since` did, newest first, back to the first gap.
+    """Yields what the versions up to `newest` and after `since` did, newest first, until one is gone.
 
     `following`: what the version after `newest` did, None if it doesn't exist or is gone.
 
-    A version whose file is damaged, or arrived late and belongs to no version, counts as gone: an entry that
-    was built on an older one is refused for that, and the table is folded on.
+    A version counts as gone if its file is damaged or is a stray file. An entry that was built on an older
+    version is refused then, and the table is folded on.
     """
     for version in range(newest, since, -1):
         summary = _summary(table_format, versions, version)

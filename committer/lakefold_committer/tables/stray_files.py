@@ -1,8 +1,8 @@
-"""Files that a committer put among the versions, and that are no versions of the table.
+"""Stray files: files that a committer put among the versions too late, and that are no versions.
 
-A put that arrives late finds its place free if others went on meanwhile and removed old versions. Readers
-and committers tell it from a version by `lakefold_table.versions.succession`. The committer that put it
-removes it: no version was made from it, nothing was answered by it, and its entries are folded again.
+A put that arrives late succeeds if others have published later versions meanwhile and removed the old ones.
+Readers and committers recognise a stray file by `lakefold_table.versions.succession`. The committer that put
+it removes it: no version was made from it, it answers no entry, and its entries are folded again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LOG = structlog.get_logger("lakefold.committer")
 
 
 def is_followed(table_format: AnyFormat, versions: Versions, state: State | None) -> bool:
-    """Whether the versions behind the file of this one, which a committer put, were made from it."""
-    return state is not None and _behind(table_format, versions, state) is Succession.FOLLOWS
+    """Returns whether later versions were made from this one, whose file a committer has put."""
+    return state is not None and _relation(table_format, versions, state) is Succession.FOLLOWS
 
 
 def remove_stray(
@@ -41,15 +41,15 @@ def remove_stray(
     state: State | None,
     storage_options: Mapping[str, str] | None = None,
 ) -> bool:
-    """Removes the file of a publication if it is there and proven to be no version; returns whether it did.
+    """Removes the file of a publication if it exists and is a stray file. Returns whether it was removed.
 
-    It stays if a tag names its version. If the store can't be asked now, that is logged, and it stays:
-    readers know it from a version as well.
+    It stays if a tag names its version. If the store can't be reached now, a warning is logged and the file
+    stays: readers recognise it as a stray file as well.
     """
     try:
         if state is None or not versions.holds(publication):
             return False
-        if _behind(table_format, versions, state) is not Succession.APART:
+        if _relation(table_format, versions, state) is not Succession.APART:
             return False
         if _is_tagged(versions, state, storage_options):
             LOG.warning("stray file is tagged", table=versions.storage.uri, file=publication.path)
@@ -69,8 +69,8 @@ def remove_stray(
     return True
 
 
-def _behind(table_format: AnyFormat, versions: Versions, state: State) -> Succession:
-    """What the versions behind this one tell of it: the next one, else the newest."""
+def _relation(table_format: AnyFormat, versions: Versions, state: State) -> Succession:
+    """Returns how this version is related to the next one, or to the newest if the next one was removed."""
     ours = link_of(state)
     newest = versions.latest()
     if newest <= state.version:
@@ -78,9 +78,9 @@ def _behind(table_format: AnyFormat, versions: Versions, state: State) -> Succes
     try:
         return succession(ours, link_of(read_state(table_format, versions, state.version + 1)))
     except VersionExpiredError:
-        # What lies between may have changed the marks.
-        behind = link_of(read_state(table_format, versions, newest))
-        return succession(ours, replace(behind, parent="", keeps_marks=False))
+        # The versions in between may have changed the marks.
+        later = link_of(read_state(table_format, versions, newest))
+        return succession(ours, replace(later, parent="", keeps_marks=False))
 
 
 def _is_tagged(versions: Versions, state: State, storage_options: Mapping[str, str] | None) -> bool:

@@ -1,4 +1,4 @@
-"""A table that this committer folds for: its state in memory, the conditional put, what follows a lost one.
+"""A table that this committer writes: its state in memory, and how its next version is published.
 
 Correctness doesn't depend on being the only committer (fence-by-fact): a committer that loses a put reads the
 winner's version and folds again on it, and one that reads a version of a higher epoch steps down.
@@ -20,7 +20,7 @@ from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
 from lakefold_committer.tables.branch_origin import record_branch
-from lakefold_committer.tables.prefetcher import Look, Prefetcher
+from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.requirements import answers_before, files_in, observe
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.entry import Invalid
@@ -101,10 +101,12 @@ class TableWriter:
         self._format = table_format
         self._formats = formats
         self._versions = versions
-        looks = versions.storage.cheap_size if check_sizes is None else check_sizes
-        self._look = Look.ALL if looks else Look.UNSAID
+        checks_all = versions.storage.cheap_size if check_sizes is None else check_sizes
+        self._size_check = SizeCheck.ALL if checks_all else SizeCheck.UNKNOWN
         self._roots = roots
-        self._prefetcher = Prefetcher(table_format, versions, roots, look=self._look, options=storage_options)
+        self._prefetcher = Prefetcher(
+            table_format, versions, roots, size_check=self._size_check, options=storage_options
+        )
         self._options = storage_options
         self._recovery = recovery
         self._confirmed = self._opened(uri)
@@ -295,7 +297,7 @@ class TableWriter:
         self._use(self._formats.of_entry(entry))
 
     def _take_format_there(self) -> bool:
-        """Takes the format of a table that another committer created meanwhile. Returns whether one did."""
+        """Takes the table's format if another committer has created it meanwhile. Returns whether one has."""
         for table_format in self._formats or ():
             versions = self._versions.in_format(table_format.folder, table_format.detect)
             if table_format.name != self._format.name and versions.has_any():
@@ -307,13 +309,13 @@ class TableWriter:
         self._format = table_format
         self._versions = self._versions.in_format(self._format.folder, self._format.detect)
         self._prefetcher = Prefetcher(
-            self._format, self._versions, self._roots, look=self._look, options=self._options
+            self._format, self._versions, self._roots, size_check=self._size_check, options=self._options
         )
 
     def _answerable(self, group: Sequence[Entry]) -> Sequence[Entry]:
         """Returns the entries that may be answered without a table.
 
-        If this raises, the table is looked for again before the next group is folded.
+        If this raises, the table is opened again before the next group is folded.
         """
         try:
             return answerable(self._format, self._ahead.uri, group, self._recovery, self._options)
@@ -354,8 +356,8 @@ class TableWriter:
     def _must_publish(self, log: LogId, *, anything_new: bool) -> bool:
         """Returns whether a version is made even if every entry is refused.
 
-        For Kafka's log that is the owner's first version, which fences others. For a file log it is each one
-        with new answers: no offset beside the table says what was answered.
+        In Kafka's log that is the owner's first version, which fences others. In a file log it is each
+        version with new answers, since no committed offset shows what was answered.
         """
         return anything_new if log.is_file else self._state.state is WriterState.UNANNOUNCED
 
@@ -406,7 +408,7 @@ class TableWriter:
         return self._versions.exists(table.version + 1)
 
     def _catch_up(self, at: Position) -> None:
-        """Reads the versions that others published after the last confirmed one."""
+        """Reads the versions that others published after the last confirmed version."""
         table = self._confirmed.reported_below(self._reported_below)
         try:
             if table.state is None or misplaced(table.marks, at) is not None:
@@ -421,9 +423,9 @@ class TableWriter:
         self._state.send(WriterEvent.CAUGHT_UP)
 
     def _reopened(self, table: FoldedTable, at: Position) -> FoldedTable:
-        """Returns the table as it is now: one of another log may be bound to this one by now."""
+        """Returns the table as it is stored now: it may have been bound to this log meanwhile."""
         pending = table.pending
-        # The epoch of another log's committer says nothing here.
+        # The epoch of another log's committer has no meaning in this log.
         table = self._opened(table.uri)
         self._check_owner(table.marks, table.uri)
         table = _without_recorded(replace(table, pending=pending))

@@ -97,7 +97,7 @@ class Lookup:
         """The outcomes partition, for messages."""
         return f"{self._topics.outcomes}/{self.log.partition}"
 
-    def standing(self, group: str) -> PartitionStatus:
+    def status(self, group: str) -> PartitionStatus:
         """Returns the state of the partition and of `group`, the committer's, now."""
         topic = self._topics.transactions
         start, end = watermarks(self._admin, topic, self.log.partition)
@@ -109,15 +109,15 @@ class Lookup:
         trust = Trust(stamp.outcomes_key)
         return PartitionStatus(self.log, topic, start, end, answered, stamp.outcomes_offset, trust)
 
-    def waiting(self, standing: PartitionStatus) -> Callable[[int], int]:
+    def waiting(self, status: PartitionStatus) -> Callable[[int], int]:
         """Returns a function: how many proposals below an offset have no outcome yet.
 
         A table that waits delays no other table, so some above may be answered.
         """
-        first = standing.next_offset
+        first = status.next_offset
         answered: set[int] = set()
-        if standing.outcomes_from is not None:
-            begin, trust = standing.outcomes_from, standing.trust
+        if status.outcomes_from is not None:
+            begin, trust = status.outcomes_from, status.trust
             answered.update(answered_offsets(self._config, self._topics, self.log, first, begin, trust))
         return lambda below: max(0, below - first) - sum(first <= offset < below for offset in answered)
 

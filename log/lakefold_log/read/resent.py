@@ -97,7 +97,7 @@ class _Search:
             if number < min(sent.partitions, answered.partitions):
                 lookup = Lookup(self._config, self._topics, table, number, timeout_s=self._timeout_s)
                 self._read_log(lookup.log)
-                self._read_outcomes(answered.log_id(number), lookup.standing(group).trust)
+                self._read_outcomes(answered.log_id(number), lookup.status(group).trust)
         return {
             letter.stored_at: why for name, letter in self._letters.items() if (why := self._obstacle(name))
         }

@@ -282,12 +282,12 @@ def _needs_of_indices(state: LanceState, envelopes: Sequence[Envelope]) -> Requi
 
 def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Requirements:
     """Returns the files of usual Appends, and what `_needs_to_judge` returns for others."""
-    sizes, unsaid = (
+    sizes, unknown_sizes = (
         frozenset(append.path for append in plain),
         frozenset(append.path for append in plain if not append.size),
     )
     if state is None:
-        return Requirements(sizes, unsaid=unsaid)
+        return Requirements(sizes, unknown_sizes=unknown_sizes)
     reads = {append.read_version for append in plain}
     history, oldest = state.history, max(1, state.version - OLDEST_READ_VERSION)
     old, ours = [read for read in reads if oldest <= read < state.version], PLAIN[Kind.APPEND]
@@ -296,7 +296,9 @@ def _needs_of_plain(state: LanceState | None, plain: Sequence[Plain]) -> Require
     ]
     before = [read for read in old if read < history.schema_since]
     schemas = frozenset(read for read in before if not isinstance(history.verdict(ours, read), Conflict))
-    return Requirements(sizes, schemas=schemas, operations_since=min(since, default=None), unsaid=unsaid)
+    return Requirements(
+        sizes, schemas=schemas, operations_since=min(since, default=None), unknown_sizes=unknown_sizes
+    )
 
 
 def _needs_of_repeats(state: LanceState, entries: Sequence[Entry]) -> Requirements:

@@ -183,11 +183,11 @@ class _Draft(LanceDraft):
             stored, paths = self._recalling.sizes_in_version, chain.from_iterable(packed.paths())
             sizes = [said or stored.get(path, 0) for said, path in zip(packed.sizes, paths, strict=True)]
             self._seen.listed[entry.position] = array("q", sizes)
-        unsaid = self._recalling.requirements(self._before, [entry]).unsaid
-        if not unsaid:
+        unknown_sizes = self._recalling.requirements(self._before, [entry]).unknown_sizes
+        if not unknown_sizes:
             return {}
         stored = self._recalling.sizes_in_version
-        return {path: size for path in unsaid if (size := stored.get(path))}
+        return {path: size for path in unknown_sizes if (size := stored.get(path))}
 
     def _with_stored_indices(self, entry: Entry) -> Entry:
         """The entry whose new indices say what they left out and the version says of them."""

@@ -47,8 +47,8 @@ def _verify(admin: Admin, own: OwnLog) -> object:
     return True
 
 
-def _standing(admin: Admin, own: OwnLog) -> object:
-    return Lookup(admin.config, own.topics, TABLE, None, timeout_s=TIMEOUT_S).standing(own.group)
+def _status(admin: Admin, own: OwnLog) -> object:
+    return Lookup(admin.config, own.topics, TABLE, None, timeout_s=TIMEOUT_S).status(own.group)
 
 
 def _overview(admin: Admin, own: OwnLog) -> object:
@@ -62,7 +62,7 @@ QUESTIONS: dict[str, Question] = {
     "committed": _committed,
     "stamp": lambda admin, own: stamps.read(admin, own.group, own.topics.transactions, 0),
     "guard": _verify,
-    "standing": _standing,
+    "status": _status,
     "overview": _overview,
 }
 

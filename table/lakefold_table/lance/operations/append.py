@@ -53,7 +53,7 @@ def sizes_of(files: Iterable[DataFile]) -> Requirements:
     own = [file for file in files if not file.HasField("base_id") and is_inside(file.path)]
     return Requirements(
         sizes=frozenset(data_path(file.path) for file in own),
-        unsaid=frozenset(data_path(file.path) for file in own if not file.file_size_bytes),
+        unknown_sizes=frozenset(data_path(file.path) for file in own if not file.file_size_bytes),
     )
 
 
