@@ -36,7 +36,7 @@ def iso(moment: datetime) -> str:
 
 
 def plain_table(table: Table) -> Plain:
-    """One version, as `lakefold show` prints it."""
+    """Returns a version, as `lakefold show` prints it."""
     marks = table.marks
     return {
         "table": table.uri,
@@ -128,7 +128,7 @@ def plain_position(position: Position) -> Plain:
 
 
 def plain_history(row: HistoryRow) -> Plain:
-    """One version of the history, as `lakefold log` prints it."""
+    """Returns a version of the history, as `lakefold log` prints it."""
     positions = row.positions
     return {
         "version": row.version,
@@ -159,7 +159,7 @@ def plain_history(row: HistoryRow) -> Plain:
 
 
 def plain_change(change: Change) -> Plain:
-    """One change, as `lakefold tail` prints it."""
+    """Returns a change, as `lakefold tail` prints it."""
     return {
         "version": change.version,
         "timestamp": iso(change.timestamp),
@@ -198,7 +198,7 @@ def _plain_batches(batches: Batches) -> Plain:
 
 
 def _plain_column(column: pa.Array) -> list[Any]:
-    """The values of a column; temporal ones by Arrow's own text, which keeps nanoseconds."""
+    """Returns the values of a column; temporal ones by Arrow's own text, which keeps nanoseconds."""
     import pyarrow as pa
 
     kind = column.type

@@ -23,7 +23,7 @@ FORMATS: tuple[ReaderFormat, ...] = (LanceReader(),)
 
 
 def open_source(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Source:
-    """The table at `uri`. With one format to choose from nothing is read."""
+    """Returns the table at `uri`. If there is only one format, nothing is read."""
     return source_on(open_storage(canonical(uri), storage_options), storage_options)
 
 

@@ -84,7 +84,7 @@ class Consumers:
         self._by = f"{socket.gethostname()}/{os.getpid()}"
 
     def all(self) -> list[Consumer]:
-        """The consumers of all branches, by name. Raises `DamagedError` if one can't be read."""
+        """Returns the consumers of all branches, by name. Raises `DamagedError` if a file can't be read."""
         names = (name.removesuffix(SUFFIX) for name in self._storage.names(FOLDER) if name.endswith(SUFFIX))
         consumers = (self.find(name) for name in sorted(names) if _is_name(name))
         return [consumer for consumer in consumers if consumer is not None]
@@ -130,10 +130,10 @@ class Consumers:
         )
 
     def forked(self) -> dict[int, str]:
-        """The versions of this branch that branches were made from, each with the name of one of them.
+        """Returns the versions of this branch that branches were made from, each with a branch's name.
 
-        A branch that was made from another one needs files of the main branch, too. Raises `InvalidError` if
-        a branch has no file and its first version doesn't record what it was made from.
+        A branch that was made from another branch needs files of the main branch, too. Raises `InvalidError`
+        if a branch has no file and its first version doesn't record what it was made from.
         """
         forks: dict[int, str] = {}
         for name, branch in {**self._refs.unrecorded(), **self._refs.branches()}.items():
@@ -233,7 +233,7 @@ class Consumers:
         return moved
 
     def _replaced(self, moved: Consumer, etag: str) -> bool:
-        """Whether the object is now this one. If the store supports no condition, it is in any case."""
+        """Returns whether the store now holds this object, always true if it supports no condition."""
         path, data = _path(moved.name), [_encoded(moved)]
         if etag and isinstance(self._storage, ReplacesKnown):
             try:
@@ -258,7 +258,7 @@ class Consumers:
         )
 
     def _pin(self, consumer: Consumer) -> None:
-        """Tags the version that it has read last, or the next one if that version is gone."""
+        """Tags the version that it has read last, or the next version if that version is gone."""
         versions = self._line.versions
         first = oldest_of(self._line) if consumer.at is None else consumer.version
         for version in (first, first + 1):

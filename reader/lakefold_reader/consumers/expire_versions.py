@@ -31,10 +31,10 @@ AGE: Final = timedelta(days=14)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a clean-up of one branch removes, and which consumers keep older versions.
+    """What a clean-up of a branch removes, and which consumers keep older versions.
 
     `versions`: those to remove. `oldest`, `newest`: what exists now. `held_by`: the consumers that keep
-    versions which are old enough to be removed, the one farthest behind first.
+    versions which are old enough to be removed, the farthest behind first.
     """
 
     versions: Sequence[int]
@@ -50,7 +50,7 @@ def plan(
     keep: int = 1,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Plan:
-    """Which versions of the branch can be removed: old ones that are not needed, without the newest `keep`.
+    """Returns the old versions of the branch that nothing needs, without the newest `keep`.
 
     A consumer needs the version it read last and all after it; a consumer that hasn't committed yet needs
     all. A version that a branch was made from is kept, as the branch uses its files. Reads the heads of the
@@ -106,7 +106,7 @@ def _before(now: datetime, age: timedelta) -> datetime:
 
 
 def _old(source: Source, numbers: Sequence[int], limit: datetime) -> list[int]:
-    """The oldest of these versions, up to the first one that isn't made before `limit`."""
+    """Returns those of these versions that were made before `limit`, up to the first that was not."""
     old: list[int] = []
     with closing(PrefetchedVersions(source)) as following:
         for number in numbers:

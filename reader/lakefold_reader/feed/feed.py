@@ -1,6 +1,6 @@
 """The change feed: every row that versions inserted, changed or deleted, as it was and as it became.
 
-`lakefold.changes` returns it as one stream. A distributed reader plans it and reads its parts in other
+`lakefold.changes` returns it as a stream. A distributed reader plans it and reads its parts in other
 processes (`FeedFormat`).
 """
 
@@ -48,16 +48,17 @@ def changes(
     Within a version rows that were removed come first: `delete`, `update_preimage`, `update_postimage`,
     `insert`. Applied in their order to the rows of `after` the changes give those of `to`.
 
-    - On a table with stable row ids a row that an update moved is one change: its two images. Without them
+    - On a table with stable row ids a row that an update moved is a single change with two images. Without
+    them
       nothing pairs the two, so an update of rows is a `delete` and an `insert` of each.
     - Values that were rewritten in place (an update of columns, a data replacement, a column that is added
       with values) are updates of all rows of the fragments concerned, or of those that the update says it
       changed. A value may be equal before and after.
     - A compaction, an index, a setting and a column dropped or renamed change nothing. A column that version
-      `to` doesn't have isn't shown, one that an older version didn't have is null there; a renamed one is
-      followed, values of another type are cast. A column that a Restore brings back is the same column as
-      before: the versions that dropped it and restored it are changes of its rows, and rows before show its
-      values.
+      `to` doesn't have isn't shown, a column that an older version didn't have is null there; a renamed
+      column is followed, values of another type are cast. A column that a Restore brings back is the same
+      column as before: the versions that dropped it and restored it are changes of its rows, and rows before
+      show its values.
     - `rewritten`: what is shown of an Overwrite or a Restore. "rows": the rows that were removed and added,
       of a Restore those of fragments that differ. "fail": `RewrittenError`. "skip": nothing of that version.
 

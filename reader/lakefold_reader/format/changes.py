@@ -21,7 +21,7 @@ class ChangeType(StrEnum):
 class Rewritten(StrEnum):
     """What a feed does about a version that replaced the table's content: an Overwrite or a Restore.
 
-    `ROWS`: the old rows are deleted and the new ones inserted; of a Restore those that differ. `FAIL`:
+    `ROWS`: the old rows are deleted and the new rows inserted; of a Restore those that differ. `FAIL`:
     `RewrittenError`. `SKIP`: nothing of that version is shown.
     """
 

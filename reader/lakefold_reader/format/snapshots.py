@@ -1,4 +1,4 @@
-"""The values in which one version is described: its features, indices and roots, and what is read of it."""
+"""The values that describe a version: its features, indices and roots, and what is read of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Missing = Literal["raise", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One feature flag: its bit value, what it means, and who must know it."""
+    """A feature flag: its bit value, what it means, and who must know it."""
 
     flag: int
     meaning: str
@@ -29,12 +29,12 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class IndexInfo:
-    """One index with all its segments.
+    """An index with all its segments.
 
-    `columns`: the indexed columns, nested ones by their path (`s.x`); a column that no longer exists is its
-    field id in brackets. `type`: the format's name, such as `BTree`; `Vector` for all indices on vectors;
-    empty if the index does not record it. `covered`: how many fragments of this version it covers, None if
-    it does not record that.
+    `columns`: the indexed columns, nested columns by their path (`s.x`); a column that no longer exists is
+    its field id in brackets. `type`: the format's name, such as `BTree`; `Vector` for all indices on vectors;
+    empty if the index does not record it. `covered`: how many fragments of this version it covers, None if it
+    does not record that.
     """
 
     name: str

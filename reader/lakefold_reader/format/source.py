@@ -2,7 +2,7 @@
 
 Following a table, choosing a version by a time or a position, consumers and the Spark source know versions,
 marks and positions. A format knows what is in a version: its schema, its rows, and what it changed. Each
-format that can be read implements `ReaderFormat`; `lakefold_reader.opening` chooses the one of a table.
+format that can be read implements `ReaderFormat`; `lakefold_reader.opening` chooses the format of a table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEPT_STATES = 3
 
 @dataclass(frozen=True)
 class Source:
-    """One branch of a table, open for reading: its store, its versions and its format.
+    """A branch of a table, open for reading: its store, its versions and its format.
 
     `options` are the storage options that pylance gets. They may hold secrets, so they are not printed.
     """
@@ -82,7 +82,7 @@ class Source:
         return open_storage(folder, self.options).get(name)
 
     def kept_state(self, version: int) -> State | None:
-        """The version if it is kept, else the one that was kept last. Returns None if none is kept."""
+        """Returns the version if it is kept, else the version that was kept last (None: none is kept)."""
         return next(
             (state for state in self._states if state.version == version), next(iter(self._states), None)
         )
@@ -93,7 +93,7 @@ class Source:
 
 
 class Schema(Protocol):
-    """The schema of one version. Equal schemas have the same columns with the same meaning."""
+    """The schema of a version. Equal schemas have the same columns with the same meaning."""
 
     @property
     def arrow(self) -> pa.Schema:
@@ -115,7 +115,7 @@ class Schema(Protocol):
 
 
 class VersionChange(Protocol):
-    """What one version did to the rows of its table. Nothing is read before it is needed."""
+    """What a version did to the rows of its table. Nothing is read before it is needed."""
 
     @property
     def only_inserts(self) -> bool:
@@ -169,7 +169,7 @@ class ChangePart(Protocol):
 
 
 class PartReader(Protocol):
-    """Reads the planned parts of one change feed."""
+    """Reads the planned parts of a change feed."""
 
     def read(self, part: ChangePart) -> Iterator[pa.RecordBatch]:
         """The rows of a part, batch by batch, in the schema of `FeedFormat.feed_schema`."""
@@ -233,7 +233,7 @@ class FeedFormat(Protocol):
 
 
 class ScanUnit(Protocol):
-    """The smallest piece of a version that one task can read. Can be pickled."""
+    """The smallest piece of a version that a task can read. Can be pickled."""
 
     @property
     def bytes(self) -> int:
@@ -242,7 +242,7 @@ class ScanUnit(Protocol):
 
 
 class Snapshot(Protocol):
-    """One version, opened."""
+    """A version, opened."""
 
     @property
     def state(self) -> State:
@@ -261,7 +261,7 @@ class Snapshot(Protocol):
 
     @property
     def physical_rows(self) -> int:
-        """How many rows are in its data files, deleted ones included."""
+        """The number of rows in its data files, deleted rows included."""
         ...
 
     @property
@@ -323,7 +323,7 @@ class ReaderFormat(Protocol):
         ...
 
     def schema(self, summary: VersionSummary) -> Schema | None:
-        """The schema of a version. Returns None if it was read without it: then it is that of the one before.
+        """Returns the schema of a version, or None if it is that of the version before and was not read.
 
         Raises `DamagedError` if the fields make no schema.
         """
@@ -340,7 +340,7 @@ class ReaderFormat(Protocol):
         ...
 
     def open(self, source: Source, version: int) -> Snapshot:
-        """One version. Raises `NotATableError`, `VersionExpiredError`, `DamagedError`, `InvalidError`."""
+        """Reads a version. Raises `NotATableError`, `VersionExpiredError`, `DamagedError`, `InvalidError`."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""The rows that one version of a Lance table inserted, and how much a reader has to read for them."""
+"""The rows that a version of a Lance table inserted, and how much a reader has to read for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHARED = frozenset({"append", "delete", "update"})
 
 
 class ChangedRows:
-    """What one version did to the rows of its table. `whole`: all its rows count as inserted."""
+    """What a version did to the rows of its table. `whole`: all its rows count as inserted."""
 
     def __init__(self, source: Source, summary: VersionSummary, schema: TableSchema, *, whole: bool) -> None:
         self._source = source
@@ -175,7 +175,7 @@ class ChangedRows:
         ]
 
     def _with_row_versions(self, fragments: Sequence[DataFragment]) -> Sequence[DataFragment]:
-        """The same fragments as the version holds them. Raises if one doesn't say when its rows were made."""
+        """Returns these fragments as the version holds them. Raises if it doesn't record when rows were made."""
         state = read_state(self._source, self._summary.version)
         ids = sorted({self._id_of(fragment) for fragment in fragments})
         held = list(state.fragments.get(ids).values())
@@ -219,7 +219,7 @@ def weight_of(transaction: Transaction | None, deleted: int = 0) -> Weight:
 
 
 def weight_of_fragments(fragments: Iterable[DataFragment]) -> Weight:
-    """The rows of these fragments without deleted ones, and the bytes of their files."""
+    """Returns the number of live rows of these fragments, and the bytes of their files."""
     rows = size = 0
     for fragment in fragments:
         rows += max(0, fragment.physical_rows - fragment.deletion_file.num_deleted_rows)

@@ -45,13 +45,13 @@ def with_file_name(source: Source, version: int, error: DamagedError) -> Damaged
 
 
 def _named(source: Source, error: DamagedError) -> tuple[str, str] | None:
-    """The file that Lance's error text names, if it is one of the table itself."""
+    """Returns the file that Lance's error text names, if it is below the table's root."""
     match = CORRUPT.search(error.message)
     return (match[1], "") if match and source.storage.size(match[1]) is not None else None
 
 
 def _wrong_sizes(source: Source, fragments: Iterable[DataFragment]) -> Iterator[tuple[str, str]]:
-    """Data files in the table itself whose size isn't the recorded one."""
+    """Returns data files below the table's root whose size isn't the recorded size."""
     recorded = {
         data_path(file.path): file.file_size_bytes
         for fragment in fragments

@@ -57,7 +57,7 @@ class Effect:
     `fragments` hold such rows and nothing else; None: these are not known. `only_inserts`: the version did
     nothing else to rows, values and columns. `compared`: the fragments are those that the version before
     doesn't have. `mixed`: more fragments, which also hold old rows; the new rows are those whose recorded
-    version of creation is this one, if the table records that.
+    version of creation is this version, if the table records that.
     """
 
     fragments: Sequence[DataFragment] | None
@@ -101,7 +101,7 @@ def effect_of(summary: VersionSummary) -> Effect:
 
 
 def _of_update(summary: VersionSummary, update: Transaction.Update) -> Effect:
-    """An update that matched no row has new fragments only; any other mixes new rows with old ones in them.
+    """An update that matched no row has new fragments only; any other update mixes new and old rows in them.
 
     It may also contain entries of other kinds: the rows of their fragments are new.
     """

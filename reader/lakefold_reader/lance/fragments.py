@@ -14,7 +14,7 @@ ROW_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class FragmentUnit:
-    """A fragment that one task reads: `fragment` encoded, `bytes` of its data files."""
+    """A fragment that a task reads: `fragment` encoded, `bytes` of its data files."""
 
     fragment: bytes
     bytes: int

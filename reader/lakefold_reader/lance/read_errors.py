@@ -3,7 +3,8 @@
 A clean-up removes first the files that only old versions name, and then these versions: pylance does so, and
 our clean-up uses pylance's. In between a version exists, but some of its files are gone. The newest version
 distinguishes the two cases: a clean-up keeps what the newest version and tagged versions name. So it is
-damage if one of these loses a file, or if an old version loses a file that the newest names, too.
+damage if any of these loses a file, or if an old version loses a file that the newest
+names, too.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ Batch = TypeVar("Batch")
 def explained(source: Source, version: int, *beside: int) -> Iterator[None]:
     """Raises the error that explains why files of a version are gone or can't be read, and names the file.
 
-    `beside`: other versions whose files are read. Raises `VersionExpiredError` if one of all of them was
-    cleaned up or is being cleaned up, else `DamagedError`.
+    `beside`: other versions whose files are read. Raises `VersionExpiredError` if any of all these versions
+    was cleaned up or is being cleaned up, else `DamagedError`.
     """
     try:
         yield

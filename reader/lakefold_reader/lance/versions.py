@@ -95,9 +95,9 @@ def read_summary(
 
 
 def read_state(source: Source, version: int) -> LanceState:
-    """One version with its fragments. Raises `VersionExpiredError`, `DamagedError`, `InvalidError`.
+    """Returns a version with its fragments. Raises `VersionExpiredError`, `DamagedError`, `InvalidError`.
 
-    The last ones are kept: of a neighbouring version only what differs is decoded.
+    The last versions are kept: of a version next to them only what differs is decoded.
     """
     kept = cast("LanceState | None", source.kept_state(version))
     if kept is not None and kept.version == version:

@@ -1,1 +1,1 @@
-"""One version of a table, opened for reading, and the history that led to it."""
+"""A version of a table, opened for reading, and the history that led to it."""

@@ -27,7 +27,7 @@ MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The range of offsets of one log whose entries were answered by a version, both ends included."""
+    """The range of offsets of a log whose entries were answered by a version, both ends included."""
 
     log: LogId
     topic: str
@@ -40,7 +40,7 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """One version. If a committer made it from the log (`own`), the fields from `positions` on are set.
+    """A version. If a committer made it from the log (`own`), the fields from `positions` on are set.
 
     `entries` were folded into it, `refused` got another outcome in the same range; `operations`: what those
     entries did, and how many did that (an insert is an update that only inserts). `apps`: the batches folded,

@@ -1,6 +1,6 @@
-"""One version of a table, opened for reading.
+"""A version of a table, opened for reading.
 
-Opening reads one manifest and no data. Rows come from the format's scanner at exactly this version; the
+Opening reads a manifest and no data. Rows come from the format's scanner at exactly this version; the
 schema, the counts, the marks and the features come from the manifest.
 """
 
@@ -118,7 +118,7 @@ def table_of(source: Source, version: int | None = None, *, is_checked: bool = F
 
 @dataclass(frozen=True)
 class Table:
-    """One version of a table. Made by `lakefold.open`; a newer version needs a new `open`.
+    """A version of a table. Made by `lakefold.open`; a newer version needs a new `open`.
 
     DuckDB, Polars, pyarrow and pandas from 3 on take it as it is, as a stream of batches
     (`__arrow_c_stream__`); `to_pandas` is for any pandas.
@@ -215,7 +215,7 @@ class Table:
         return self._snapshot.count_rows(filter)
 
     def history(self, from_version: int | None = None, to_version: int | None = None) -> Iterator[HistoryRow]:
-        """What each version did, from this one (or `to_version`) down to `from_version`, newest first.
+        """Yields what each version did, from this one (or `to_version`) down to `from_version`, newest first.
 
         Each is read when it is requested. Ends at the oldest version that is left.
         """
@@ -253,7 +253,7 @@ class Table:
     ) -> pa.Table:
         """The rows of these columns (None: all) for which `filter` (SQL, as pylance takes it) holds.
 
-        A column may be a field of a nested one (`place.city`), or one of `_rowid`, `_rowaddr`,
+        A column may be a field of a nested column (`place.city`), or one of `_rowid`, `_rowaddr`,
         `_row_created_at_version` and `_row_last_updated_at_version` (the last two if the table has stable row
         ids), which a filter may use as well. Only these columns, and what the filter needs, are read. The
         first `offset` rows are left out, and at most `limit` rows returned.

@@ -1,4 +1,4 @@
-"""What the driver plans for one read of a version: the version, the columns, and the pieces of each task."""
+"""What the driver plans for a read of a version: the version, the columns, and the pieces of each task."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Pinned:
     options: Mapping[str, str] = field(repr=False)
 
     def feed_rows(self, target: pa.Schema, given: Given) -> FeedRows:
-        """How tasks read changes in these columns. Raises `InvalidError` for one that doesn't exist."""
+        """Returns how tasks read changes in these columns. Raises `InvalidError` if one doesn't exist."""
         feed = open_source(self.uri, self.options).format.feed
         added = set(feed.schema(feed.columns(self.schema, [])).names)
         columns = feed.columns(self.schema, [name for name in target.names if name not in added])
@@ -63,7 +63,7 @@ def branch_of(given: Given) -> Source:
 
 
 def pin(given: Given) -> Pinned:
-    """Decides the version: the one that the options name, else the newest.
+    """Decides the version: the version that the options name, else the newest.
 
     For changes it is the last version that the options name; rows are given in its schema. Raises as
     `open_table`.
@@ -84,7 +84,7 @@ def pin(given: Given) -> Pinned:
 
 
 def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows:
-    """How every task reads the version in these columns. Raises `InvalidError` for one that it can't give."""
+    """Returns how every task reads these columns. Raises `InvalidError` if a column can't be read."""
     return VersionRows(
         uri=pinned.uri,
         version=pinned.version,

@@ -1,10 +1,10 @@
-"""Tables as a source of Spark, `format("lakefold")`: the reader's one door to Spark.
+"""Tables as a source of Spark, `format("lakefold")`: no other module of the reader imports Spark.
 
-Spark makes these objects in Python processes of its own, one after the other, and copies their content from
+Spark makes these objects in a sequence of Python processes of its own, and copies their content from
 each to the next: on the driver `LakefoldSource` for a `load()`, a reader for each planned query, and the
 reader again in each task. So the version is pinned when the source is made, and all that a task needs is
 copied with it. A streaming query's reader lives on the driver as long as the query does; its tasks get
-another one, made of the same source. The work is done in the other modules of this folder, which need no
+another object, made from the same source. The work is done in the other modules of this folder, which need no
 Spark.
 """
 
@@ -69,7 +69,7 @@ class LakefoldSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of the pinned version. Raises `InvalidError` for one that Spark has no type for."""
+        """Returns the columns of the pinned version. Raises `InvalidError` if Spark has no type for one."""
         return StructType.fromJson(spark_schema(shown(self._pin(), self._given())))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -107,7 +107,7 @@ class LakefoldSource(DataSource):
 
 
 class VersionReader(DataSourceReader):
-    """Reads one version: plans its partitions on the driver, reads them in tasks."""
+    """Reads a version: plans its partitions on the driver, reads them in tasks."""
 
     def __init__(self, given: Given, pinned: Pinned, target: pa.Schema) -> None:
         self._cut = cut_of(given)
@@ -176,7 +176,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends.
 
         Spark before 4.2 passes neither where it begins nor how much it may take: then it begins where the
-        last one ended. Right after a restart that is not known, and the batch goes to the newest version.
+        last batch ended. Right after a restart that is not known, and the batch goes to the newest version.
         """
         following = self._following()
         is_before_4_2 = start is None and limit is None

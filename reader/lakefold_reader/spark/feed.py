@@ -55,7 +55,7 @@ def begin(source: Source, given: Given) -> Begin | None:
 
 
 def _before(source: Source, moment: int) -> int:
-    """The version before the first one of this time or later."""
+    """Returns the version before the first version of this time or later."""
     newest = numbers_of(source)[-1]
     try:
         version = version_as_of(source, moment - 1)

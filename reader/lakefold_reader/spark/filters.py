@@ -2,7 +2,7 @@
 
 A filter is pushed only if Lance's answer is Spark's for every value of the column: with a literal that the
 column's own type holds exactly, on a type whose values both order alike. Spark itself answers filters that
-are not pushed, so leaving one is never wrong. Works on Spark's classes by their names, without Spark.
+are not pushed, so leaving a filter is never wrong. Works on Spark's classes by their names, without Spark.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It is the text of a cursor, which distinguishes the table, the branch and the version from others of their
 names. If a query is started again on a table or a branch that was created again, it gets `MadeAnewError`, and
-doesn't continue at the position of the other one.
+doesn't continue at the position of the other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Offset:
 
     @property
     def order(self) -> tuple[int, float]:
-        """Offsets of one table by how much of it is read."""
+        """Offsets of a table by how much of it is read."""
         return self.version, math.inf if self.fragments is None else self.fragments
 
     def json(self) -> dict[str, str | int]:

@@ -1,7 +1,7 @@
 """The options of `format("lakefold")` in Spark, and how the text of each is read.
 
 Their names are those that users of Delta and Kafka know. Spark passes every option as text and compares names
-without regard to case, so a name that isn't known can only be a mistake, and is reported as one.
+without regard to case, so a name that isn't known can only be a mistake, and is reported as a mistake.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALL: Final = frozenset(Use)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as users write it, how its text is read, for which uses it is, what it means."""
+    """An option: its name as users write it, how its text is read, for which uses it is, what it means."""
 
     name: str
     read: Callable[[str], Any]

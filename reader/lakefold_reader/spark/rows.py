@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VersionRows:
-    """One version of a table, as a task reads it. Goes from the driver to the executors.
+    """A version of a table, as a task reads it. Goes from the driver to the executors.
 
     `schema`: its columns, chosen and in order. `where`: a filter.
     """

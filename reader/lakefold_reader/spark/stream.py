@@ -3,7 +3,7 @@
 Spark keeps one object for a query alive in a Python process, asks it for the end of a batch, then for the
 partitions between two offsets. After a crash it asks a new object for the partitions of the same two offsets
 again: they are determined by the offsets and the table alone, so a batch that is run again reads the same
-rows. One tail is used from batch to batch; in steady state the cost of a batch is that of its changes.
+rows. The same tail is used from batch to batch; in steady state the cost of a batch is that of its changes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def limit_of(given: Given) -> Limit:
 
 
 class Stream:
-    """A table as one streaming query follows it. `names`: the query's columns of the table's own."""
+    """A table as a streaming query follows it. `names`: the query's columns of the table's own."""
 
     def __init__(self, given: Given, pinned: Pinned, names: Sequence[str], cut: Cut) -> None:
         self._given = given
@@ -156,7 +156,7 @@ class Stream:
             self._tail = None
 
     def _through_content(self, start: Offset, read: int, limit: Limit) -> Offset:
-        """How far into a version's whole content a batch goes: fragment by fragment, one at least."""
+        """How far into a version's whole content a batch goes: fragment by fragment, at least a fragment."""
         parts = self._content_of(start.cursor)
         rows = size = 0
         for number in range(read, len(parts)):
@@ -204,7 +204,7 @@ class Stream:
         return [part for part in self._planned(changes) if takes[part.version](part)]
 
     def _planned(self, changes: Sequence[Change]) -> Iterator[ChangePart]:
-        """What the versions did. Versions older than the pinned one are shown in that one's columns."""
+        """Returns what the versions did. Versions older than the pinned version are shown in its columns."""
         if not changes:
             return
         steps = [change.summary for change in changes]
@@ -225,7 +225,7 @@ class Stream:
             try:
                 return [*self._source.format.feed.plan_summaries(self._source, steps, shown, rewritten)]
             except VersionExpiredError:
-                # The version before the first one is gone, and the change is known only by comparison with
+                # The version before the first is gone, and the change is known only by comparison with
                 # it.
                 if self._stops_at_gaps():
                     raise

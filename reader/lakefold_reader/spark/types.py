@@ -1,6 +1,6 @@
 """The types of Spark for a table's columns, and rows in exactly the form that Spark takes.
 
-Spark takes Arrow batches only if their schema is the one that it derives from its own types. So the type of a
+Spark takes Arrow batches only if their schema is what it derives from its own types. So the type of a
 column is translated from Arrow to Spark and from there to Arrow again, and its values are cast from the first
 to the last without loss. Spark's types are written as in the JSON of its schemas; nothing here needs Spark.
 """
@@ -79,7 +79,7 @@ ARROW: Final[Mapping[str, pa.DataType]] = {
 
 
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:
-    """The JSON of Spark's schema for these columns. Raises `InvalidError` that names a column without one.
+    """Returns the JSON of Spark's schema for these columns. Raises `InvalidError` if a column has none.
 
     All of them may be null, as in Spark's own sources: a column that forbids nulls may have had some before.
     """
@@ -98,7 +98,7 @@ def fitted(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def readable(schema: pa.Schema, target: pa.Schema) -> list[str]:
-    """The names of the columns to read for Spark's. Raises `InvalidError` for one that can't be cast."""
+    """Returns the names of the columns to read for Spark's. Raises `InvalidError` if a cast is impossible."""
     for field in target:
         index = schema.get_field_index(field.name)
         if index < 0:

@@ -1,4 +1,4 @@
-"""One change of a table: a version, its position in the log, and the rows that it inserted."""
+"""A change of a table: a version, its position in the log, and the rows that it inserted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Change:
-    """What one version did to the table, as `lakefold.tail` returns it.
+    """What a version did to the table, as `lakefold.tail` returns it.
 
     `version`; `timestamp` in UTC; `position` (the last log position folded into it, None for a version that
     no committer made); `operation` (Lance's name for what made it, such as `append`); `operations` (what the
@@ -97,7 +97,7 @@ class Change:
         - create_index, rewrite (compaction), reserve_fragments, update_config, update_bases: no rows, and
           nothing is missed.
         - an update, a restore and versions without a transaction on a table without stable row ids (new
-          fragments mix new rows with old ones): raises `UnknownChangeError`. If such an update shares its
+          fragments mix new rows with old rows): raises `UnknownChangeError`. If such an update shares its
           version with appends, `appended` returns the rows of these.
 
         `feed` also returns what a version changed and removed.

@@ -1,6 +1,6 @@
-"""How much one step of a reader may take, decided before any data is read.
+"""How much a step of a reader may take, decided before any data is read.
 
-A reader that takes steps (a micro-batch, a job every minute) limits what one of them may cost. What a version
+A reader that takes steps (a micro-batch, a job every minute) limits what a step may cost. What a version
 costs is known from its transaction: the rows and bytes of the fragments that it adds, and the rows that it
 deleted if a committer recorded them.
 """
@@ -22,7 +22,7 @@ LONGEST: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """The most that one step takes: versions, rows, bytes of data files; None: no limit of that kind.
+    """The most that a step takes: versions, rows, bytes of data files; None: no limit of that kind.
 
     A step takes at least one version, however large, so that a reader always makes progress.
     """

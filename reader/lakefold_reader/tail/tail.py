@@ -1,11 +1,11 @@
-"""Follows a table version by version: reads the next one by its name, and returns what it changed.
+"""Follows a table version by version: reads the next version by its name, and returns what it changed.
 
-A tail at version V reads V+1. In steady state that is one read of a file that mostly does not exist yet, and
-never a listing. For a version that Lakefold published the first bytes of its file suffice, so a step costs
-what the change costs, whatever the size of the table. A tail that is many versions behind reads the next ones
-ahead (`versions.prefetch`). It returns one change after another, or steps of several that stay within limits
-(`limits`). It holds what was read and not returned yet, and accepts a version only if it is sure to be one of
-the same table.
+A tail at version V reads V+1. In steady state that is a single read of a file that mostly does not exist yet,
+and never a listing. For a version that Lakefold published the first bytes of its file suffice, so a step
+costs what the change costs, whatever the size of the table. A tail that is many versions behind reads the
+next versions ahead (`versions.prefetch`). It returns the changes in turn, or steps of several that stay
+within limits (`limits`). It holds what was read and not returned yet, and accepts a version only if it is
+sure to be part of the same table.
 """
 
 from __future__ import annotations
@@ -93,15 +93,16 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
     wake: str | OutcomesTopic | None = None,
     consumer: str | None = None,
 ) -> Tail:
-    """The changes of the table after `start`, one for each version, in order.
+    """Returns the changes of the table after `start`, one for each version, in order.
 
     `start`: a `Cursor` or its text; the number of the version seen last; "earliest" (the first change is then
     the whole content of the oldest version after which none is missing); or "latest" (what comes after this
     call). `branch`: the branch to follow, `main` for the main branch (None: the branch at `uri`). Without
-    `follow` it ends at the newest version; with it, it waits for the next one until `stop()` returns true.
-    `wake`: the brokers (`host:port,…`), or an `OutcomesTopic` with more settings for them. An outcome of the
-    table then ends the wait at once, and the tail polls the table only every five seconds (`pace`). While no
-    broker answers, it polls as often as without `wake`; that is never an error. Needs the extra `kafka`.
+    `follow` it ends at the newest version; with it, it waits for the next version until `stop()` returns
+    true. `wake`: the brokers (`host:port,…`), or an `OutcomesTopic` with more settings for them. An outcome
+    of the table then ends the wait at once, and the tail polls the table only every five seconds (`pace`).
+    While no broker answers, it polls as often as without `wake`; that is never an error. Needs the extra
+    `kafka`.
 
     `consumer`: a name for this reader. It begins where its last `Tail.commit` left off, and at `start` if the
     table has no such consumer yet. Clean-ups keep what it hasn't read (decision 0024).
@@ -174,7 +175,7 @@ def _never() -> bool:
 
 
 class Tail(Iterator[Change]):
-    """The changes of one table, one by one or in steps; `cursor` is its position. Made by `tail`.
+    """The changes of a table, one by one or in steps; `cursor` is its position. Made by `tail`.
 
     For one thread; a context manager that ends its own threads. What it has read ahead is returned later, so
     nothing is lost or returned twice if steps and single changes are mixed.
@@ -214,8 +215,8 @@ class Tail(Iterator[Change]):
     def begin(self, at: Cursor | None, *, whole: bool) -> None:
         """Sets the start. `at`: the cursor that the table must match. `whole`: all content comes first.
 
-        Raises `VersionExpiredError` if neither the version seen last nor the next one exists, `MadeAnewError`
-        if the table is not the one that the cursor was given for.
+        Raises `VersionExpiredError` if neither the version seen last nor the next version exists,
+        `MadeAnewError` if the table is not that for which the cursor was given.
         """
         self._whole = whole
         if at is not None:
@@ -252,8 +253,8 @@ class Tail(Iterator[Change]):
     def wake_by(self, outcomes: OutcomesTopic) -> None:
         """Listens to the outcomes of the table, beginning with the first wait.
 
-        The partition is that of the marks that the tail saw first. If a table is bound to another one later,
-        its versions are still found, but not at once.
+        The partition is that of the marks that the tail saw first. If a table is bound to another partition
+        later, its versions are still found, but not at once.
         """
         self._outcomes = outcomes
 
@@ -270,7 +271,7 @@ class Tail(Iterator[Change]):
         max_bytes: int | None = None,
         timeout: float | None = 0.0,
     ) -> list[Change]:
-        """The next changes that stay within these limits together; the first one in any case.
+        """Returns the next changes that stay within these limits together; the first in any case.
 
         So a reader always makes progress, however large a version is. `max_rows` counts the rows that
         versions insert, and those they deleted if a committer recorded that; `max_bytes` the data files that
@@ -296,7 +297,7 @@ class Tail(Iterator[Change]):
     def steps(
         self, max_versions: int | None = None, max_rows: int | None = None, max_bytes: int | None = None
     ) -> Iterator[list[Change]]:
-        """Steps one after another, none of them empty, until the tail ends (see `step`)."""
+        """Yields steps, none of them empty, until the tail ends (see `step`)."""
         timeout = None if self._follow else 0.0
         while changes := self.step(max_versions, max_rows, max_bytes, timeout):
             yield changes
@@ -336,11 +337,11 @@ class Tail(Iterator[Change]):
         return count
 
     def _has_more(self, timeout: float | None) -> bool:
-        """Whether one more change is waiting now. An error after other changes is raised in its turn."""
+        """Returns whether another change is waiting now. An error after other changes is raised in turn."""
         if not self._waiting:
             return self._fill(timeout)
         if self._cursor.version == self._known_end:
-            # This same call has found already that there is no version after this one.
+            # This call has already found that no later version exists.
             return False
         with suppress(LakefoldError):
             return self._fill(0.0)
@@ -376,7 +377,7 @@ class Tail(Iterator[Change]):
     def _check_not_stray(self, step: VersionSummary) -> None:
         """Raises `VersionExpiredError` if this is a stray file.
 
-        Nothing is read for it if the version was missing a moment ago: then it is the newest one.
+        Nothing is read for it if the version was missing a moment ago: then the last version is the newest.
         """
         is_other = self._table_id and step.table_id and self._table_id != step.table_id
         if is_other or self._pace.clock() - self._missed_at <= MISSED_SECONDS:
@@ -398,9 +399,9 @@ class Tail(Iterator[Change]):
             self._missed_at = now
 
     def _keep_fault(self, step: VersionSummary, error: LakefoldError) -> None:
-        """Keeps an error of the version after this one until that version's turn.
+        """Keeps an error of the next version until its turn.
 
-        Raises it at once if only the version after this one can show whether this is a stray file.
+        Raises it at once if only the next version can show whether this is a stray file.
         """
         seen = self._cursor
         try:
@@ -445,7 +446,7 @@ class Tail(Iterator[Change]):
         )
 
     def _move_to(self, step: VersionSummary) -> Schema:
-        """Moves to this version, after checking that it is one of the same table. Returns its schema."""
+        """Moves to this version, after checking that it belongs to the same table. Returns its schema."""
         self._check_follows(step)
         schema = self._source.format.schema(step) or self._schema
         self._table_id = step.table_id or self._table_id
@@ -465,7 +466,7 @@ class Tail(Iterator[Change]):
         return self._schema
 
     def _check_follows(self, step: VersionSummary) -> None:
-        """Checks that a version follows the one seen last, and is not one of another table of that name.
+        """Checks that a version follows the version seen last, and does not belong to another table.
 
         A version that names the table's id does, except on a branch, which has the id of the main branch. For
         any other the version seen last is read once more: it must still exist unchanged. That isn't needed if
@@ -522,7 +523,7 @@ class Tail(Iterator[Change]):
     def _is_in_doubt(self, seen: int) -> bool:
         """Whether the newest version must be requested, although none newer than `seen` was read.
 
-        Raises `DamagedError` if something that is no version has the next one's name.
+        Raises `DamagedError` if something that is no version has the name of the next version.
         """
         now, storage = self._pace.clock(), self._source.storage
         if self._lost_at is None and now - self._checked_at > self._pace.away:
@@ -544,7 +545,7 @@ class Tail(Iterator[Change]):
             raise removed(self._source, self._cursor) from error
 
     def _for_consumer(self, error: LakefoldError) -> LakefoldError:
-        """The error for a consumer, if it has one, since a consumer sets its start by a command."""
+        """Returns the error for a consumer if the tail has one: its start is set by a command."""
         if isinstance(error, VersionExpiredError) and self._consumer is not None:
             return expired_for(error, self._consumer[1].name)
         if isinstance(error, MadeAnewError) and self._consumer is not None:

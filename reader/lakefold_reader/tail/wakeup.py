@@ -2,8 +2,8 @@
 
 If the outcomes topic reports new versions, a quiet table costs hardly a request. A thread of its own listens,
 and the tail waits for it instead of for the clock. The tail does not depend on the broker: while it is
-unreachable, the tail polls the table as often as it would without one, and logs that once. Only the thread
-that listens loads Kafka's client.
+unreachable, the tail polls the table as often as it would without the topic, and logs that once. Only the
+thread that listens loads Kafka's client.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Pace:
 
 
 class News(Protocol):
-    """Reports new versions of one branch (`lakefold_log.read.news.VersionNews`); for one thread."""
+    """Reports new versions of a branch (`lakefold_log.read.news.VersionNews`); for one thread."""
 
     @property
     def connected(self) -> bool:
@@ -122,7 +122,7 @@ class OutcomesTopic:
 
 
 class Waker:
-    """Listens in a thread of its own until it is closed or garbage-collected; `wait` is for one other thread.
+    """Listens in a thread of its own until it is closed or garbage-collected. One other thread may `wait`.
 
     `connect` begins to listen. It is called again after a pause if it raised a `LakefoldError`.
     """

@@ -1,4 +1,4 @@
 """The versions of a table.
 
-Which versions exist, which one a time or a position names, and from where a reader can continue.
+Which versions exist, which version a time or a position names, and from where a reader can continue.
 """

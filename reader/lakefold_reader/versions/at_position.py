@@ -105,7 +105,7 @@ class _PositionSearch:
         return self._verified(high)
 
     def _verified(self, found: int) -> int:
-        """The version at this index, or an older one that contains the position as well.
+        """Returns the version at this index, or an older version that contains the position as well.
 
         The bisection counted versions of other clients as if they didn't contain it.
         """
@@ -120,7 +120,7 @@ class _PositionSearch:
         return self.numbers[found]
 
     def _own_at(self, at: int, low: int) -> int | None:
-        """The index of a committer's version: `at`, or the version whose marks the one at `at` carries."""
+        """Returns the index of a committer's version: `at`, or the version whose marks it carries."""
         answered = self._read(at)
         if answered.own:
             return at
@@ -146,7 +146,7 @@ class _PositionSearch:
         return answered.log == self.position.log and answered.first <= self.position.offset <= answered.last
 
     def _check_begins(self) -> None:
-        """Raises `VersionExpiredError` if versions older than the ones that are left are gone."""
+        """Raises `VersionExpiredError` if versions older than the existing ones are gone."""
         if self.numbers[0] == 1 or self._read(0).is_clone:
             return
         raise VersionExpiredError(

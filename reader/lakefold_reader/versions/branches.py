@@ -29,7 +29,7 @@ def fork_of(source: Source, branch: str) -> str:
     """The identifier of the fork that a branch began with, from the branch's file.
 
     Returns an empty text for the main branch (`branch` is empty), and if no file records it. A branch that is
-    removed and created again under its name has another one.
+    removed and created again under its name has another origin.
     """
     if not branch:
         return ""

@@ -50,7 +50,7 @@ def remaining(numbers: Sequence[int]) -> str:
 def newest_of(source: Source) -> int:
     """The newest version. Raises `NotATableError` if no version exists.
 
-    If the store lists the newest version first, this is one request, however many versions there are.
+    If the store lists the newest version first, this is a single request, however many versions there are.
     """
     with suppress(NotATableError):
         if newest := source.versions.latest():

@@ -196,7 +196,7 @@ def _of_text(text: str) -> Asked:
 
 
 def _of_mapping(value: Mapping[str, Any]) -> Asked:
-    """Parses the JSON of a position, of a range of positions, or of an object that has one."""
+    """Parses the JSON of a position, of a range of positions, or of an object that has a position."""
     for name in ("position", "positions"):
         if isinstance(value.get(name), Mapping):
             return _of_mapping(value[name])
@@ -214,7 +214,7 @@ def _of_mapping(value: Mapping[str, Any]) -> Asked:
 
 
 def _of_object(position: object) -> Asked:
-    """Reads a position, a range of positions, a position's message, or an object that has one."""
+    """Reads a position, a range of positions, a position's message, or an object that has a position."""
     log, offset = getattr(position, "log", None), getattr(position, "offset", getattr(position, "last", None))
     if isinstance(log, LogId):
         return Asked(_number(offset), log.cluster_id, log.topic_id, None, log.partition)

@@ -1,10 +1,10 @@
-"""Reads versions one after another, and the next ones ahead if the store is reached over a network.
+"""Reads versions in order, and reads ahead if the store is reached over a network.
 
 A reader that is many versions behind would wait for each of them in turn. On a store that answers in
-microseconds it reads them itself, one by one: threads would only compete for the interpreter. On any other,
-requests for the next versions are under way while one is returned. They complete in any order and are
+microseconds it reads them itself, in turn: threads would only compete for the interpreter. On any other,
+requests for the next versions are under way while a version is returned. They complete in any order and are
 returned in ascending order; an error is raised in the turn of its version. Nothing is requested twice, and
-versions beyond the newest one are hardly ever requested.
+versions beyond the newest are hardly ever requested.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class FirstRead:
     def learn(self, summary: VersionSummary) -> None:
         """Records how many bytes this version needed.
 
-        Some tenths of a megabyte are requested as soon as one version needs them, more only if the last
-        versions all do: of another client's version the whole manifest is needed, and such a version may be a
-        single one.
+        Some tenths of a megabyte are requested as soon as a version needs them, more only if the last
+        versions all did: of another client's version the whole manifest is needed, but such a version may be
+        an exception.
         """
         self._sizes.append(summary.size)
         cheap = max((size for size in self._sizes if size <= CHEAP_BYTES), default=0)
@@ -71,7 +71,7 @@ class _Request:
 
 
 class PrefetchedVersions:
-    """The versions of one table, requested in ascending order; for one thread."""
+    """The versions of a table, requested in ascending order; for one thread."""
 
     def __init__(self, source: Source) -> None:
         self.seen = 0
@@ -87,7 +87,7 @@ class PrefetchedVersions:
         """The summary of a version. Returns None if the version does not exist now.
 
         Raises as `Source.summary`. After an error the same version can be requested again. `newest`: versions
-        up to this one are known to exist.
+        up to this version are known to exist.
         """
         if self._ahead is not None and self._ahead.version == version and not whole:
             return self._ahead
@@ -135,7 +135,7 @@ class PrefetchedVersions:
         return summary
 
     def _start_requests(self, version: int, newest: int) -> None:
-        """Starts the requests that are worth it, for this version first; none if there would be one only."""
+        """Starts the requests that are worth it, for this version first; none if it would be only one."""
         after = self._requests[-1].version + 1 if self._requests else version
         known_to_exist = max(newest, self.seen) - version + 1
         needed = max(known_to_exist, 1 + self._run // WORTH)

@@ -1,6 +1,6 @@
-"""What a table's own versions record about one proposal, without asking a broker.
+"""What a table's own versions record about a proposal, without asking a broker.
 
-The marks say which keys were folded and, for the newest ones, into which version. The record in each version
+The marks say which keys were folded and, for the newest keys, into which version. The record in each version
 says what became of the positions that it covers. When a version is cleaned up its record is lost, but not the
 marks.
 """
@@ -94,10 +94,10 @@ class RecordingVersion:
 class Finding:
     """What the table records. `branch` is its newest version's, `marks` those that count (positions-grow).
 
-    `outcomes` are recorded in versions, newest first; at most the last one is no Duplicate. `version` is the
-    one that contains the proposal or records its refusal, if it still exists. `committed_in`: a version that
-    the marks name (0: they say that it was folded, not where), None if they have no such key. `first` and
-    `last` are the versions that were read, `oldest` is the oldest one left.
+    `outcomes` are recorded in versions, newest first; at most the last is no Duplicate. `version` is the
+    version that contains the proposal or records its refusal, if it still exists. `committed_in`: a version
+    that the marks name (0: they say that it was folded, not where), None if they have no such key. `first`
+    and `last` are the versions that were read, `oldest` is the oldest version left.
     """
 
     uri: str
@@ -131,7 +131,7 @@ class _VersionSearch:
     logs: set[LogId | str] | None = None
 
     def look(self, summary: VersionSummary, record: Record) -> None:
-        """Takes what one version records."""
+        """Takes what a version records."""
         for outcome in self._outcomes_in(summary, record):
             self.outcomes.append(outcome)
             if not isinstance(outcome.result, Duplicate):
@@ -162,12 +162,12 @@ class _VersionSearch:
             yield self._outcome(summary, record, only, result)
 
     def _is_alone(self, summary: VersionSummary, record: Record) -> bool:
-        """Whether this version contains the proposal and no other one, so that its position is known."""
+        """Returns whether this version contains the proposal and no other, so that its position is known."""
         here = summary.version == self.committed_in or self._is_among(record)
         return len(record.committed) == 1 and here
 
     def _is_among(self, record: Record) -> bool:
-        """Whether the batches of this version have no gap and include the requested one."""
+        """Returns whether the batches of this version have no gap and include the requested batch."""
         batch = self.sought.batch_id
         return batch is not None and any(
             batches.app_id == self.sought.app_id
@@ -267,7 +267,7 @@ def _rolled_back(source: Source, marks: Marks, restore: VersionSummary) -> Marks
 
 
 def _order(numbers: list[int], committed_in: int | None, at_most: int) -> Iterator[int]:
-    """The version that the marks name, if it exists; else the newest ones, from the newest back."""
+    """Yields the version that the marks name, if it exists; else all versions from the newest back."""
     if committed_in and committed_in in numbers:
         yield committed_in
     elif not committed_in:

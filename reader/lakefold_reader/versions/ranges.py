@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def checked_range(source: Source, after: int, to: int | None) -> tuple[int, int]:
-    """The version after which a feed begins and its last one (`to`; None: the newest), as `int`.
+    """Returns the version after which a feed begins and its last version (`to`; None: the newest), as `int`.
 
-    Raises `InvalidError` if no version is between them, `VersionExpiredError` if one of them does not exist.
+    Raises `InvalidError` if no version is between them, `VersionExpiredError` if either of them does not
+    exist.
     """
     after, to = _number(after), None if to is None else _number(to)
     numbers = numbers_of(source)

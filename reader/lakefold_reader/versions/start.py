@@ -92,7 +92,7 @@ def other_table(source: Source, cursor: Cursor, table_id: str, branch: str | Non
 
 
 def made_anew(source: Source, cursor: Cursor) -> MadeAnewError:
-    """The error if another table or branch has taken the place of the one that the cursor was given for."""
+    """Returns the error if another table or branch has taken the name of the cursor's own."""
     what = f"the branch {cursor.branch}" if cursor.branch else "the table"
     return MadeAnewError(
         f"{what} was created again, or restored to an earlier copy, since version {cursor.version} was read",

@@ -5,9 +5,9 @@ Such a file was written too late, under a name that a clean-up had freed
 so: a reader that would read it next learns that the next version was cleaned up, and a list of versions
 leaves it out.
 
-To recognise a stray file, the version after it is read. A reader that follows versions reads that one next
-anyway. The newest version is never a stray file: a name is freed only after later versions were made, and the
-last version stays.
+To recognise a stray file, the version after it is read. A reader that follows versions reads that version
+next anyway. The newest version is never a stray file: a name is freed only after later versions were made,
+and the last version stays.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def is_stray(source: Source, summary: VersionSummary, after: VersionSummary) -> 
 def check_not_stray(source: Source, version: int, summary: VersionSummary | None = None) -> None:
     """Raises `VersionExpiredError` if the file of this version is a stray file.
 
-    `summary`: the version's, if known. Does nothing if the version or the one after it is gone or can't be
+    `summary`: the version's, if known. Does nothing if the version or the next one is gone or can't be
     read.
     """
     if is_stray_at(source, version, summary):
@@ -101,7 +101,7 @@ def without_strays(source: Source, numbers: Sequence[int]) -> list[int]:
     """These numbers, ascending, without those of stray files.
 
     A clean-up frees a name only together with those of all older versions that no tag keeps. So only the
-    oldest ones are checked, up to the first version that no tag keeps.
+    oldest versions are checked, up to the first version that no tag keeps.
     """
     kept = list(numbers)
     tagged: frozenset[int] | None = None
@@ -131,7 +131,7 @@ def keeps_names_behind(source: Source, version: int, branch: str) -> bool:
 def is_stray_at(source: Source, version: int, summary: VersionSummary | None = None) -> bool:
     """Whether the file of this version is a stray file.
 
-    Returns False if it or the one after it is gone, damaged, or needs features that this release doesn't
+    Returns False if it or the next version is gone, damaged, or needs features that this release doesn't
     know.
     """
     with suppress(DamagedError, InvalidError):

@@ -1,8 +1,8 @@
 """Finds the fields of an older version that the last version of a change feed has, too.
 
-A feed shows all its rows in one schema, that of its last version. In between columns, and fields below them,
-may have been renamed, cast, dropped, added, or given the id of one that was dropped before. So each is
-followed from version to version: by its id if the operation keeps ids, by its name if it assigns new ones.
+A feed shows all its rows in the schema of its last version. In between columns, and fields below them,
+may have been renamed, cast, dropped, added, or given the id of a dropped column. So each is
+followed from version to version: by its id if the operation keeps ids, by its name if it assigns new ids.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FeedVersions:
         return summary
 
     def next_existing(self, version: int) -> int:
-        """The first existing version after this one; the next number if none exists."""
+        """Returns the first existing version after this version; the next number if none exists."""
         return min((number for number in numbers_of(self._source) if number > version), default=version + 1)
 
 
@@ -107,12 +107,12 @@ class _Stage:
 
 
 class FieldHistory:
-    """Which fields of older versions are in the last one.
+    """Returns which fields of older versions are in the last version.
 
     If the last version's marks don't show that its schema is that of the whole feed, the versions are read,
     and each field gets a mark that it keeps as long as it is the same column. A column that was dropped and
-    made again is another one; one that a Restore brings back is the same one. It isn't known what versions
-    that are gone did to the columns: across them a name counts for more than an id.
+    made again is another column; a column that a Restore adds again is the same column. It isn't known what
+    versions that are gone did to the columns: across them a name counts for more than an id.
     """
 
     def __init__(self, versions: FeedVersions, after: int, last: LastVersion) -> None:
@@ -129,7 +129,7 @@ class FieldHistory:
         return tuple((last[mark], number) for number, mark in marks.items() if mark in last)
 
     def returning(self, version: int, before: TableSchema, schema: TableSchema) -> frozenset[int]:
-        """The fields that this version dropped and that the last one has again, by their ids before it."""
+        """Returns the fields that this version dropped and the last version has again, by their earlier ids."""
         if not self._stages or before.fields == schema.fields:
             return frozenset()
         kept_ids = {now for now, _ in self.fields(version, schema)}
@@ -195,14 +195,14 @@ def _identity(field: Field) -> tuple[int, int, str, str]:
 
 
 def _stage_index(stages: Sequence[_Stage], version: int) -> int:
-    """The index of the stage that a version belongs to, -1 for one before the first."""
+    """Returns the index of the stage that a version belongs to, -1 before the first stage."""
     return bisect_right(stages, version, key=attrgetter("version")) - 1
 
 
 def _stages(versions: FeedVersions, after: int, last: LastVersion) -> list[_Stage]:
-    """The versions after this one that changed the schema, or come after a gap, and what made them.
+    """Returns the later versions that changed the schema or come after a gap, and what made them.
 
-    A Restore may go back to a version before the range: then the stages begin with that one.
+    A Restore may go back to a version before the range: then the stages begin with that version.
     """
     walk, first, whole = _Walk(versions, last), after + 1, False
     while True:
@@ -215,7 +215,7 @@ def _stages(versions: FeedVersions, after: int, last: LastVersion) -> list[_Stag
 
 
 class _Walk:
-    """A walk over the versions up to the last one of a feed, from any version on; each is read once."""
+    """A walk over the versions up to the last version of a feed, from any version on; each is read once."""
 
     def __init__(self, versions: FeedVersions, last: LastVersion) -> None:
         self._versions = versions
@@ -224,7 +224,7 @@ class _Walk:
         self._schema = last.schema
 
     def stages(self, first: int, *, whole: bool) -> Iterator[_Stage]:
-        """As `_stages`, from version `first` on; `whole`: with the schema of that one."""
+        """As `_stages`, from version `first` on; `whole`: with the schema of that version."""
         before: TableSchema | None = None
         gap = False
         version = first
@@ -258,7 +258,7 @@ class _Walk:
 
 
 def _moved(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[int, int]:
-    """The fields of a version that the next one has, too: its ids, and the ids in the next one."""
+    """Returns the fields of a version that the next version has, too: their ids in both."""
     was, now = children(before), children(after)
     moved = {TOP: TOP}
     parents = [TOP]
@@ -271,7 +271,7 @@ def _moved(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[
 
 
 def _siblings(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[int, int]:
-    """The same for the fields below one parent."""
+    """Returns the same for the fields below a parent."""
     names = {field.name: field.id for field in after}
     by_name = {field.id: names[field.name] for field in before if field.name in names}
     if kind in IDS_ANEW:

@@ -39,7 +39,7 @@ FIRST_VERSION = 1
 
 
 class Rows(NamedTuple):
-    """Rows of one fragment as a version has it. `offsets` is None for all rows that aren't deleted."""
+    """Rows of a fragment as a version has it. `offsets` is None for all rows that aren't deleted."""
 
     fragment: DataFragment
     offsets: Bitmap | None = None
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two versions: the fragments of it that are compared, by id, and the fields of its schema.
+    """Either of the two versions: the fragments of it that are compared, by id, and the fields of its schema.
 
     `deleted` returns the offsets that a fragment's deletion file lists.
     """
@@ -80,7 +80,7 @@ def difference(
     lineage: bool,
     dropped: frozenset[int] = frozenset(),
 ) -> RowDifference:
-    """What became of the rows of these fragments from one version to the next.
+    """Returns what became of the rows of these fragments from one version to the next.
 
     `kind`: what made the next version. `changed_offsets`: the rows whose values it says it changed, by
     fragment, if it says so. `lineage`: rows have ids for life. `dropped`: fields that only `before` has and
@@ -119,7 +119,7 @@ def live(side: Side, rows: Rows) -> Bitmap:
 
 
 def _is_same(old: DataFragment, new: DataFragment, kind: Kind) -> bool:
-    """Whether the fragment of the next version holds the same rows as the one of the same id before."""
+    """Returns whether the fragment with this id holds the same rows in both versions."""
     if kind in ANEW or old.physical_rows != new.physical_rows:
         return False
     return kind not in DOUBTFUL or not {file_key(file) for file in old.files}.isdisjoint(
@@ -170,8 +170,8 @@ def _has_other_values(
 ) -> bool:
     """Whether a field of the next version is stored in another file than before, or is new.
 
-    A column that was dropped changes nothing unless it is one of `dropped`; one that is in no file is null on
-    both sides.
+    A column that was dropped changes nothing unless it is in `dropped`; a column that is in no file is null
+    on both sides.
     """
     was, now = field_locations(old), field_locations(new)
     return (
@@ -194,7 +194,7 @@ def _touched(old: DataFragment, new: DataFragment) -> Bitmap | None:
 
 
 def _follow(rows_changed: RowDifference, before: Side, after: Side, kind: Kind) -> None:
-    """Turns a row that was removed in one fragment and added in another into one that changed.
+    """Turns a row that was removed in a fragment and added in another into a changed row.
 
     A version without a known operation may be a compaction: then the row is unchanged if its lineage says so.
     """
@@ -219,7 +219,7 @@ def _follow(rows_changed: RowDifference, before: Side, after: Side, kind: Kind) 
 
 @dataclass(frozen=True, slots=True)
 class _LaidOut:
-    """Rows of several fragments one after the other: their fragments, offsets and ids."""
+    """Returns the rows of several fragments in order: their fragments, offsets and ids."""
 
     fragments: Sequence[DataFragment]
     owners: NDArray[np.int64]

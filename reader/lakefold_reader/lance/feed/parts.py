@@ -18,7 +18,7 @@ Followed = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class FragmentPart:
-    """Some rows of one fragment, and what one version did with all of them. Small, and can be pickled.
+    """Some rows of a fragment, and what a version did with all of them. Small, and can be pickled.
 
     `version` did it, at `time_us` (microseconds since 1970), for the log entry at `log_offset`. The rows are
     in version `at`: in `version` itself if they were added, in the version before if they were removed.

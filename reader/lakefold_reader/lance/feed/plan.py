@@ -60,7 +60,7 @@ def plan_changes(
 ) -> Iterator[FragmentPart]:
     """What the versions after `after` up to `to` (None: the newest) did, version by version.
 
-    The parts of one version come in this order: removed rows, rows before and after a change, added rows. A
+    The parts of a version come in this order: removed rows, rows before and after a change, added rows. A
     reader that applies the parts in their order never has a row twice. Nothing is read before it is needed,
     except which versions exist. `shown`: what `last_of` returns for `to`, if the versions are known to exist.
 
@@ -83,9 +83,9 @@ def plan_summaries(
 ) -> Iterator[FragmentPart]:
     """As `plan_changes` for consecutive versions that were read already, as a tail has them.
 
-    Rows are shown in the columns of `shown`, the last of them or a later one (`last_of`,
-    `last_of_summaries`). None of the versions is read again, except one that has to be compared with the
-    version before.
+    Rows are shown in the columns of `shown`, the last of them or a later version (`last_of`,
+    `last_of_summaries`). None of the versions is read again, except a version that has to be compared with
+    the version before.
     """
     after, to = summaries[0].version - 1, summaries[-1].version
     plan = _Plan(source, after, shown.version, rewritten_of(rewritten), shown)
@@ -106,21 +106,21 @@ def last_of_summaries(summaries: Sequence[VersionSummary], schema: TableSchema) 
 def plan_version(
     source: Source, version: int, *, whole: bool = False, to: int | None = None
 ) -> Iterator[FragmentPart]:
-    """As `plan_changes` for one version that is known to exist.
+    """As `plan_changes` for a version that is known to exist.
 
     `whole`: all its rows count as inserted, by no entry in particular; a feed may begin with that. `to`: the
-    last version of that feed, in whose columns they are shown (None: this one).
+    last version of that feed, in whose columns they are shown (None: this version).
     """
     plan = _Plan(source, version - 1, version if to is None else to, Rewritten.ROWS, None)
     return plan.whole(version) if whole else plan.parts(version)
 
 
 class EntryOffsets:
-    """The log entries of one version: which of them each change came with (the column `_log_offset`).
+    """The log entries of a version: which entry each change came with (the column `_log_offset`).
 
     If entries share a version, its record says how many fragments each of them added. Rows that such a
-    version deleted or changed in place are not recorded for an entry. `last`: their offset, the last one in
-    the version; None without entries.
+    version deleted or changed in place are not recorded for an entry. `last`: their offset, the last offset
+    in the version; None without entries.
     """
 
     def __init__(self, summary: VersionSummary, where: str = "") -> None:
@@ -148,7 +148,7 @@ class EntryOffsets:
 
 
 def _last_offset(record: Record | None) -> int | None:
-    """The offset of the entry if only one was folded, else the last offset of the version."""
+    """The offset of the entry if only one entry was folded, else the last offset of the version."""
     if record is None or record.last_offset < record.first_offset:
         return None
     return next(iter(record.committed)) if len(record.committed) == 1 else record.last_offset
@@ -165,7 +165,7 @@ class _ChangedRows(NamedTuple):
 
 
 class _Plan:
-    """One walk over the versions, and what is kept from one to the next."""
+    """A walk over the versions, and what is kept between them."""
 
     def __init__(
         self, source: Source, after: int, to: int, rewritten: Rewritten, shown: LastVersion | None
@@ -200,11 +200,11 @@ class _Plan:
             self._versions.keep(summary)
 
     def parts(self, to: int) -> Iterator[FragmentPart]:
-        """The parts of all versions up to this one."""
+        """Yields the parts of all versions up to this version."""
         if self._last.since <= self._after:
             self._schema = self._last.schema
         for version in range(self._after + 1, to + 1):
-            self._field_history  # noqa: B018 - looks through the versions before the first one's turn
+            self._field_history  # noqa: B018 - reads the versions before the first one is planned
             summary = self._versions.take(version, whole=self._schema is None)
             if self.checks_next:
                 self._check_not_stray(summary)
@@ -221,7 +221,7 @@ class _Plan:
                 yield self._part(summary, changed._replace(log_offset=None))
 
     def _check_not_stray(self, summary: VersionSummary) -> None:
-        """Raises `VersionExpiredError` if this version, or the one before the feed, is a stray file."""
+        """Raises `VersionExpiredError` if this version, or the version before the feed, is a stray file."""
         if summary.version == self._after + 1 and self._after:
             before = self._versions.peek(self._after)
             if before is not None and is_stray(self._source, before, summary):
@@ -237,7 +237,7 @@ class _Plan:
             self._schema = self._schema if schema == self._schema else schema
 
     def _changes_of(self, summary: VersionSummary) -> Iterator[_ChangedRows]:
-        """What one version did."""
+        """Yields what a version did."""
         kind, first = kind_in(summary), summary.version == 1 or kind_in(summary) is Kind.CLONE
         if not first and (kind in NO_ROWS or (kind in PROJECTS and self._changes_no_value(summary))):
             return
@@ -257,7 +257,7 @@ class _Plan:
             )
 
     def _compared_with(self, summary: VersionSummary) -> Sequence[int]:
-        """The other version whose files may be read for this one's changes: the one before."""
+        """Returns the other version whose files may be read for these changes: the version before."""
         is_first = summary.version == 1 or kind_in(summary) is Kind.CLONE
         return () if is_first or _plainly_added(summary) is not None else (summary.version - 1,)
 
@@ -273,7 +273,7 @@ class _Plan:
         return all(field.id in known_ids for field in after.fields)
 
     def _returning(self, version: int) -> frozenset[int]:
-        """The fields that this version dropped and a later one restored."""
+        """Returns the fields that this version dropped and a later one restored."""
         before, after = self._schema_before, self._schema
         if before is None or after is None:
             return frozenset()
@@ -282,7 +282,7 @@ class _Plan:
     def _compared(
         self, summary: VersionSummary, entries: EntryOffsets, *, first: bool
     ) -> Iterator[_ChangedRows]:
-        """What one version did, by comparison of its fragments with those of the version before."""
+        """Yields what a version did, by comparison of its fragments with those of the version before."""
         then, now = summary.version - 1, summary.version
         old = None if first else self._before(summary)
         new = self._state = read_state(self._source, now)
@@ -315,7 +315,7 @@ class _Plan:
                 yield _ChangedRows(change_type, now, rows, number, entries.added_by(number))
 
     def _before(self, summary: VersionSummary) -> LanceState:
-        """The version before this one."""
+        """Returns the version before this version."""
         before = summary.version - 1
         if self._state is not None and self._state.version == before:
             return self._state

@@ -1,4 +1,4 @@
-"""Reads the rows of a change feed part by part: as a version stores them, shown in the last one's columns.
+"""Reads the rows of a change feed part by part, and shows them in the columns of the last version.
 
 Rows are read from data files by their offsets, whether they were deleted since or not. If that can differ
 from pylance's rows, they are read through the dataset, at a version that contains them.
@@ -47,7 +47,7 @@ CHANGE_FIELDS = (
 def feed_schema(columns: TableSchema) -> pa.Schema:
     """The Arrow schema of a feed with these columns: any may be null, in older rows; blobs are bytes.
 
-    Raises `InvalidError` if a column has the name of one that the feed adds.
+    Raises `InvalidError` if a column has the name of a column that the feed adds.
     """
     taken = [
         column.name for column in columns.columns if column.name in {field.name for field in CHANGE_FIELDS}
@@ -83,12 +83,12 @@ def shown_columns(schema: TableSchema, columns: Sequence[str] | None) -> TableSc
 
 
 def read_part(source: Source, part: FragmentPart, columns: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Reads the rows of one part. For several parts use one `FragmentPartReader`."""
+    """Reads the rows of a part. For several parts use one `FragmentPartReader`."""
     return FragmentPartReader(source, columns).read(part)
 
 
 class FragmentPartReader:
-    """Reads parts of one feed, and keeps for the next part what was opened for the one before.
+    """Reads parts of a feed. What is opened for a part is kept for the next part.
 
     `columns`: the schema of the feed's last version, or some of its columns (`TableSchema.chosen`).
     `misfits`: what to do about a value that doesn't fit its type there.
@@ -176,7 +176,7 @@ def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """How rows of one version are shown: the feed's schema, and for each of its columns the older field."""
+    """How rows of a version are shown: the feed's schema, and for each of its columns the older field."""
 
     schema: pa.Schema
     columns: tuple[tuple[int, Field | None], ...]

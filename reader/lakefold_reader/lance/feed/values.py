@@ -1,8 +1,8 @@
-"""Values of an older version in the shape of the feed's last one.
+"""Values of an older version in the shape of the feed's last version.
 
 A column that was renamed or cast, or whose fields below were renamed, added or dropped, is in the file as it
 was. Fields are matched by id (`columns`), never by name: Arrow's own cast of a struct takes a renamed field
-for a missing one and silently gives nulls.
+for a missing field and silently gives nulls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Two schemas side by side: `now` that of the feed, `then` the older one; `followed` maps ids to ids."""
+    """Two schemas side by side: `now` is that of the feed, `then` is older; `followed` maps ids to ids."""
 
     now: Mapping[int, Sequence[Field]]
     then: Mapping[int, Sequence[Field]]
@@ -34,7 +34,7 @@ class Shape:
         return cls(children(now), children(then), followed)
 
     def is_same(self, now: int, then: int) -> bool:
-        """Whether the fields below one field are those below the other: same names, same order."""
+        """Returns whether the fields below both fields are the same: same names, same order."""
         below, before = self.now.get(now, ()), self.then.get(then, ())
         return len(below) == len(before) and all(
             field.name == other.name
@@ -63,7 +63,7 @@ def shaped(values: pa.Array, kind: pa.DataType, now: int, then: int, shape: Shap
 def fitted_one_by_one(
     values: pa.Array, kind: pa.DataType, shape: Callable[[pa.Array], pa.Array]
 ) -> list[pa.Array]:
-    """The values by `shape`, in order, in one array or several; null if it raises for a value alone.
+    """Returns the values by `shape`, in order, in arrays; null if it raises for a value alone.
 
     It bisects the values, so it costs little if few values don't fit.
     """

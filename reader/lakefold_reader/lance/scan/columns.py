@@ -42,7 +42,7 @@ Shape = tuple[object, ...]
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The schema of one version: its fields, depth first, and the schema's metadata."""
+    """The schema of a version: its fields, depth first, and the schema's metadata."""
 
     fields: tuple[Field, ...]
     metadata: Mapping[str, bytes]
@@ -237,7 +237,7 @@ def _shape(field: Field, below: Mapping[int, Sequence[Field]]) -> Shape:
 
 
 def is_blob(field: Field) -> bool:
-    """Whether the values of a field are stored apart, for readers to fetch one by one."""
+    """Returns whether the values of a field are stored apart, for readers to fetch one by one."""
     return means_true(field.metadata.get(BLOB, b"")) or field.metadata.get(EXTENSION_NAME) == BLOB_V2.encode()
 
 

@@ -46,7 +46,7 @@ def forget() -> None:
 
 
 class DeletionFiles:
-    """The deletion files of one version. `state`: the version, if it was read already.
+    """The deletion files of a version. `state`: the version, if it was read already.
 
     Each check raises `DamagedError` that names the file, `FileNotFoundError` if a file is gone, and
     `VersionExpiredError` if the version must be read for it and is gone.

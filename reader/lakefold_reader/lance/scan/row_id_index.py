@@ -2,8 +2,8 @@
 
 An address is a fragment's id * 2^32 + the row's offset in the fragment. Without stable row ids it is the
 row's id. With them each fragment lists the ids of its rows, including deleted rows: an update leaves an id
-behind in the old fragment. So an id may have several addresses, of which deletion files leave one; an index
-returns all of them.
+behind in the old fragment. So an id may have several addresses, of which deletion files leave a single
+address; an index returns all of them.
 
 Source: Lance fact 7.1.
 """
@@ -56,10 +56,10 @@ class Found:
 
 
 class RowIndex(Protocol):
-    """Finds the rows of one version by their ids."""
+    """Finds the rows of a version by their ids."""
 
     def find(self, ids: Numbers) -> Found:
-        """All addresses at which a row of one of these ids was written, deleted rows included."""
+        """Returns all addresses at which a row with such an id was written, deleted rows included."""
         ...
 
 
@@ -132,7 +132,7 @@ class StableIds:
 
 
 def _runs_of(fragments: Fragments) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
-    """First ids, last ids and addresses of runs. Fragments of one range are decoded together."""
+    """Returns first ids, last ids and addresses of runs. Fragments of a range are decoded together."""
     plain: list[tuple[int, int, int]] = []
     for fragment in fragments:
         where = f"fragment {fragment.id}"

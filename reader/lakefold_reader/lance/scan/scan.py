@@ -1,8 +1,8 @@
-"""The one door to pylance for reading rows.
+"""Reads rows with pylance, which no other module of the reader imports.
 
 A snapshot is scanned by pylance's own scanner at exactly its version, so deletions, filters and every feature
 have the same effect as in any Lance client. The deletion files that it is going to read are checked first
-(`deletion_files`). What one version added is read from its data files without opening the dataset, so that a
+(`deletion_files`). What a version added is read from its data files without opening the dataset, so that a
 tail's cost depends on the change. Fragments that can't be read in this way are read through the dataset, with
 equal rows.
 """
@@ -68,7 +68,7 @@ WHOLE = RowRange()
 
 @dataclass(frozen=True)
 class Dataset:
-    """One version of a table as pylance reaches it; opened when rows are first requested.
+    """A version of a table as pylance opens it; opened when rows are first requested.
 
     `state`: the version, if it was read already. Fragments are given by the ids that they have in it.
 
@@ -149,7 +149,7 @@ class Dataset:
             return list(opened.take_blobs(column, addresses=numbers))
 
     def clean_up(self, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
-        """Removes these versions, except tagged ones, and the files that only they need.
+        """Removes these versions, except tagged versions, and the files that only they need.
 
         Returns what was removed, or would be with `dry_run`.
         """
@@ -263,7 +263,7 @@ def _at(addresses: Sequence[int]) -> str:
 
 
 def _check_filter(where: object) -> None:
-    """Raises `InvalidError` if pylance would raise one of Python's own errors, since this is no filter."""
+    """Raises `InvalidError` if this is no filter and pylance would raise an error of Python's own."""
     if where is not None and not isinstance(where, str | pc.Expression):
         raise InvalidError(f"{where!r} is no filter", where="filter", hint="give SQL, as 'id > 7'")
 
@@ -447,7 +447,7 @@ class _OpenFile:
 
 
 def _check_size(path: str, file: DataFile) -> None:
-    """Raises `DamagedError` if a local file's size is not the recorded one, because pylance might panic."""
+    """Raises `DamagedError` if a local file's size is not the recorded size, because pylance might panic."""
     if not path.startswith("/") or not file.file_size_bytes:
         return
     size = Path(path).stat().st_size
@@ -468,7 +468,7 @@ def _joined(
     schema: pa.Schema,
     wanted: Wanted,
 ) -> Iterator[pa.RecordBatch]:
-    """The columns of several files side by side; absent ones as nulls."""
+    """Returns the columns of several files side by side; absent columns are null."""
     used = sorted({source.file for source in column_sources if source is not None})
     streams = [
         files[number].batches(

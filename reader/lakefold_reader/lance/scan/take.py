@@ -36,7 +36,7 @@ AT_ONCE = 50_000
 
 @dataclass(frozen=True)
 class Taking:
-    """Takes rows of one version."""
+    """Takes rows of a version."""
 
     dataset: Dataset
     index: RowIndex
@@ -131,7 +131,7 @@ def _joined_wrongly(kind: pa.DataType) -> bool:
 
 
 def _by_batches(rows: pa.Table, indices: Indices) -> pa.Table:
-    """The rows at these indices, with one batch for each run of them that is in one batch."""
+    """Returns the rows at these indices, with a batch for each run of them that is in the same batch."""
     batches = rows.to_batches()
     ends = np.cumsum([batch.num_rows for batch in batches])
     owners = np.searchsorted(ends, indices, side="right")

@@ -1,4 +1,4 @@
-"""One version of a Lance table, opened: what its manifest says, and its rows by pylance's scanner."""
+"""A version of a Lance table, opened: what its manifest contains, and its rows by pylance's scanner."""
 
 from __future__ import annotations
 
