@@ -187,9 +187,9 @@ def lakefold(log_level: str, log_format: str) -> None:
 
 
 def run(args: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code. Prints an error on stderr.
+    """Runs a command line and returns its exit code. Prints an error on stderr.
 
-    If `--json` is among `args`, an error is also printed as one JSON document on stdout.
+    If `--json` is among `args`, an error is also printed as a JSON document on stdout.
     """
     wants_json = "--json" in args
     try:

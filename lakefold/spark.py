@@ -63,33 +63,34 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
 
         events.writeStream.foreachBatch(sink("/data/flights", "broker:9092"))
 
-    Executors write the rows as Lance files. The driver sends one transaction per batch to the log, and a
+    Executors write the rows as Lance files. The driver sends a transaction per batch to the log, and a
     committer folds it into the table. A batch that Spark runs again after a crash is recognised by its key
     and not added twice. If the table does not exist, it is created with the schema of the first batch, as
     nullable as in Spark; a committer must run for that, which creates the topics too. Columns are matched by
-    name, case-sensitively; a batch may lack nullable ones. One that doesn't fit fails before it is sent.
+    name, case-sensitively; a batch may lack nullable columns. A batch that doesn't fit fails before it is
+    sent.
 
     `table` is a URI or path, on a local disk or in a bucket. If `bootstrap_servers`, `transactions_topic`,
     `outcomes_topic`, `kafka` (librdkafka's options) or `storage_options` (pylance's) isn't given, it comes
     from `LAKEFOLD_…` variables, else from the TOML file `config`, the brokers at last from `lakefold up`.
     `app_id` names the application that numbers the batches; the default is the streaming query's id in its
-    checkpoint. Two sinks into one table within one `foreachBatch` need different ones. `wait`: "commit"
+    checkpoint. Two sinks into one table within one `foreachBatch` need different ids. `wait`: "commit"
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
     refusal is logged with a later batch, if this user may read the outcomes, so watch the dead letters.
     `timeout`: seconds for each. A batch that timed out and is run again is folded once. The first batch of a
-    new table always waits for its outcome.
-    `stable_row_ids`, `data_storage_version`: used if the table is created; an existing table keeps its own.
-    `max_rows_per_file`, `max_bytes_per_file` (in memory): a task begins another file after so much.
-    `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since (use
-    another `app_id`), "skip" leaves its rows out; `wait="log"` may notice it late. `on_older_batch`: the same
-    for a query's batch that was folded before, as were later ones. Then the query's checkpoint is older than
-    the table, or another query uses its `app_id`, so the rows of the batch may be others.
+    new table always waits for its outcome. `stable_row_ids`, `data_storage_version`: used if the table is
+    created; an existing table keeps its own. `max_rows_per_file`, `max_bytes_per_file` (in memory): a task
+    begins another file after so much. `on_rolled_back`: "raise" fails a batch that was folded before and
+    whose rows a Restore removed since (use another `app_id`), "skip" leaves its rows out; `wait="log"` may
+    notice it late. `on_older_batch`: the same for a query's batch that was folded before, as were later
+    batches. Then the query's checkpoint is older than the table, or another query uses its `app_id`, so the
+    rows of the batch may be others.
 
     The function returns the outcome, `Committed` or `Duplicate` with its version, and logs it with the logger
     `lakefold`. The version is None if it isn't known: a batch without rows, or `wait="log"`. A Duplicate
     added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
     `InvalidError` if rows don't fit, `RefusedError` if the batch was refused for good, `RetryError` if the
-    log or the committer did not answer, `StopError` if the topic is another one than before. `sink` itself
+    log or the committer did not answer, `StopError` if the topic is another topic than before. `sink` itself
     raises `LocationError` if no table can be written at `table`.
     """
     given = {"bootstrap_servers": bootstrap_servers, "kafka": kafka, "storage_options": storage_options}

@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """Bind TABLE to a partition of the topic, and print the version that records it.
 
-    Use it for a detached table, for one whose marks were removed, and for a table of another Lance client if
-    you want to choose its partition (without it, the first entry that is folded binds the table). Folding
+    Use it for a detached table, for a table whose marks were removed, and for a table of another Lance client
+    if you want to choose its partition (without it, the first entry that is folded binds the table). Folding
     begins after the last entry that the committers of --group have answered in that partition.
 
     Marks that exist are kept, and with them the keys of the batches: a known batch is a Duplicate. If the
@@ -77,7 +77,7 @@ def cluster_of(settings: Settings) -> Cluster:
 
 
 def print_moved(uri: str, moves: Iterable[tuple[str, Moved]], *, as_json: bool) -> None:
-    """Prints the new binding of each branch, one per line."""
+    """Prints the new binding of each branch, each on a line."""
     for branch, moved in moves:
         if as_json:
             from lakefold_reader.as_json import plain_move

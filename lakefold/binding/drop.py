@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None:
     """Delete TABLE: all versions, branches and data files below its root. This can't be undone.
 
-    It asks for the table's name, unless --yes is given. It is refused while the table or one of its branches
+    It asks for the table's name, unless --yes is given. It is refused while the table or a branch of it
     is bound to a log (`lakefold detach` ends that), because a committer could publish a version meanwhile,
     and while other tables are stored inside its folder: drop or move those first.
 

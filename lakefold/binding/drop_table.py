@@ -1,9 +1,9 @@
-"""Drops a table and leaves a note beside its location, so that it differs from one that can't be reached.
+"""Drops a table and leaves a note beside its location, so that it differs from a table that can't be reached.
 
 The note records for each log up to which position it was folded into the table. That is read from the marks,
 or from the outcomes if the table was deleted by other means.
 
-A drop is decided by publishing a version: `condemn` publishes one that says the table is dropped, under the
+A drop is decided by publishing a version: `condemn` publishes a version that says so, under the
 same condition as any other version. If another process binds or folds the table at the same time, one of the
 two loses that version and then reads what the other has written. So nothing that was read before a prompt
 counts.
@@ -47,7 +47,7 @@ _ROUNDS = 20
 
 
 def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
-    """Returns the table's branches, the main one last, with the last positions that were folded into each.
+    """Returns the table's branches, the main branch last, with the last positions that were folded into each.
 
     Raises `NotATableError` if the table does not exist, `PreconditionError` if a branch is bound to a log, or
     if other tables are stored inside its folder.
@@ -91,7 +91,7 @@ def _condemned(uri: str, branch: str, storage_options: Mapping[str, str]) -> Dro
 
 
 def _branches(uri: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the names of the table's branches; the last one is empty and means the main branch."""
+    """Returns the names of the table's branches; the last name is empty and means the main branch."""
     return (*sorted(Refs(open_storage(uri, storage_options)).branches()), "")
 
 
@@ -166,8 +166,8 @@ def remove(
 
     Notes inside its folder, of tables that were stored there and dropped before, are copied into its note.
 
-    On a local disk its folder is renamed first, in one step. Then it is verified that the renamed folder is
-    the condemned table; if not, it is renamed back. In a bucket the objects are checked before the first
+    On a local disk its folder is renamed first, in a single step. Then it is verified that the renamed folder
+    is the condemned table; if not, it is renamed back. In a bucket the objects are checked before the first
     version is removed, and again before the first other object is.
 
     Raises `PreconditionError` if it is another table, or if other tables are stored inside its folder.
@@ -206,7 +206,7 @@ def _remove_folder(uri: str, branches: tuple[DroppedBranch, ...], before: Droppe
 
 
 def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | None) -> None:
-    """Removes the renamed folder if it holds the condemned table and no other one.
+    """Removes the renamed folder if it holds the condemned table and no other table.
 
     Otherwise the note of `earlier` drops is written again, because this table was not dropped, and
     `PreconditionError` is raised.

@@ -1,6 +1,6 @@
 """Finds tables that are stored inside another table's folder, before that folder is removed with its content.
 
-The committer creates no table below the root of another one, but other clients may, and older releases did.
+The committer creates no table below the root of another table, but other clients may, and older releases did.
 Each such table has its own readers and its own binding to a log. So a folder may only be removed if all
 versions below it belong to the table and its branches.
 """
@@ -36,9 +36,9 @@ def check_alone(uri: str, branches: Iterable[str], storage_options: Mapping[str,
     """Raises `PreconditionError` with their names if other tables are below the root of the table at `uri`.
 
     `branches` are those of the table itself. On a local disk a folder counts as a table if it contains a
-    folder `_versions`, even an empty one, because a committer may be writing the first version. In a bucket
-    it must contain a manifest. Everything below the root is listed; in a bucket that takes one request per
-    thousand objects. Raises what the store raises.
+    folder `_versions`, even if that is empty, because a committer may be writing the first version. In a
+    bucket it must contain a manifest. Everything below the root is listed; in a bucket that takes a request
+    per thousand objects. Raises what the store raises.
     """
     own = {"", *map(branch_root, branches)}
     below = _tables(uri, storage_options) - own

@@ -45,7 +45,7 @@ QUESTION_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RebindTarget:
-    """The new binding: `position` counts as the last one folded, `outcomes` is as in `record.OUTCOMES`."""
+    """The new binding: `position` counts as folded last, `outcomes` is as in `record.OUTCOMES`."""
 
     position: Position
     outcomes: str
@@ -71,7 +71,7 @@ class Cluster:
     group: str
 
     def target(self, uri: str, partition: int | None) -> RebindTarget:
-        """Returns the binding to this partition, or to the one that the table's URI hashes to if it is None.
+        """Returns the binding to this partition. None: the partition that the table's URI hashes to.
 
         The table continues after the last entry that the group has answered there, or at the first entry of
         the log if the group has answered none. Raises `RetryError` if no broker answers, `InvalidError` if
@@ -136,7 +136,7 @@ def rebind_branches(
     keeps_position: bool = False,
     consent: Consent = NO_CONSENT,
 ) -> Iterator[tuple[str, Moved]]:
-    """Changes the binding of each branch, the main one last. Yields its name (main: empty) and new binding.
+    """Changes the binding of each branch, the main branch last. Yields its name (main: "") and binding.
 
     `target` None ends the binding. If `cluster` is given, a branch is refused while entries wait for it in
     its old log. If `reported` is given, only branches are changed that are older than the versions it

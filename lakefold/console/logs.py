@@ -1,6 +1,6 @@
 """Sets up the logs. They go to stderr, so that stdout contains only the result of a verb.
 
-A terminal gets aligned, coloured lines; a file or a collector gets one JSON object per line, unless the form
+A terminal gets aligned, coloured lines; a file or a collector gets a JSON object per line, unless the form
 is given. Lines contain no secrets, tracebacks no variables.
 """
 
@@ -27,7 +27,7 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
 def configure(level: str = "info", stream: TextIO | None = None, form: str = "auto") -> None:
     """Sets up every `structlog.get_logger()` and the standard logging of libraries.
 
-    `level` is the lowest one that is logged (debug, info, warning, error). The lines go to `stream`, or to
+    `level` is the lowest level that is logged (debug, info, warning, error). The lines go to `stream`, or to
     stderr. `form` is json, text, or auto, which is text at a terminal.
     """
     stream = stream or sys.stderr

@@ -155,7 +155,7 @@ def _config_option(function: Callable[..., Result]) -> Callable[..., Result]:
 def _option(name: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Returns the click option of a setting.
 
-    `Settings` checks the value, so that all errors have one form.
+    `Settings` checks the value, so that all errors have the same form.
     """
     field = Settings.model_fields[name]
     default = "" if field.default in (PydanticUndefined, None, "", {}) else f"  [default: {field.default}]"

@@ -1,4 +1,4 @@
-"""Prints outcomes: protobuf's JSON for programs, one line of text for people."""
+"""Prints outcomes: protobuf's JSON for programs, a line of text for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
-    """Prints one outcome on one line."""
+    """Prints an outcome on a line."""
     if as_json:
         from lakefold_log.codec.envelope import json_form, outcome_message
 
@@ -47,6 +47,6 @@ def invalid_text(result: Invalid) -> str:
 
 
 def outcome_line(kinds: Mapping[str, int], *, dry_run: bool = False) -> str:
-    """Returns the number of outcomes of each kind as one line."""
+    """Returns the number of outcomes of each kind as a line."""
     counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items())) or "nothing to fold"
     return f"{counts} (dry run: nothing was written)" if dry_run else counts

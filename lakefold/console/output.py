@@ -31,20 +31,20 @@ def shown(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Returns a text on one line: line ends, tabs and control characters in it are escaped."""
+    """Returns a text as a single line: line ends, tabs and control characters in it are escaped."""
     return text if text.isprintable() else _IN_A_LINE.sub(_escaped, text)
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Prints one line on stdout, or on stderr if `err`. Control characters in it are escaped."""
+    """Prints a line on stdout, or on stderr if `err`. Control characters in it are escaped."""
     click.echo(one_line(text), err=err)
 
 
 def print_json(value: object) -> None:
-    """Prints one JSON document on one line: the whole answer, or one item of a stream.
+    """Prints a JSON document on a single line: the whole answer, or an item of a stream.
 
-    Control characters are escaped in JSON's form, so that every program reads it as one line, and a terminal
-    is not affected by them. JSON itself requires that only below U+0020.
+    Control characters are escaped in JSON's form, so that every program reads it as a single line, and a
+    terminal is not affected by them. JSON itself requires that only below U+0020.
     """
     text = json.dumps(value, ensure_ascii=False)
     click.echo(text if text.isprintable() else _IN_A_LINE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))

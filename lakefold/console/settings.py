@@ -1,12 +1,12 @@
-"""The settings: one typed model, filled from flags, the environment, a TOML file and defaults, in that order.
+"""The settings: a typed model, filled from flags, the environment, a TOML file and defaults, in that order.
 
 Every process of Lakefold uses the same names for the same settings. The error for a wrong value names the
 setting and the flag, variable or file that it comes from.
 
 In the environment a setting is `LAKEFOLD_` and its name in capitals. `kafka` and `storage_options` are
-tables of options: in the environment they are a JSON object, or one variable per option with two underscores
+tables of options: in the environment they are a JSON object, or a variable per option with two underscores
 before its name, which suits a secret (`LAKEFOLD_KAFKA__SASL_PASSWORD` is `sasl.password`). The options of a
-table are merged one by one over all sources.
+table are merged option by option over all sources.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Settings(BaseModel):
     @field_validator("bootstrap_servers")
     @classmethod
     def _ports_are_ports(cls, servers: str) -> str:
-        """Raises ValueError for a port that Kafka's client would take modulo 65,536, or as another one."""
+        """Raises ValueError for a port that Kafka's client would take modulo 65,536, or as another port."""
         for server in _words(servers):
             match = re.fullmatch(r".*:(\d+)", server)
             if match and not 1 <= int(match[1]) <= MOST_PORT:
@@ -279,7 +279,7 @@ def _variable(name: str) -> str:
 
 
 def variable_of(setting: str, option: str) -> str:
-    """Returns the environment variable of one option of `kafka` or `storage_options`."""
+    """Returns the environment variable of an option of `kafka` or `storage_options`."""
     return f"{PREFIX}{setting}__{option.replace(TABLES[setting], '_')}".upper()
 
 

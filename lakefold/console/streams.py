@@ -1,4 +1,4 @@
-"""Repairs the standard streams of this process, so that a closed or full one doesn't end it.
+"""Repairs the standard streams of this process, so that a closed or full stream doesn't end it.
 
 A committer must continue to fold if its log can't be written: the disk may be full, or the log collector may
 have crashed. A verb without stdout must still exit with the code of its work. So a write to stderr that fails

@@ -1,4 +1,4 @@
-"""The demo: runs all parts of Lakefold on real events, on one machine.
+"""The demo: runs all parts of Lakefold on real events, on a single machine.
 
 Every part runs as in production, in its own process: a Kafka broker, a Spark streaming query (`query`), the
 committer, which is killed once, and a reader that follows the table (`follower`). `run` starts and watches

@@ -1,6 +1,6 @@
 """A checksum of rows that doesn't depend on their order and covers every column.
 
-Each row is written as one text and hashed with MD5; the checksum is the sum of the lower halves of the
+Each row is written as a text and hashed with MD5; the checksum is the sum of the lower halves of the
 hashes. A lost, repeated or altered row changes it. The order of the rows, and their division into versions or
 files, does not. It can be added up while rows arrive. DuckDB computes it by the query below.
 """
@@ -39,7 +39,7 @@ class Checksum:
 
 
 class Summer:
-    """Computes checksums of tables with one schema. Use it in one thread only."""
+    """Computes checksums of tables with the same schema. Use it in a single thread."""
 
     def __init__(self, schema: pa.Schema) -> None:
         import duckdb

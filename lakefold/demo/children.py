@@ -32,7 +32,7 @@ _POLL_S: Final = 0.02
 
 
 class Child:
-    """One process and its descendants. Its output is appended to `log`."""
+    """A process and its descendants. Its output is appended to `log`."""
 
     def __init__(
         self, name: str, module: str, arguments: Sequence[str], *, log: Path, watch: Watchdog, scratch: Path

@@ -1,4 +1,4 @@
-"""The demo's committer and, after that was killed, the next one."""
+"""The demo's committer and, after that was killed, the next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FINISH_S: Final = 10.0
 
 
 class Committers:
-    """Runs one committer at a time, each with its own log and its own health port."""
+    """Runs a single committer at a time, each with its own log and its own health port."""
 
     def __init__(self, folder: Folder, watch: Watchdog, bootstrap_servers: str) -> None:
         self._folder = folder

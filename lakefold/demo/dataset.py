@@ -72,7 +72,7 @@ class Departures:
     def _order(self) -> pa.Array:
         """The indices of the first rows in time order; rows of the same minute keep the file's order.
 
-        The time of a departure is its scheduled minute plus its delay; of a cancelled one the scheduled
+        The time of a departure is its scheduled minute plus its delay; of a cancelled flight the scheduled
         minute. The columns with clock times can't be used, as they lack the date of a flight delayed past
         midnight.
         """

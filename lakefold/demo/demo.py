@@ -57,9 +57,9 @@ def command(chosen: Path | None, rows: int, port: int, *, as_json: bool) -> None
     """Replay the departures of New York's airports in 2013 through Kafka, Spark and Lakefold into a table.
 
     A real broker, a Spark streaming query, a committer and a reader that follows the table run at the same
-    time. Midway the committer is killed and another one takes over. At the end the rows in the table are read
-    through Lakefold and through pylance and compared with the data set. Then everything is stopped; the table
-    stays.
+    time. Midway the committer is killed and another committer takes over. At the end the rows in the table
+    are read through Lakefold and through pylance and compared with the data set. Then everything is stopped;
+    the table stays.
     """
     check_needs(port)
     from lakefold.demo.proof import judge

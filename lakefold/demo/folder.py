@@ -61,7 +61,7 @@ class Folder:
 
 @contextmanager
 def claim(root: Path) -> Iterator[Folder]:
-    """Locks the folder for one run and removes the files of an earlier run. Removes scratch files at the end.
+    """Locks the folder for a run and removes the files of an earlier run. Removes scratch files at the end.
 
     Raises `SetupError` if the folder contains other files, or if a demo or a broker runs in it.
     """

@@ -32,7 +32,7 @@ _LOOK_EVERY_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One version that the reader got at the monotonic time `at`. `until` is the latest departure in it."""
+    """A version that the reader got at the monotonic time `at`. `until` is the latest departure in it."""
 
     version: int
     operation: str

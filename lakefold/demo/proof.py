@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DemoProof:
-    """The rows as one reader saw them. `same`: whether those are the rows that were sent."""
+    """The rows as a reader saw them. `same`: whether those are the rows that were sent."""
 
     name: str
     saw: Checksum

@@ -76,7 +76,7 @@ class Replay:
 
 
 def json_texts(texts: pa.Table) -> pa.Array:
-    """Returns each row as one JSON object with all columns of the schema, with null for missing values.
+    """Returns each row as a JSON object with all columns of the schema, with null for missing values.
 
     `texts` has every column but the sequence number as text. Raises `DamagedError` for a text with characters
     that need an escape, which the data set doesn't have.

@@ -47,7 +47,7 @@ def report_of(folder: Folder, result: Result, total_seconds: float) -> Report:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Returns the report as one document. Times are in seconds, sizes in bytes."""
+    """Returns the report as a single document. Times are in seconds, sizes in bytes."""
     result = report.result
     return {
         "rows": result.rows,

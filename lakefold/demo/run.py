@@ -1,8 +1,8 @@
 """Runs the demo: starts the parts, watches them, kills the committer midway, checks the rows, stops all.
 
-One thread controls everything. It checks all parts about twenty times a second (`_check_parts`); longer work
-runs in other threads or processes. So the screen is updated all the time, a failure is noticed at once, and
-Ctrl-C always has the same effect: the stack of running parts is closed.
+A single thread controls everything. It checks all parts about twenty times a second (`_check_parts`); longer
+work runs in other threads or processes. So the screen is updated all the time, a failure is noticed at once,
+and Ctrl-C always has the same effect: the stack of running parts is closed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Result:
 
 
 class Demo:
-    """One run in `folder`. `port` is the broker's, 0 for a free one."""
+    """A run in `folder`. `port` is the broker's, 0 for any free port."""
 
     def __init__(
         self, folder: Folder, state: DemoProgress, screen: Screen, signals: Signals, port: int = 0
@@ -204,7 +204,7 @@ class Demo:
         return job
 
     def _stream(self, replay: Replay, committers: Committers, follower: Follower, job: Job) -> float:
-        """Waits until all rows are visible, and kills one committer midway. Returns the seconds it took."""
+        """Waits until all rows are visible, and kills a committer midway. Returns the seconds it took."""
         self._wait_until(lambda: follower.seen.rows >= KILL_AT * self._state.rows, _STREAMING)
         self._replace(committers)
         self._wait_until(lambda: job.done and not replay.working, _STREAMING)
@@ -215,7 +215,7 @@ class Demo:
         return follower.arrivals[-1].at - (job.started or 0)
 
     def _replace(self, committers: Committers) -> None:
-        """Kills the committer and starts the next one."""
+        """Kills the committer and starts the next."""
         dead, killed = committers.kill(), time.monotonic()
         self._screen.note(f"SIGKILL: the committer, pid {dead}, is dead. Another one starts.", loud=True)
         pid = committers.start_next()

@@ -25,7 +25,7 @@ class Screen(Protocol):
     """Shows the demo. It is a context manager, so that the terminal is restored at the end."""
 
     def note(self, text: str, *, loud: bool = False) -> None:
-        """Adds a line that stays; a `loud` one is emphasised."""
+        """Adds a line that stays; a `loud` line is emphasised."""
         ...
 
     def refresh(self, state: DemoProgress) -> None:
@@ -86,7 +86,7 @@ class PlainLines:
 
 
 def state_line(state: DemoProgress) -> str:
-    """Returns the state as one line of plain ASCII."""
+    """Returns the state as a line of plain ASCII."""
     events = f"{state.sent:,} of {state.rows:,} events in the topic"
     if not state.version or state.visible == state.rows:
         seconds = f"{state.doing}, {time.monotonic() - state.doing_since:.0f} s"

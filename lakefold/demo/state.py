@@ -14,7 +14,7 @@ _RATE_OVER_S: Final = 3.0
 class DemoProgress:
     """The progress in rows; `rows` is the total.
 
-    `sent` rows are in the topic, `written` ones in batches that the query has finished, `visible` ones were
+    `sent` rows are in the topic, `written` rows in batches that the query has finished, `visible` rows were
     read by the tail. `doing` describes the present step of the demo; `query` and `committer` the states of
     these two.
     """
@@ -65,5 +65,5 @@ class DemoProgress:
 
     @property
     def moves(self) -> tuple[object, ...]:
-        """Values of which at least one changes while the demo makes progress."""
+        """Values of which some change while the demo makes progress."""
         return (self.doing, self.query, self.committer, self.sent, self.batches, self.version, self.visible)

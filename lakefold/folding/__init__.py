@@ -1,1 +1,1 @@
-"""The verbs that fold: `committer` and `fold` publish versions, `replay` compares with stored ones."""
+"""The verbs that fold: `committer` and `fold` publish versions, `replay` compares with stored versions."""

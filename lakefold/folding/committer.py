@@ -90,9 +90,9 @@ def command(
 
     Proposals that wait together share a new version of their table. The committer continues where the last
     committer stopped, according to the tables and the committed offset of the consumer group. The newest
-    committer of a group wins: an older one on the same partitions stops with exit code 5. With `--partitions
-    shared` any number of committers divide the partitions among themselves. The partitions are assigned again
-    when a committer starts or stops; one without a partition stands by.
+    committer of a group wins: an older committer on the same partitions stops with exit code 5. With
+    `--partitions shared` any number of committers divide the partitions among themselves. The partitions are
+    assigned again when a committer starts or stops; a committer without a partition waits.
 
     SIGTERM or Ctrl-C finishes the group in flight and exits. While a broker or a store can't be reached, the
     committer keeps trying, and /readyz says why it isn't ready. A root that can't be used does not delay the

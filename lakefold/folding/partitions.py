@@ -1,7 +1,7 @@
 """Computes the partitions that a committer process folds, from its settings and the name of its host.
 
-Processes that are made from one template have the same settings. They differ by the number at the end of the
-host's name, as in the pods of a StatefulSet of Kubernetes, or by the setting `ordinal`.
+Processes that are made from the same template have the same settings. They differ by the number at the end of
+the host's name, as in the pods of a StatefulSet of Kubernetes, or by the setting `ordinal`.
 """
 
 from __future__ import annotations

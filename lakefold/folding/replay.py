@@ -61,9 +61,9 @@ def command(
     as_json: bool,
     **given: Any,  # noqa: ANN401 - which versions and files, each option by its name
 ) -> None:
-    """Fold the log of TABLE again, in memory, and compare each version with the stored one, byte for byte.
+    """Fold the log of TABLE again, in memory, and compare each version with what is stored, byte for byte.
 
-    Nothing is written. One line is printed per version, oldest first, with one of these verdicts: same;
+    Nothing is written. A line is printed for each version, oldest first, with one of these verdicts: same;
     different (with the fields); foreign (made by another client); moved (made by adopt, rebind or detach);
     other rules (made by an older release); not compared (with what is missing: the version it was built on,
     its entries in the log, or a file that decided an outcome); gone (removed). The exit code is 4 if a

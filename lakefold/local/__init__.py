@@ -1,1 +1,1 @@
-"""What `lakefold up`, the demo and tests need on one machine: Java, jars, and a local Kafka broker."""
+"""What `lakefold up`, the demo and tests need on a single machine: Java, jars, and a local Kafka broker."""

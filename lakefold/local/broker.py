@@ -1,6 +1,6 @@
 """Runs a real Apache Kafka broker on 127.0.0.1 without Docker, for laptops and tests.
 
-One node is both broker and controller (KRaft). It runs in its own session and outlives the process that
+A single node is both broker and controller (KRaft). It runs in its own session and outlives the process that
 started it, as `lakefold up` needs. A lock shows whether it runs: the broker inherits an open, locked file,
 and the kernel releases the lock when the broker ends, whatever the cause. A process id alone could belong to
 another process by then.
@@ -75,7 +75,7 @@ fast, because the controller accepts the new broker only after the old one's ses
 class Broker:
     """A single-node Kafka broker whose files are in `directory`.
 
-    If `port` is 0, it uses its previous port, or a free one. `start` may be called again after `stop` or
+    If `port` is 0, it uses its previous port, or any free port. `start` may be called again after `stop` or
     `kill`; the data and the port stay. As a context manager it starts on entering, stops on leaving, and does
     not outlive this process, even if this process is killed.
     """

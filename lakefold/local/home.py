@@ -1,6 +1,6 @@
 """Records in `.lakefold/` which local broker `lakefold up` started in a folder.
 
-So the other verbs find it without a setting, and `down` stops the right one.
+So the other verbs find it without a setting, and `down` stops the right broker.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _POINTER = "broker.json"
 
 
 def default_folder(folder: Path | None = None) -> Path:
-    """Returns the folder for a local broker's files if `--dir` names no other one."""
+    """Returns the folder for a local broker's files if `--dir` names no other folder."""
     return _home(folder) / "broker"
 
 
 def known_broker(folder: Path | None = None) -> Broker | None:
-    """Returns the broker that `up` started in `folder` (default: the current one), running or not.
+    """Returns the broker that `up` started in `folder` (default: the current folder), running or not.
 
     Returns None if `up` started none there, or `down` has stopped it.
     """
@@ -32,7 +32,7 @@ def known_broker(folder: Path | None = None) -> Broker | None:
 
 
 def remember(broker: Broker, folder: Path | None = None) -> None:
-    """Records `broker` as the broker of `folder`. A path inside `.lakefold` is stored as a relative one."""
+    """Records `broker` as the broker of `folder`. A path inside `.lakefold` is stored as a relative path."""
     home = _home(folder)
     home.mkdir(parents=True, exist_ok=True)
     below = broker.directory.is_relative_to(home)

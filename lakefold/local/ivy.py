@@ -26,7 +26,7 @@ def retrieve(jars: Sequence[Jar], repository: Repository, *, scratch: Path, cach
     """Downloads exactly these jars from `repository` into the folder `into`. The caller checks their hashes.
 
     `scratch` is for Ivy's own input files. `cache` keeps the files of an interrupted download for the next
-    attempt, and is removed after a complete one. Raises `SetupError` if Java or pyspark is missing,
+    attempt, and is removed after a complete attempt. Raises `SetupError` if Java or pyspark is missing,
     `RetryError` if the repository could not be reached or lacks a jar.
     """
     java, ivy = find_java(), _ivy_jar()

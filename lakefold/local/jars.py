@@ -37,11 +37,11 @@ def cache_folder() -> Path:
 
 
 def fetch_jars(name: JarSet) -> list[Path]:
-    """Returns the paths of the jars of a set. Downloads them first if one is missing or altered.
+    """Returns the paths of the jars of a set. Downloads them first if a jar is missing or altered.
 
-    If several processes call it at once, one downloads and the others wait. Progress is printed to stderr.
-    Raises `SetupError` if Java or pyspark is missing, `RetryError` if the repository could not be reached or
-    lacks a jar, `DamagedError` if a downloaded jar has another hash than the pinned one.
+    If several processes call it at once, a single process downloads and the others wait. Progress is printed
+    to stderr. Raises `SetupError` if Java or pyspark is missing, `RetryError` if the repository could not be
+    reached or lacks a jar, `DamagedError` if a downloaded jar has another hash than the pinned hash.
     """
     jars = pinned_jars(name)
     pins = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()

@@ -19,7 +19,7 @@ _HINT = (
 
 
 def find_java() -> Path:
-    """Returns the `java` to run: `$JAVA_HOME/bin/java` if that is set, else the first one on the PATH.
+    """Returns the `java` to run: `$JAVA_HOME/bin/java` if that is set, else the first on the PATH.
 
     Raises `SetupError` if it is missing or older than Java 17.
     """

@@ -16,7 +16,7 @@ LOCK_FILE = Path(__file__).with_name("jars.lock")
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of `jars.lock`: a Maven coordinate and the SHA-256 of the jar, in hex."""
+    """A line of `jars.lock`: a Maven coordinate and the SHA-256 of the jar, in hex."""
 
     group: str
     artifact: str

@@ -1,4 +1,4 @@
-"""Sets up a Spark session on one machine, for the demo and the tests."""
+"""Sets up a Spark session on a single machine, for the demo and the tests."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The verbs for single proposals: `propose` sends one, `explain` shows its outcome, `redrive` repeats it."""
+"""Verbs for single proposals: `propose` sends one, `explain` shows its outcome, `redrive` repeats it."""

@@ -1,7 +1,7 @@
-"""Checks whether the entry that is at a position now is the one that was answered there.
+"""Checks whether the entry that is at a position now is the entry that was answered there.
 
 An offset alone doesn't show that. If a log loses its end and new entries are written, they get the same
-offsets, and the outcome of a lost entry would be shown as the outcome of a new one.
+offsets, and the outcome of a lost entry would be shown as the outcome of a new entry.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def differ(outcome: Outcome, entry: Decoded | None) -> bool:
 
 
 def compare(explanation: Explanation, lookup: Lookup, offset: int) -> None:
-    """Records in `explanation` if the entry at `offset` is not the one that was answered there.
+    """Records in `explanation` if the entry at `offset` is not the entry that was answered there.
 
     That is decided by the keys, or by the digest of the last entry of the version that records the outcome:
     if the log still has that entry, it has all entries before it. Raises what `Lookup` raises.
@@ -81,7 +81,7 @@ def _is_anothers(outcome: Outcome, explanation: Explanation) -> bool:
 
 
 def _was_never_folded(entry: Decoded | None, marks: Marks | None) -> bool:
-    """Returns whether the marks have batches of the entry's app, but not this one."""
+    """Returns whether the marks have batches of the entry's app, but not this batch."""
     if not isinstance(entry, Entry) or entry.batch_id is None or marks is None:
         return False
     mark = marks.apps.get(entry.app_id)

@@ -1,7 +1,7 @@
 """Makes an envelope from files: a transaction as a tool wrote it, and what Lance's message has no field for.
 
 The affected rows of a Delete or an Update are such a thing. With them two proposals can change the same
-fragment; without them the later one is refused.
+fragment; without them the later proposal is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lakefold explain`: shows the outcome of one proposal, and the reason."""
+"""`lakefold explain`: shows the outcome of a proposal, and the reason."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def command(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Show the outcome of one proposal for TABLE, the reason, and what to do.
+    """Show the outcome of a proposal for TABLE, the reason, and what to do.
 
     The table's versions are searched first; that needs no broker. If brokers are set, or `lakefold up` runs
     one in this folder, the outcomes and the log are searched as well: they have the content of the proposal,
     and the number of proposals before it if it waits. The partition that the table is bound to is searched
-    first, then those that it was bound to before, then the one that its URI hashes to. An OFFSET is searched
-    in the same order.
+    first, then those that it was bound to before, then the partition that its URI hashes to. An OFFSET is
+    searched in the same order.
 
-    If the log lost its end and another entry is now at the position of an answered one, both are shown, and
+    If the log lost its end and another entry is now at the position of an answered entry, both are shown, and
     the state of an OFFSET is `replaced`. The exit code is 2 if nothing is known of the proposal, and 5 if a
     store or broker that may know it doesn't answer.
     """

@@ -1,4 +1,4 @@
-"""Collects what the table, the outcomes and the log contain about one proposal.
+"""Collects what the table, the outcomes and the log contain about a proposal.
 
 The table is read first, because that needs no broker. The topics add what no version records: old refusals,
 the content of the proposal, and whether it still waits.

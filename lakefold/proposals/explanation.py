@@ -1,4 +1,4 @@
-"""What is known of one proposal, as a value: its outcome, the reason, and what to do about it."""
+"""What is known of a proposal, as a value: its outcome, the reason, and what to do about it."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Explanation:
     """What is known of a proposal.
 
     `outcomes` are the newest first, those of the log that the table is bound to before those of earlier logs.
-    `another` names the entry that was answered at the position and the one that is there now, if they differ;
-    `unproven` says why that isn't known. `known_from` names the source of the decisive outcome. `status` is
-    the progress in the partition of `proposal`, or else in the one that the table is bound to. `before` is
-    the number of waiting proposals before this one, `waiting` the number of all that wait there. `logs` are
-    those that were searched, the table's own first. `looked_at` and `not_looked_at` name for people the
-    sources that were searched, and those that could not be searched with the reason.
+    `another` names the entry that was answered at the position and the entry that is there now, if they
+    differ; `unproven` says why that isn't known. `known_from` names the source of the decisive outcome.
+    `status` is the progress in the partition of `proposal`, or else in that to which the table is bound.
+    `before` is the number of waiting proposals before this proposal, `waiting` the number of all that wait
+    there. `logs` are those that were searched, the table's own first. `looked_at` and `not_looked_at` name
+    for people the sources that were searched, and those that could not be searched with the reason.
     """
 
     table: str
@@ -119,7 +119,7 @@ class Explanation:
 
     @property
     def state(self) -> str:
-        """Its state as one word; empty if nothing is known of it."""
+        """Its state as a single word; empty if nothing is known of it."""
         if self.outcome is not None:
             kinds = {Committed: COMMITTED, Duplicate: DUPLICATE, Rejected: REJECTED, Invalid: INVALID}
             return kinds[type(self.outcome.result)]
@@ -228,7 +228,7 @@ class Explanation:
         """Records that the known outcomes and the known entry at their position are of different proposals.
 
         If the user named an offset, the entry that is there now is meant, so the outcomes are dropped. If the
-        user named a key, the one that was answered is meant, so the entry is dropped.
+        user named a key, the proposal that was answered is meant, so the entry is dropped.
         """
         self.another = another
         if self.sought.offset is None:

@@ -1,4 +1,4 @@
-"""`lakefold propose`: sends one transaction to the log, for trials and for transactions of other tools."""
+"""`lakefold propose`: sends a transaction to the log, for trials and for transactions of other tools."""
 
 from __future__ import annotations
 

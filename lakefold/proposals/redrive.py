@@ -1,4 +1,4 @@
-"""`lakefold redrive`: lists the refused proposals, and sends chosen ones again."""
+"""`lakefold redrive`: lists the refused proposals, and sends chosen proposals again."""
 
 from __future__ import annotations
 
@@ -78,24 +78,25 @@ def command(
     without an app id is not sent if the topics show that it was committed, or that it was sent again and not
     refused. So repeated calls add no rows twice while the topics still have those messages.
 
-    Dead letters are not removed. A proposal that is refused again gets another one, and the exit code is 3.
+    Dead letters are not removed. A proposal that is refused again gets another dead letter, and the exit code
+    is 3.
     """
     if dry_run and not (chosen or every):
         raise click.UsageError("--dry-run needs --offset or --all; without them nothing is sent")
     if chosen and every:
         raise click.UsageError("give --offset or --all, not both")
     from lakefold.proposals.resend import checked, pick, send_again
-    from lakefold_log.read.dead_letters import read_letters
+    from lakefold_log.read.dead_letters import read_dead_letters
 
     config, topics = settings.kafka_config(), settings.topics()
-    letters = read_letters(config, topics.dead_letters, timeout_s=PATIENCE_S)
+    dead_letters = read_dead_letters(config, topics.dead_letters, timeout_s=PATIENCE_S)
     if table is not None:
         uri = canonical(table)
-        letters = (letter for letter in letters if letter.table == uri)
+        dead_letters = (letter for letter in dead_letters if letter.table == uri)
     if not (chosen or every):
-        _list(letters, as_json=as_json)
+        _list(dead_letters, as_json=as_json)
         return
-    picked = pick(letters, chosen)
+    picked = pick(dead_letters, chosen)
     options, group = settings.storage_options, settings.group
     picked = checked(picked, config, topics, options, group=group, timeout_s=PATIENCE_S)
     if dry_run:
@@ -128,7 +129,7 @@ class _Results:
         return ", ".join(f"{count:,} {what}" for what, count in self._counts.items()) or "nothing to send"
 
     def add(self, sent: SentAgain) -> None:
-        """Counts and prints the result of one dead letter."""
+        """Counts and prints the result of a dead letter."""
         from lakefold_reader.as_json import plain_position
         from lakefold_table.marks.outcome_messages import json_form, outcome_message
 
@@ -158,11 +159,11 @@ def _result(sent: SentAgain) -> tuple[str, str]:
     return AGAIN, f"{sent.position}  refused again, for {cause}: {result_text(sent.outcome)}"
 
 
-def _list(letters: Iterator[DeadLetter], *, as_json: bool) -> None:
+def _list(dead_letters: Iterator[DeadLetter], *, as_json: bool) -> None:
     rows: list[tuple[object, ...]] = []
     header = ("position", "time", "table", "operation", "app/batch", "reason")
     empty = True
-    for letter in letters:
+    for letter in dead_letters:
         empty = False
         if as_json:
             print_json(_plain(letter))

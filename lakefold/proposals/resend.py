@@ -1,8 +1,8 @@
 """Sends refused proposals again, each to the partition of its table, and waits for the new outcomes.
 
-A proposal keeps its key, so one that was committed meanwhile is answered as Duplicate. For proposals without
-an app id that holds only for the newest few, so the topics are searched for copies that were sent again. A
-proposal that was refused several times has several dead letters; it is sent once.
+A proposal keeps its key, so a proposal that was committed meanwhile is answered as Duplicate. For proposals
+without an app id that holds only for the newest few, so the topics are searched for copies that were sent
+again. A proposal that was refused several times has several dead letters; it is sent once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SentAgain:
         return result.conflict.message == self.letter.reason if isinstance(result, Rejected) else None
 
 
-def pick(letters: Iterable[DeadLetter], chosen: Sequence[str]) -> list[DeadLetter]:
+def pick(dead_letters: Iterable[DeadLetter], chosen: Sequence[str]) -> list[DeadLetter]:
     """Returns the dead letters at the chosen positions (`1047`, or `0/1047` with the partition), or all.
 
     They keep their order; if a proposal has several, the newest is returned. Raises `SettingError` if a
@@ -63,7 +63,7 @@ def pick(letters: Iterable[DeadLetter], chosen: Sequence[str]) -> list[DeadLette
     choosers = [_chooser(text) for text in chosen]
     picked: dict[object, DeadLetter] = {}
     hits = [0] * len(choosers)
-    for letter in letters:
+    for letter in dead_letters:
         matches = [number for number, is_it in enumerate(choosers) if is_it(letter.position)]
         for number in matches:
             hits[number] += 1
@@ -82,7 +82,7 @@ def pick(letters: Iterable[DeadLetter], chosen: Sequence[str]) -> list[DeadLette
 
 
 def checked(
-    letters: Sequence[DeadLetter],
+    dead_letters: Sequence[DeadLetter],
     config: KafkaConfig,
     topics: Topics,
     storage_options: Mapping[str, str],
@@ -98,19 +98,19 @@ def checked(
     from lakefold_log.read.resent import sent_since
 
     since: dict[Position, str] = {}
-    for table in dict.fromkeys(letter.table for letter in letters if not letter.obstacle):
-        mine = [letter for letter in letters if letter.table == table and not letter.obstacle]
+    for table in dict.fromkeys(letter.table for letter in dead_letters if not letter.obstacle):
+        mine = [letter for letter in dead_letters if letter.table == table and not letter.obstacle]
         try:
             partition = bound_partition(table, storage_options)
         except InvalidError:
             # If a table can't be opened, nothing is sent for it; `send_again` reports that.
             continue
         since |= sent_since(config, topics, mine, partition, group=group, timeout_s=timeout_s)
-    return [replace(letter, sent_since=since.get(letter.stored_at, "")) for letter in letters]
+    return [replace(letter, sent_since=since.get(letter.stored_at, "")) for letter in dead_letters]
 
 
 def send_again(
-    letters: Sequence[DeadLetter],
+    dead_letters: Sequence[DeadLetter],
     config: KafkaConfig,
     topics: Topics,
     storage_options: Mapping[str, str],
@@ -125,8 +125,8 @@ def send_again(
     from lakefold_log.read.outcomes import OutcomeWaiter
     from lakefold_log.write.producer import Proposer
 
-    yield from (SentAgain(letter, obstacle=letter.obstacle) for letter in letters if letter.obstacle)
-    able = [letter for letter in letters if not letter.obstacle]
+    yield from (SentAgain(letter, obstacle=letter.obstacle) for letter in dead_letters if letter.obstacle)
+    able = [letter for letter in dead_letters if not letter.obstacle]
     if not able:
         return
     with Proposer(config, topics) as proposer:
@@ -151,7 +151,7 @@ def send_again(
 
 def _sent(
     proposer: Proposer,
-    letters: Sequence[DeadLetter],
+    dead_letters: Sequence[DeadLetter],
     partition: int | None,
     storage_options: Mapping[str, str],
 ) -> list[tuple[DeadLetter, Envelope, Future[Position]]]:
@@ -164,7 +164,7 @@ def _sent(
                 letter.proposal.envelope, partition, headers=letter.headers, storage_options=storage_options
             ),
         )
-        for letter in letters
+        for letter in dead_letters
         if isinstance(letter.proposal, Entry)
     ]
 

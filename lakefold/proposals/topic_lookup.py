@@ -1,4 +1,4 @@
-"""Searches the topics for one proposal, in every partition that may contain it.
+"""Searches the topics for a proposal, in every partition that may contain it.
 
 Usually that is only the partition that the table is bound to. But the table may have been moved, and its
 marks record from where. And a client that doesn't read the marks sends to the partition that the table's URI
@@ -47,7 +47,7 @@ def search_the_topics(explanation: Explanation, brokers: Brokers) -> None:
 
 
 def _partitions(explanation: Explanation, brokers: Brokers) -> Iterator[_Partition]:
-    """Yields the partitions to search: the table's own, its earlier ones, the one its URI hashes to."""
+    """Yields the partitions to search: the table's own, its earlier ones, and that of its URI's hash."""
     marks = None if explanation.finding is None else explanation.finding.marks
     bound: list[Position | None] = []
     if marks is not None:
@@ -66,7 +66,7 @@ def _partitions(explanation: Explanation, brokers: Brokers) -> Iterator[_Partiti
 
 
 def _lookup(explanation: Explanation, brokers: Brokers, position: Position | None) -> Lookup | None:
-    """Returns a lookup in the partition of a position (None: the one that the table's URI hashes to).
+    """Returns a lookup in the partition of a position (None: that to which the table's URI hashes).
 
     Returns None, and records that, if the brokers no longer have this log.
     """
@@ -89,7 +89,7 @@ def _lookup(explanation: Explanation, brokers: Brokers, position: Position | Non
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """One partition that is searched for the proposal, and its progress at that time."""
+    """A partition that is searched for the proposal, and its progress at that time."""
 
     explanation: Explanation
     lookup: Lookup

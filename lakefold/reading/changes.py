@@ -18,7 +18,7 @@ ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_log_offset")
 def _names(_: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
     """Returns the names in the list `text`, or None if it is None.
 
-    Raises `click.BadParameter` if one is empty.
+    Raises `click.BadParameter` if a name is empty.
     """
     names = None if text is None else [name.strip() for name in text.split(",")]
     if names is not None and not all(names):
@@ -71,7 +71,7 @@ def _names(_: click.Context, option: click.Parameter, text: str | None) -> list[
     "null and print the number of such values on stderr.",
 )
 @json_option
-def command(  # noqa: PLR0913 - each is one option of the verb
+def command(  # noqa: PLR0913 - each is an option of the verb
     settings: Settings,
     table: str,
     *,
@@ -83,7 +83,7 @@ def command(  # noqa: PLR0913 - each is one option of the verb
     misfits: str,
     as_json: bool,
 ) -> None:
-    """Print the rows that the versions of TABLE after --from inserted, changed or deleted, one per line.
+    """Print the rows that the versions of TABLE after --from inserted, changed or deleted, each on a line.
 
     A changed row is printed twice, with its old and its new values. Each line shows the kind of change, the
     version, and the offset of the entry in the log; --json adds the time. Compactions, indices and settings

@@ -51,9 +51,9 @@ def command(
 ) -> None:
     """List the named consumers of TABLE: the version each has read last, and how many it hasn't read.
 
-    A program becomes one by lakefold.tail(TABLE, consumer=NAME) or lakefold tail --consumer NAME. Versions
-    that a consumer hasn't read are kept by lakefold cleanup and by the clean-ups of other Lance clients, so
-    drop the consumers that are no longer used.
+    A program becomes a consumer by lakefold.tail(TABLE, consumer=NAME) or lakefold tail --consumer NAME.
+    Versions that a consumer hasn't read are kept by lakefold cleanup and by the clean-ups of other Lance
+    clients, so drop the consumers that are no longer used.
     """
     from lakefold_reader.consumers.consumers import Consumers, lags
     from lakefold_reader.opening import open_branch

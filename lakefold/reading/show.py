@@ -1,4 +1,4 @@
-"""`lakefold show`: what the manifest of one version of a table contains."""
+"""`lakefold show`: what the manifest of a version of a table contains."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(
     point: Point,
     as_json: bool,
 ) -> None:
-    """Show one version of TABLE: time, fragments, rows, schema, indices, configuration, feature flags, marks.
+    """Show a version of TABLE: time, fragments, rows, schema, indices, configuration, feature flags, marks.
 
     The marks are the committer's record of the log: the last position that was folded, and the batches of
     each app. Only the manifest is read, no data files.
@@ -77,7 +77,7 @@ def command(
 
 
 def _print(version: dict[str, Any]) -> None:
-    """Prints a version as text: single facts, one per line, then lists as tables."""
+    """Prints a version as text: single facts, each on a line, then lists as tables."""
     facts = {
         "table": version["table"],
         **({"branch": version["branch"]} if version["branch"] else {}),

@@ -73,7 +73,7 @@ AT_ONCE = 100
 )
 @click.option("--rows", "with_rows", is_flag=True, help="Print the rows that each version inserted as well.")
 @json_option
-def command(  # noqa: PLR0913 - each is one option of the verb
+def command(  # noqa: PLR0913 - each is an option of the verb
     settings: Settings,
     table: str,
     *,
@@ -86,7 +86,7 @@ def command(  # noqa: PLR0913 - each is one option of the verb
     with_rows: bool,
     as_json: bool,
 ) -> None:
-    """Print the versions of TABLE after --from, one line each, oldest first.
+    """Print the versions of TABLE after --from, each on a line, oldest first.
 
     With --rows each line is followed by the rows that the version inserted. If a version changed or removed
     rows, its line says so; `lakefold changes` prints those. A program stores the cursor in the JSON form and
@@ -171,7 +171,7 @@ def _print(change: Change, *, as_json: bool) -> None:
 
 
 def _print_rows(change: Change, *, as_json: bool) -> None:
-    """Prints the inserted rows, one per line, and a message on stderr if not all of them are known."""
+    """Prints the inserted rows, each on a line, and a message on stderr if not all of them are known."""
     from lakefold_reader.as_json import plain_rows
 
     for batch in _batches(change):
@@ -183,7 +183,7 @@ def _print_rows(change: Change, *, as_json: bool) -> None:
 
 
 def _batches(change: Change) -> Iterable[pa.RecordBatch]:
-    """Returns the inserted rows. If not all of them are known, prints that and returns the appended ones."""
+    """Returns the inserted rows. If not all of them are known, prints that and returns the appended rows."""
     from lakefold_reader.format.changes import UnknownChangeError
 
     batches: Iterable[pa.RecordBatch] = ()

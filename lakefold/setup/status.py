@@ -50,7 +50,7 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     from lakefold_log.client.admin import Admin
     from lakefold_log.client.overview import overview
 
-    # Two topics with one name are an error before any broker is connected.
+    # Two topics with the same name are an error before any broker is connected.
     settings.topics()
     admin = Admin(settings.kafka_config(), timeout_s=timeout)
     cluster = overview(admin, settings.group)
@@ -68,7 +68,7 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
 def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
     """Raises `InvalidError` if the transactions topic is missing, unless no committer has created topics yet.
 
-    A committer creates all topics together. So the name is wrong if one of the other topics exists, or if it
+    A committer creates all topics together. So the name is wrong if another of the topics exists, or if it
     is not the default name. A topic that this user may not describe isn't listed either.
     """
     from lakefold_log.client.topics import MissingTopicError, describe

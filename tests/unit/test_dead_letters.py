@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from lakefold_log.read.consumer import Message
-from lakefold_log.read.dead_letters import RefusedMessage, letter_of
+from lakefold_log.read.dead_letters import RefusedMessage, dead_letter_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.position import LogId, Position
 
@@ -52,7 +52,7 @@ def read_back(key: bytes | None, value: bytes, headers: Headers) -> Message:
 def test_a_writer_says_nothing_in_the_committers_name(number: bytes) -> None:
     sent = (("lakefold.left-out", number), ("traceparent", b"00-1"))
     letter = RefusedMessage(Position(LOG, 5), TABLE, ENVELOPE.SerializeToString(), "refused", headers=sent)
-    read = letter_of(read_back(*letter.fitting(900_000)), Position(LOG, 3))
+    read = dead_letter_of(read_back(*letter.fitting(900_000)), Position(LOG, 3))
     assert (read.left_out, read.obstacle, read.reason) == (0, "", "refused")
     assert read.position == Position(LOG, 5)
     assert read.headers == (("traceparent", b"00-1"),)
@@ -62,7 +62,7 @@ def test_a_letter_that_no_committer_wrote_may_hold_any_numbers() -> None:
     endless = b"9" * 5_000
     names = ("lakefold.left-out", "lakefold.partition", "lakefold.offset")
     headers = tuple((name, endless) for name in names)
-    read = letter_of(read_back(TABLE, ENVELOPE.SerializeToString(), headers), Position(LOG, 3))
+    read = dead_letter_of(read_back(TABLE, ENVELOPE.SerializeToString(), headers), Position(LOG, 3))
     assert (read.left_out, read.position) == (0, Position(LOG, 3))
 
 
@@ -70,4 +70,4 @@ def test_what_is_too_large_is_left_out_with_its_size() -> None:
     letter = RefusedMessage(Position(LOG, 5), b"k", b"x" * 5_000, "refused")
     key, value, headers = letter.fitting(2_000)
     assert (key, value) == (b"k", b"")
-    assert letter_of(read_back(key, value, headers), Position(LOG, 3)).left_out == 5_000
+    assert dead_letter_of(read_back(key, value, headers), Position(LOG, 3)).left_out == 5_000

@@ -49,10 +49,10 @@ _AGAIN: Final = "send the proposal again: nothing of it was folded"
 
 
 class Claims:
-    """The claims of one partition, or of one file. Several threads may fetch and clean up at once.
+    """The claims of a partition, or of a file. Several threads may fetch and clean up at once.
 
     `store` opens the store of a table by its URI; without it, `storage_options` are used. `most_bytes`: how
-    much memory folding one claim may take (None: any). `left` returns how much this process may still take
+    much memory folding a claim may take (None: any). `left` returns how much this process may still take
     (None: unknown).
     """
 
@@ -82,10 +82,10 @@ class Claims:
         return [self._fetched(entry) for entry in group] if group[0].is_claim else group
 
     def clean_up(self, reads: Sequence[Entry | Undecodable], outcomes: Sequence[Outcome]) -> None:
-        """Removes the files of these entries, whose outcomes were reported, and once a day older ones.
+        """Removes the files of these entries, whose outcomes were reported, and once a day older files.
 
         A refused entry keeps its file for a week, so that it can be sent again as it is. Nothing depends on
-        the removal: if it fails, a later one removes the file.
+        the removal: if it fails, a later call removes the file.
         """
         tables: set[str] = set()
         for read, outcome in zip(reads, outcomes, strict=True):

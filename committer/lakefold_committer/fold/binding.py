@@ -46,9 +46,9 @@ class Acceptance:
 
 
 def misplaced(marks: Marks, at: Position) -> Invalid | None:
-    """Returns the refusal of entries in another partition or topic than the one their table is bound to.
+    """Returns the refusal of entries in another partition or topic than their table is bound to.
 
-    Returns None if the table is bound to this one. Refused entries make no version and don't move the marks,
+    Returns None if the table is bound to theirs. Refused entries make no version and don't move the marks,
     or a stray message could take the table away from its own partition.
     """
     bound = marks.position
@@ -118,10 +118,10 @@ def check_reach(marks: Marks, log: LogId, end: int, uri: str) -> None:
 
 
 def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Rebinding | None:
-    """Returns how a table is bound to a log that isn't the one it was folded from, or has lost entries.
+    """Returns how a table is bound to a log that it was not folded from, or that has lost entries.
 
     Returns None if nothing has to be accepted: the table is bound to this log up to an offset that the log
-    holds, to no log, or to one whose entries are refused. `end`: the offset after the log's last message.
+    holds, to no log, or to a log whose entries are refused. `end`: the offset after the log's last message.
     """
     bound = marks.position
     here = Position(by.log, marks.offset_of(by.log), by.topic)

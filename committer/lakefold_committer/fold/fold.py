@@ -77,9 +77,10 @@ class Terms:
     `epoch` is the owner's, `owner` is its number (None: committers aren't numbered). `must_publish`: the
     owner hasn't published under its epoch yet, so a version is made even if every entry is refused.
     `answers`: the answers to positions that were folded before, by offset. `outcomes_offset`: the end of the
-    known outcomes; those of later versions are behind it. `names_parent`: the version names the one that it
-    is made from; those of older releases didn't. `clock_us`: the committer's own clock, in microseconds since
-    1970 (None: no clock bounds the log's time). `rules`: the version of the rules, older ones for replays.
+    known outcomes; those of later versions are behind it. `names_parent`: the version names the version that
+    it is made from; those of older releases didn't. `clock_us`: the committer's own clock, in microseconds
+    since 1970 (None: no clock bounds the log's time). `rules`: the version of the rules, an older one in
+    replays.
     """
 
     epoch: int
@@ -108,9 +109,9 @@ class Folded:
 def fold(
     table_format: AnyFormat, table: FoldedTable, group: Sequence[Entry], observed: Fetched, terms: Terms
 ) -> Folded:
-    """Folds one group of one table's entries, all from one log and in its order.
+    """Folds a group of a table's entries, all from one log and in its order.
 
-    The accepted entries become one version. The outcomes hold once the publication, if there is one, has
+    The accepted entries become a version. The outcomes hold once the publication, if there is one, has
     succeeded. Every entry gets its outcome, unless the group was cut on another state of the table and an
     entry can't share a version with those before it: then only those before it get outcomes, and it is folded
     with the next group.
@@ -145,7 +146,7 @@ def of_format(table_format: AnyFormat, group: Iterable[Entry]) -> list[Entry]:
 
 
 class _Folding:
-    """The fold of one group. `covered`: the last offset of its log that the table's marks cover.
+    """The fold of a group. `covered`: the last offset of its log that the table's marks cover.
 
     `format_name`: of the table's format.
     """

@@ -56,7 +56,7 @@ class Desk:
 
 
 class Admitting:
-    """The strangers of one partition. The loop calls `begin` in each round."""
+    """The strangers of a partition. The loop calls `begin` in each round."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class _Folder:
 
 
 class Survey:
-    """Checks names for one partition. `look` is for one thread at a time, `seems_there` for any.
+    """Checks names for a partition. `look` is for one thread at a time, `seems_there` for any.
 
     `refusal` returns why a table may not be folded into, by its URI. `outcome_index`: what was reported of
     tables that are gone (None: nothing was).

@@ -25,7 +25,7 @@ MOST_LINES: Final = 10
 def log_outcomes(outcomes: Sequence[Outcome]) -> None:
     """Logs the refusals among these outcomes, and the Duplicates whose rows are gone or were others.
 
-    Each of the first ten of a kind gets a log line of its own, the others share one.
+    Each of the first ten of a kind gets a log line of its own, the others share a line.
     """
     refused = [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
     _log(LOG.info, "refused", refused)

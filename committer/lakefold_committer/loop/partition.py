@@ -1,4 +1,4 @@
-"""One partition of the log: poll, add each entry to its queue, advance the queues, report; again.
+"""A partition of the log: poll, add each entry to its queue, advance the queues, report; again.
 
 The loop itself never waits for a store. Each branch of a table has a queue (`table_queue.py`) with a pace of
 its own: a table that fails is parked, and the others continue. Outcomes are reported as soon as they hold,
@@ -73,7 +73,7 @@ RESTAMP_SECONDS = 24 * 3600.0
 
 
 class PartitionCommitter:
-    """Folds one partition until it is asked to stop. `trouble` says why it isn't folding, or is empty.
+    """Folds a partition until it is asked to stop. `trouble` says why it isn't folding, or is empty.
 
     `answered`: offsets from the reader's position on that are answered already, ascending; `read_back_from`:
     the offset of the outcomes topic from which on their outcomes are stored. `anchor`: the last entry that
@@ -148,7 +148,7 @@ class PartitionCommitter:
         """
         self._trouble = ""
         try:
-            # No table is opened before the next committer can see that this one was here.
+            # No table is opened before the next committer can see that this committer existed.
             if self._reporting.claims_place and self._reporting.report(self._low_watermark, stop) is None:
                 return
             while not stop.is_set() and not self._is_done(until):
@@ -184,7 +184,7 @@ class PartitionCommitter:
             self._runtime.close()
 
     def _poll(self) -> None:
-        """Polls the next messages. A busy log may wait for more of them, an idle one doesn't."""
+        """Polls the next messages. A busy log may wait for more of them, an idle log doesn't."""
         limits = self._pace.limits
         if self._polled or not self._has_room():
             return
@@ -203,7 +203,7 @@ class PartitionCommitter:
             self._metrics.proposals.labels(str(self._reader.log.partition)).inc(len(polled))
 
     def _has_room(self) -> bool:
-        """Returns whether more entries may be added to the queues. If not, slow ones are spilled."""
+        """Returns whether more entries may be added to the queues. If not, slow queues are spilled."""
         limits, load = self._pace.limits, self._load
         for _ in range(2):
             if load.size <= 2 * limits.max_bytes and load.entries <= 2 * limits.max_entries:
@@ -255,7 +255,7 @@ class PartitionCommitter:
             if message.time_us < self._latest_us - MAX_BEHIND_US:
                 self._behind.append(message)
             else:
-                # An entry that is ahead of all clocks doesn't make the next ones late.
+                # An entry that is ahead of all clocks doesn't make later entries late.
                 self._latest_us = max(self._latest_us, min(message.time_us, clock_us))
             address = address_of(message.value)
             if address is not None and address not in routes:
@@ -276,7 +276,7 @@ class PartitionCommitter:
         return True
 
     def _log_behind(self) -> None:
-        """Logs that entries are dated far before earlier ones."""
+        """Logs that entries are dated far before earlier entries."""
         if not self._behind:
             return
         last = self._behind[-1]
@@ -382,8 +382,8 @@ class PartitionCommitter:
     def _queue_of(self, uri: str, branch: str, *, behind: bool) -> TableQueue | Invalid:
         """Returns the queue of a table, or why it may not be folded into.
 
-        All spellings of a name share one queue: two would fence each other. `behind`: if it is created now,
-        other entries for it may wait among the strangers.
+        All spellings of a name share one queue: two queues would fence each other. `behind`: if it is created
+        now, other entries for it may wait among the strangers.
         """
         refusal = self._source.refusal(uri)
         location = branch_location(uri, branch) if refusal is None else refusal
@@ -500,7 +500,7 @@ class PartitionCommitter:
         return not busy
 
     def _finish(self) -> None:
-        """Waits for the tasks that run. No other one is started."""
+        """Waits for the tasks that run. No other task is started."""
         self._scheduler.fail(_Leaving())
         deadline = self._runtime.now() + GRACE_SECONDS
         while self._runtime.running and (seconds := deadline - self._runtime.now()) > 0:
@@ -558,7 +558,7 @@ class PartitionCommitter:
 
 
 def _refused(unknown: UnknownKind, outcome: Outcome) -> Undecodable:
-    """Returns a proposal of an unknown kind as one that is refused with this outcome."""
+    """Returns a proposal of an unknown kind, refused with this outcome."""
     result = outcome.result
     if isinstance(result, Invalid):
         message, hint = result.message, result.hint

@@ -1,4 +1,4 @@
-"""The parts that one partition's committer is made of: the log before it, the outcomes behind it, the tables.
+"""The parts of a partition's committer: the log before it, the outcomes behind it, the tables.
 
 They are named here by what they do, so that a test or a simulation can stand in any of their places.
 """
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class LogReader(Protocol):
-    """The transactions of one partition, in order."""
+    """The transactions of a partition, in order."""
 
     @property
     def log(self) -> LogId:
@@ -151,7 +151,7 @@ class Runtime(Protocol):
 class LoopLimits:
     """How much is taken at once: a group's limits, and how long a busy log may wait for a fuller group.
 
-    `table_bytes`: how much memory idle tables may take before the longest unused ones are closed.
+    `table_bytes`: how much memory idle tables may take before those unused for longest are closed.
     """
 
     limits: Limits
@@ -164,7 +164,7 @@ class Tables:
     """The tables, by URI and branch (empty for the main branch).
 
     `refusal` returns why a table may not be folded into, by its URI alone; `open` opens it; `claims` fetches
-    the envelopes of claims. `survey` checks which of many names are no tables (None: each one is opened).
+    the envelopes of claims. `survey` checks which of many names are no tables (None: each is opened).
     """
 
     formats: Formats

@@ -75,7 +75,7 @@ class _Report:
 
 
 class Reporting:
-    """The answers of one partition that are not reported yet, and their report.
+    """The answers of a partition that are not reported yet, and their report.
 
     `anchor`: the last entry that earlier committers read; `last_read`: the last message since.
     """
@@ -142,12 +142,12 @@ class Reporting:
         """Returns the report of all outcomes that wait."""
         answers = sorted(self._waiting, key=_offset)
         outcomes = [outcome for _, _, outcome in answers]
-        letters = _dead_letters([message for message, _, _ in answers], outcomes)
+        refused = _dead_letters([message for message, _, _ in answers], outcomes)
         from_offset = self._checkpoints.before(low_watermark)
         log = self._reader.log
         anchor, owner = self._last_anchor(), self._reporter.owner
         stamp = OffsetMetadata(log.cluster_id, log.topic_id, low_watermark, from_offset, owner, anchor)
-        call = partial(self._reporter.report, outcomes, letters, low_watermark, stamp)
+        call = partial(self._reporter.report, outcomes, refused, low_watermark, stamp)
         return _Report(answers, self._runtime.now(), call)
 
     def _last_anchor(self) -> Anchor | None:
@@ -203,14 +203,14 @@ def _offset(answer: Answer) -> int:
 
 def _dead_letters(messages: Sequence[Message], outcomes: Sequence[Outcome]) -> list[RefusedMessage]:
     """Returns a dead letter for each message that was refused: the message as it came, with the reason."""
-    letters: list[RefusedMessage] = []
+    refused: list[RefusedMessage] = []
     for message, outcome in zip(messages, outcomes, strict=True):
         if isinstance(outcome.result, Rejected | Invalid):
             reason, hint = _reason(outcome.result)
-            letters.append(
+            refused.append(
                 RefusedMessage(outcome.position, message.key, message.value, reason, hint, message.headers)
             )
-    return letters
+    return refused
 
 
 def _reason(result: Rejected | Invalid) -> tuple[str, str]:

@@ -71,4 +71,4 @@ def _decoded(reader: LogReader, message: Message, room: int | None, formats: For
 
 
 class _FullError(Exception):
-    """There is no room for one more large message."""
+    """There is no room for another large message."""

@@ -1,4 +1,4 @@
-"""The queue of one branch of a table: the entries that wait for it, and how far its next versions are.
+"""The queue of a branch of a table: the entries that wait for it, and how far its next versions are.
 
 Entries wait in memory, or, if the queue is parked or slow, as offsets only: then they are read again from the
 log when their turn comes. Whatever happens they stay in their order. How far the versions are is the state of
@@ -82,7 +82,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class FoldedBatch(Batch):
-    """A group that is folded, or the first entries of one."""
+    """A group that is folded, or its first entries."""
 
     prepared: Prepared
 
@@ -334,7 +334,7 @@ class TableQueue:
         return batch
 
     def begin_put(self, now: float) -> FoldedBatch | None:
-        """Returns the version that a task is to put now: the next one, or the same again. None if none is."""
+        """Returns the version that a task is to put now: the next, or the same again, or None."""
         if self.publication.state is PublicationState.NONE and self.folded is not None:
             self.preparation.send(PreparationEvent.HANDED_OVER)
             self.putting, self.folded = self.folded, None
@@ -406,7 +406,7 @@ class TableQueue:
         return self.parked is None or now >= self.parked.until
 
     def _taken(self, batch: B | None) -> B:
-        """Returns the group of a state that has one. Raises `IllegalTransitionError` if there is none."""
+        """Returns the group of a state. Raises `IllegalTransitionError` if there is none."""
         if batch is None:
             raise IllegalTransitionError(
                 f"{self.uri}: no group in the states {self.preparation.state.title!r} and "

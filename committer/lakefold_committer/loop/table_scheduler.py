@@ -88,7 +88,7 @@ class Slots:
         self._begin()
 
     def release(self) -> None:
-        """Frees a slot, so that the next one begins."""
+        """Frees a slot, so that the next begins."""
         self._free += 1
         self._begin()
 
@@ -156,7 +156,7 @@ class TableScheduler:
         return self._failure is not None
 
     def fail(self, error: BaseException) -> None:
-        """Ends the whole partition with this error, unless an earlier one does. No step is started then."""
+        """Ends the whole partition with this error, unless an earlier error does. No step is started then."""
         self._failure = self._failure or error
 
     def check(self) -> None:
@@ -172,7 +172,7 @@ class TableScheduler:
         self._reading.ask(who, begin)
 
     def reading_ended(self) -> None:
-        """Lets the next one read old messages."""
+        """Lets the next task read old messages."""
         self._reading.release()
 
     def let_go(self, queue: TableQueue) -> None:
@@ -225,7 +225,7 @@ class TableScheduler:
         ended: Callable[[TableQueue, T | BaseException], None],
         turns: Slots | None = None,
     ) -> None:
-        """Starts a task of a queue. `turns`: the slots of which it took one, which is released at its end."""
+        """Starts a task of a queue. `turns`: its slot in these is released at its end."""
 
         def end(result: T | BaseException) -> None:
             if turns is not None:
@@ -310,7 +310,7 @@ class TableScheduler:
             self._start(queue, partial(self._put, queue.writer, batch.prepared), self._was_put)
 
     def _put(self, table: TableWriter, prepared: Prepared) -> bool:
-        """A task. The outcomes of the group count only if the log is still the one that is followed."""
+        """A task. The outcomes of the group count only if the log is still the same."""
         started = self._runtime.now()
         is_published = table.put(prepared, self._reader.prove)
         publication, seconds = prepared.folded.publication, self._runtime.now() - started
@@ -493,7 +493,7 @@ class TableScheduler:
         )
 
     def _let_go_if_broken(self, queue: TableQueue, error: LakefoldError) -> None:
-        """Closes a table after an error that does not pass: another one may be stored there by now."""
+        """Closes a table after an error that does not pass: its path may hold another table by now."""
         if not isinstance(error, RetryError) and queue.table is not None and not queue.batches:
             queue.let_go()
 
@@ -525,7 +525,7 @@ def _is_large(queue: TableQueue) -> bool:
 
 
 def _passing(queue: TableQueue, error: LakefoldError) -> LakefoldError:
-    """Returns the error, as one that may pass if other clients caused it on a table that exists."""
+    """Returns the error, as an error that may pass if other clients caused it on a table that exists."""
     if isinstance(error, VersionExpiredError):
         return RetryError(f"versions are being removed: {error.message}", where=error.where)
     if isinstance(error, LocationError) and queue.has_versions:

@@ -1,6 +1,6 @@
 """Time, and tasks on threads: the runtime of the partition's loop in a real process.
 
-The loop is one thread. Work that may take long, on the store or on the processor, is a task on another
+The loop is a single thread. Work that may take long, on the store or on the processor, is a task on another
 thread, and the loop handles its result when it waits. A simulation passes in a runtime with a clock and an
 order of its own.
 """
@@ -86,7 +86,7 @@ class Threads:
             except BaseException as error:  # noqa: BLE001 - handed to the loop, which knows what it means
                 result = error
             self._ended.put((ended, result))
-            # The thread keeps nothing of this task while it waits for the next one: it may be large.
+            # The thread keeps nothing of this task while it waits for the next: it may be large.
             del work, ended, result
 
 

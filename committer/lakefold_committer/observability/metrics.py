@@ -1,4 +1,4 @@
-"""Every metric of the committer, with its meaning. Nothing else declares one.
+"""Every metric of the committer, with its meaning. No other module declares any.
 
 Names begin with `lakefold_`; counters end in `_total`, times in `_seconds`, sizes in `_bytes`. Events are
 counted by the code that causes them. The present state (lag, parked tables, memory) is requested from each
@@ -75,8 +75,8 @@ class FoldStatus:
     """The state of a partition at one moment.
 
     `position`: the offset that is read next. `unanswered`: entries that were read and have no reported
-    outcome yet, parked ones included; `oldest_us`: the log time of the oldest of them, in microseconds since
-    1970 (None: no entry is unanswered). `table_bytes`: the memory of the open tables, as far as it is
+    outcome yet, parked entries included; `oldest_us`: the log time of the oldest of them, in microseconds
+    since 1970 (None: no entry is unanswered). `table_bytes`: the memory of the open tables, as far as it is
     counted. `parked`: the parked tables, only the first of them if there are many.
     """
 
@@ -323,7 +323,7 @@ class _Watched:
         self._behind_since: float | None = None
 
     def ask(self) -> tuple[FoldStatus, int, float]:
-        """Returns the status, the number of entries without an answer, and the oldest one's age in seconds.
+        """Returns the status, the number of entries without an answer, and the age of the oldest in seconds.
 
         The log time of entries that were not read yet isn't known. Their age is the time since this was first
         called while such entries existed.

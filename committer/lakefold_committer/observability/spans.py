@@ -125,7 +125,7 @@ class _Answered:
 
 
 class PartitionSpans:
-    """The spans of one partition's work; see `tracing.Traces`."""
+    """The spans of a partition's work; see `tracing.Traces`."""
 
     def __init__(self, tracer: Tracer, log: LogId, topic: str) -> None:
         self._tracer = tracer
@@ -253,7 +253,7 @@ def _kind(outcome: Outcome) -> str:
 
 
 def _context(headers: Headers) -> Context | None:
-    """Returns the trace context in a message's headers, or None if they have no valid one."""
+    """Returns the trace context in a message's headers, or None if they have none that is valid."""
     carrier = {name: value.decode(errors="replace") for name, value in headers if value is not None}
     if TRACEPARENT not in carrier:
         return None

@@ -1,4 +1,4 @@
-"""The interface to which the loop of a partition reports its work for traces, and one that ignores it.
+"""The interface to which the loop of a partition reports its work for traces, and a version that ignores it.
 
 Without OpenTelemetry's variables nothing of OpenTelemetry is loaded, and a partition reports to an object
 that does nothing.
@@ -24,7 +24,7 @@ Answer = tuple["Message", "Entry | Undecodable", "Outcome"]
 
 
 class Traces(Protocol):
-    """Records the work on one partition. For any thread. A group is identified by its entries.
+    """Records the work on a partition. For any thread. A group is identified by its entries.
 
     `seconds`: how long the step took, which has just ended.
     """

@@ -78,8 +78,8 @@ class Options:
     """The settings of a committer process, in bytes and seconds.
 
     `partitions`: those that it folds, None for all. `share`: fold those that the consumer group assigns
-    instead. `accept_new_log`: continue if a log is another one than before, or lost entries. `claim_bytes`:
-    how much memory folding one claim may take. `policies_every_s`: how often the topics' settings are
+    instead. `accept_new_log`: continue if a log is another log than before, or lost entries. `claim_bytes`:
+    how much memory folding a claim may take. `policies_every_s`: how often the topics' settings are
     checked; `held_back_every_s`: how often open transactions of other clients are. `give_up_after_s`: how
     long work that has an end may make no progress because brokers or stores don't answer.
     `transaction_files`: whether each version's transaction is written to a file of its own as well.
@@ -158,11 +158,11 @@ class Committer:
     def run(self, *, until_caught_up: bool = False) -> None:
         """Folds until stopped, or until every partition has reached the end it had at the start.
 
-        Checks the stores of the roots first. If one can't be used, this raises if the work has an end, and is
-        reported until the store can be used otherwise.
+        Checks the stores of the roots first. If a root can't be used, this raises if the work has an end, and
+        is reported until the store can be used otherwise.
 
-        Raises the first error that ended a partition. If partitions are shared, a fenced one ends nothing
-        else. With `until_caught_up` raises `RetryError` if brokers or stores don't answer for
+        Raises the first error that ended a partition. If partitions are shared, a fenced partition ends
+        nothing else. With `until_caught_up` raises `RetryError` if brokers or stores don't answer for
         `give_up_after_s`; without it they are waited for.
         """
         self._roots = roots = Roots(self._options.roots, self._options.storage_options)
@@ -218,7 +218,7 @@ class Committer:
     def _run_fixed(
         self, numbers: Sequence[int], work: Callable[[PartitionThread], None], *, until_caught_up: bool
     ) -> None:
-        """Folds these partitions. An error in one ends the process, so that none stays idle unnoticed."""
+        """Folds these partitions. An error in any of them ends the process, so that it is noticed."""
         self._holdings = [PartitionThread(number, work, self._stop) for number in numbers]
         self._starting = ""
         if not numbers and not until_caught_up:
@@ -284,7 +284,7 @@ class Committer:
         until_caught_up: bool,  # noqa: FBT001 - a thread's argument
         holding: PartitionThread,
     ) -> None:
-        """Folds one partition. Counts and logs the error that ends it."""
+        """Folds a partition. Counts and logs the error that ends it."""
         try:
             self._fold(admin, topic, holding, until_caught_up=until_caught_up)
         except LakefoldError as error:
@@ -304,7 +304,7 @@ class Committer:
     def _fold(
         self, admin: Admin, topic: TopicDescription, holding: PartitionThread, *, until_caught_up: bool
     ) -> None:
-        """Folds one partition, from the takeover to its end."""
+        """Folds a partition, from the takeover to its end."""
         # The description may be older than this partition: a topic can get more of them.
         log = LogId(topic.cluster_id, topic.topic_id, holding.partition)
         retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.show(lambda: text))
@@ -326,7 +326,7 @@ class Committer:
     def _fold_on(
         self, admin: Admin, log: LogId, holding: PartitionThread, reporter: Reporter, *, until_caught_up: bool
     ) -> None:
-        """Folds one partition, from the verified offset to its end."""
+        """Folds a partition, from the verified offset to its end."""
         options, partition = self._options, log.partition
         retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.show(lambda: text))
         begun = retry(partial(self._begin, admin, log, reporter))

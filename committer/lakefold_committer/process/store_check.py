@@ -44,7 +44,7 @@ class _StoreCheck(Protocol):
 
 
 class Roots:
-    """The roots of one process. Any thread may read `trouble`.
+    """The roots of a process. Any thread may read `trouble`.
 
     Raises `InvalidError` if no store can be opened with a root and the options.
     """
@@ -59,7 +59,7 @@ class Roots:
         return next((f"root {root}: {why}" for root, why in list(self._pending.items())), "")
 
     def check(self) -> None:
-        """Checks each root once. Raises for the first one that can't be used."""
+        """Checks each root once. Raises for the first root that can't be used."""
         for root, check in self._checks.items():
             check()
             del self._pending[root]

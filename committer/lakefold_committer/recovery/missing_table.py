@@ -1,4 +1,4 @@
-"""Distinguishes a table that never existed, one that was dropped, and one whose store is not mounted.
+"""Distinguishes tables that never existed, that were dropped, and whose store is not mounted.
 
 The store contains nothing in all three cases, but the outcomes topic does. If an outcome reports a proposal
 as committed into a table at this path, further proposals are refused only if a record says that the table was
@@ -72,7 +72,7 @@ def check_absent(
     try:
         dropped = was_dropped(uri, last.position, storage_options)
     except LocationError:
-        # The table's folder and the one above it can't be read, so nothing records a drop.
+        # The table's folder and its parent can't be read, so nothing records a drop.
         dropped = False
     drop_hint = f"lakefold drop {main}"
     if branch and _exists(table_format, main, storage_options):
@@ -107,7 +107,7 @@ def is_dropped(versions: Versions, table: FoldedTable, storage_options: Mapping[
 
 
 def _last_folded(marks: Marks) -> Position | None:
-    """Returns the last position that was folded. If the table was detached, it is the one before that."""
+    """Returns the last position that was folded. If the table was detached, the position before that."""
     if marks.position is not None or not marks.moves:
         return marks.position
     return marks.moves[-1].before

@@ -58,7 +58,7 @@ class Reported:
             heights.append((offset, commit))
 
     def put_before(self, older: Reported) -> None:
-        """Adds outcomes whose offsets are all lower than the ones added before."""
+        """Adds outcomes whose offsets are all lower than all added before."""
         for name, before in older.heights.items():
             heights = self.heights.setdefault(name, [])
             least = heights[0][1].version if heights else -1
@@ -105,7 +105,7 @@ def _branch_key(table: str, branch: str) -> Location:
 
 
 class OutcomeIndex:
-    """The outcomes of one partition (see `ReportedVersions`). Any thread may use it.
+    """The outcomes of a partition (see `ReportedVersions`). Any thread may use it.
 
     `trust` decides which reporters' outcomes count.
     """
@@ -140,7 +140,7 @@ class OutcomeIndex:
     def last_committed(self, uri: str) -> LastCommit | None:
         """See `ReportedVersions`. Reads all outcomes first; if that fails, the next call continues there.
 
-        No other committer reports in this partition any more, so all later ones are passed to `add_own`.
+        No other committer reports in this partition any more, so all later outcomes are passed to `add_own`.
         """
         own = self._own.of(uri)
         if own is not None:

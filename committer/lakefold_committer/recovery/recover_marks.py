@@ -6,10 +6,10 @@ back to the first that a committer made. Only a summary of each is kept, so many
 but no memory.
 
 If the committer's version was removed meanwhile, the marks can still be verified in two cases. If no later
-version can have changed the metadata, the newest one contains the marks unchanged. Otherwise the committed
-offset says up to where entries were answered, and older marks say which keys were folded at least: keys
-missing in them belong to versions that a Restore removed together with their rows. If the marks were removed,
-the keys are unknown, and nothing is guessed.
+version can have changed the metadata, the newest version contains the marks unchanged. Otherwise the
+committed offset says up to where entries were answered, and older marks say which keys were folded at least:
+keys missing in them belong to versions that a Restore removed together with their rows. If the marks were
+removed, the keys are unknown, and nothing is guessed.
 
 A version's file may also be a stray file: its put was still under way while others committed and cleaned up,
 so its name became free again. If no later version changed the metadata, the newest version would contain the
@@ -119,7 +119,7 @@ def _verified(
     """Returns the marks if they can be verified without version `gone`, else None.
 
     `carried` are the marks of the newest version. `gone` is the newest version that was removed, and `later`
-    are the summaries of the versions after it, without the newest one.
+    are the summaries of the versions after it, without the newest version.
     """
     if carried is None or not carried.version or carried.version >= newest.version:
         return None
@@ -148,7 +148,7 @@ def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: s
 def _left_alone(
     table_format: AnyFormat, versions: Versions, newest: State, between: Sequence[VersionSummary]
 ) -> bool:
-    """Returns whether neither these versions nor the newest one can have changed the metadata."""
+    """Returns whether neither these versions nor the newest can have changed the metadata."""
     summaries = [*between, read_summary(table_format, versions, newest.version)]
     return all(summary.keeps_metadata for summary in summaries)
 

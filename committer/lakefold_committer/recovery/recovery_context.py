@@ -31,7 +31,7 @@ class LastCommit:
 
 
 class ReportedVersions(Protocol):
-    """The outcomes of one partition."""
+    """The outcomes of a partition."""
 
     def newest_committed(self, uri: str, table_id: str, since: int) -> LastCommit | None:
         """Returns the commit with the highest version reported at or after offset `since` of the outcomes.
@@ -58,7 +58,7 @@ class ReportedVersions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryContext:
-    """What the tables of one partition, `log`, are checked against when they are opened.
+    """What the tables of a partition, `log`, are checked against when they are opened.
 
     `end` returns the offset after the log's last message. `answered`: every entry below this offset has its
     outcome, according to the committed offset of the group. `accept`: what `--accept-new-log` allows, None if
@@ -66,7 +66,7 @@ class RecoveryContext:
     outcomes topic below which all outcomes of this committer are written. `read_back_from`: the offset in the
     outcomes topic from which the outcomes of later entries are stored (None: there are none). `owner`: this
     committer in the chain of owners. `content`: reads the log's entries (None: the log can't have lost any).
-    Every entry below `unchanged_below` is known to be the one that was read before, and `anchor` is the last
+    Every entry below `unchanged_below` is known to be the same as before, and `anchor` is the last
     of them. `folded`: by root of a branch the last offset that this committer has folded itself.
     """
 

@@ -68,8 +68,8 @@ def last_unchanged(
     """Returns the offset of the last entry that was folded into this table and that the log still holds.
 
     The versions' records are compared with the log, from the newest version back. Returns -1 if even the
-    entry of the first version is another one. Returns None if the entries can't be compared, because versions
-    were removed or an older release made them.
+    entry of the first version is another entry. Returns None if the entries can't be compared, because
+    versions were removed or an older release made them.
     """
     least = recovery.unchanged_below - 1
     for version in range(marks.version, 0, -1):
@@ -99,7 +99,7 @@ def _offsets_after(record: Record, properties: Mapping[str, str]) -> Iterator[tu
         if record.last_digest:
             yield record.last_offset, Fingerprint(record.last_digest)
         elif PARENT not in properties:
-            # An older release made this version. A newer one omits the digest only if it folded no entry.
+            # An older release made this version. A newer release omits the digest only if it folded no entry.
             yield record.last_offset, None
     if MOVE in properties:
         move = Rebinding.decode(properties[MOVE])

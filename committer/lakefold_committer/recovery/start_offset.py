@@ -111,7 +111,7 @@ def beginning(
             raise
         LOG.warning("accepting another log than the proven one", gap=str(gap), partition=log.partition)
     # Begins at the start even if only the log's end was lost: it is unknown which entries were replaced, and
-    # the stored outcomes belong to the lost ones. A table's marks show what it has folded already.
+    # the stored outcomes belong to the lost entries. A table's marks show what it has folded already.
     if committed is None or not _is_for(committed[1], log) or lost_its_end:
         read_back_from = None
     return Beginning(reach.start, read_back_from, 0 if lost_its_end else reach.start)

@@ -41,9 +41,10 @@ def fold_file(
     `open_branch` opens a branch of the table by its name, which is empty for the main branch. `claims`
     fetches the envelopes of large entries. Their files are not deleted, and neither is the file log.
 
-    Refusals are recorded in the table too, so that folding the file again returns the same ones. `dry_run`
-    writes nothing and yields the same outcomes. Raises `InvalidError` if the table is bound to a Kafka log
-    (except for a dry run). Raises `StopError` before anything is folded if a proposal is of an unknown kind.
+    Refusals are recorded in the table too, so that folding the file again returns the same refusals.
+    `dry_run` writes nothing and yields the same outcomes. Raises `InvalidError` if the table is bound to a
+    Kafka log (except for a dry run). Raises `StopError` before anything is folded if a proposal is of an
+    unknown kind.
     """
     opened = {"": _unbound(open_branch(""), dry_run=dry_run)}
     refused, entries = _sort_out(log, uri)

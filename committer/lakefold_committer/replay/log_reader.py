@@ -39,7 +39,7 @@ class EntriesGoneError(InvalidError):
 
 
 class Entries(Protocol):
-    """One or more logs from which entries can be read."""
+    """Logs from which entries can be read."""
 
     def at(self, log: LogId, topic: str, offsets: Collection[int]) -> Mapping[int, Entry]:
         """Returns the entries of `log` at these offsets. Raises `EntriesGoneError` if any of them is gone."""
@@ -47,7 +47,7 @@ class Entries(Protocol):
 
 
 class Reader(Protocol):
-    """The methods used of a reader of one partition (`lakefold_log.read.consumer.PartitionReader`)."""
+    """The methods used of a reader of a partition (`lakefold_log.read.consumer.PartitionReader`)."""
 
     position: int
 
@@ -157,7 +157,7 @@ def _entry(log: LogId, offset: int, read: list[Decoded]) -> Entry:
 
 
 def checked(record: Record, entries: Mapping[int, Entry]) -> Mapping[int, Entry]:
-    """Returns the entries of a version after checking that the last one is the entry that was folded.
+    """Returns the entries of a version after checking that the last of them is the entry that was folded.
 
     A log that lost its end and got new entries holds other entries at the same offsets. A version of an older
     release has no digest of its last entry, and neither have its marks. Then the entries are returned without

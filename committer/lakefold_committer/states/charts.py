@@ -1,9 +1,9 @@
 """The states of a table in the committer, as data: of its queue, and of the writer of its versions.
 
-The queue prepares the next version while the one before it is published, so it has a machine for each
+The queue prepares the next version while the version before it is published, so it has a machine for each
 (`PREPARATION`, `PUBLICATION`). `PARKING` says whether it is worked on, `BACKLOG` whether its entries are
-being read again. `TableQueue` has one of each of these four, `TableWriter` one of `WRITER`. docs/states.md is
-drawn from this module.
+being read again. `TableQueue` has a machine for each of these four, `TableWriter` has one for `WRITER`.
+docs/states.md is drawn from this module.
 """
 
 from __future__ import annotations

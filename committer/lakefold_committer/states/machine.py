@@ -1,7 +1,7 @@
 """A state machine as data: its transitions are a table, and an event that the table lacks is an error.
 
-A `Chart` is the table, a `Machine` one thing that is in one of its states. docs/states.md is drawn from the
-charts, so a state and an event carry the sentence that explains them.
+A `Chart` is the table, a `Machine` follows it and is always in one of its states. docs/states.md is drawn
+from the charts, so a state and an event carry the sentence that explains them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class IllegalTransitionError(RuntimeError):
 
 @dataclass(frozen=True)
 class Chart(Generic[S, E]):
-    """The states and events of one machine, and which event leads from which state to which.
+    """The states and events of a machine, and to which state each event leads from each state.
 
     `about` says in a sentence what is in these states.
     """
@@ -66,7 +66,7 @@ class Chart(Generic[S, E]):
 
 
 class Machine(Generic[S, E]):
-    """One thing that goes from state to state."""
+    """The current state of a chart, which events change."""
 
     __slots__ = ("_chart", "state")
 
@@ -77,8 +77,8 @@ class Machine(Generic[S, E]):
     def send(self, event: E) -> None:
         """Goes on to the next state. Raises `IllegalTransitionError` if the event is not legal in this one.
 
-        An event that leaves the state as it is assigns nothing. So a thread that sends one can't undo the
-        transition that another thread makes meanwhile.
+        An event that leaves the state as it is assigns nothing. So a thread that sends such an event can't
+        undo the transition that another thread makes meanwhile.
         """
         before = self.state
         after = self._chart.after(before, event)

@@ -50,7 +50,7 @@ def open_branch(
     *,
     formats: Formats = BUILT_IN,
 ) -> TableWriter:
-    """Opens a branch of the table at `uri`, the main one if `branch` is empty. Raises as `TableWriter` does.
+    """Opens a branch of the table at `uri`, by default the main one. Raises as `TableWriter` does.
 
     `formats`: those that a table may have.
     """
@@ -72,7 +72,7 @@ def located(
     storage_options: Mapping[str, str] | None = None,
     formats: Formats = BUILT_IN,
 ) -> tuple[AnyFormat, Versions]:
-    """Returns a branch's versions, and its format: the first one of `formats` if it has no version."""
+    """Returns a branch's versions, and its format: the first of `formats` if it has no version."""
     return located_in(open_canonical(root_of(uri, branch), storage_options), formats, is_branch=bool(branch))
 
 

@@ -47,7 +47,7 @@ class SizeCheck(Enum):
 
 
 class Prefetcher:
-    """Reads for one table: its own files, and those of tables below `roots` (None: of any table).
+    """Reads for a table: its own files, and those of tables below `roots` (None: of any table).
 
     `options`: how other tables are reached, as pylance's storage options.
     """
@@ -155,16 +155,16 @@ class Prefetcher:
         """Returns the bases that are not below the roots.
 
         The committer reads and writes nothing in a base, but readers of the table do. A path with `..` counts
-        as outside, and so does one that a symbolic link leads out of the roots. Plain paths are taken as they
-        are, as pylance does (decision 0032).
+        as outside, and so does a path that a symbolic link leads out of the roots. Plain paths are taken as
+        they are, as pylance does (decision 0032).
         """
         return frozenset(base for base in bases if not self._may_hold(base))
 
     def neighbours(self, paths: Collection[str]) -> Collection[str]:
         """Returns the paths at which tables are stored, among those below `roots`.
 
-        On object stores each takes a request. If the store refuses one for good, no committer with these
-        rights folds a table there. Raises `RetryError` if the store can't be reached.
+        On object stores each takes a request. If the store refuses a request for good, no committer with
+        these rights folds a table there. Raises `RetryError` if the store can't be reached.
         """
         if self._size_check is SizeCheck.NONE:
             return frozenset()

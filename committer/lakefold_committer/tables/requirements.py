@@ -50,7 +50,7 @@ def observe(
 
 
 def with_history(table_format: AnyFormat, versions: Versions, table: FoldedTable, since: int) -> FoldedTable:
-    """Returns the table with summaries of its versions after `since`, back to the first one that is gone."""
+    """Returns the table with summaries of its versions after `since`, back to the first that is gone."""
     if table.state is None:
         return table
     start = table.state.history_start

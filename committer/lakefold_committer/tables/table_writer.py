@@ -1,7 +1,7 @@
 """A table that this committer writes: its state in memory, and how its next version is published.
 
 Correctness doesn't depend on being the only committer (fence-by-fact): a committer that loses a put reads the
-winner's version and folds again on it, and one that reads a version of a higher epoch steps down.
+winner's version and folds again on it, and if it reads a version of a higher epoch, it steps down.
 """
 
 from __future__ import annotations

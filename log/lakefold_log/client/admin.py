@@ -137,7 +137,7 @@ class KafkaConfig:
     def client(
         self, *, fixed: Mapping[str, Option], tuned: Mapping[str, Option] | None = None
     ) -> dict[str, Option]:
-        """Returns the options of one client.
+        """Returns the options of a client.
 
         `fixed` can't be overridden, `tuned` can be by the user's own.
         """
@@ -152,7 +152,7 @@ def error_of(
 
     A fenced or otherwise fatal client must stop; what the broker refuses permanently is invalid; everything
     else may pass, so an unknown code is never taken for a refusal. `rights` are those that `doing` needs; if
-    one is missing, the error names it.
+    a right is missing, the error names it.
     """
     if lacks := lacking(error.code(), rights):
         text = f"{doing}: this user lacks the right {' or '.join(map(str, lacks))} ({error.name()})"
@@ -208,7 +208,7 @@ def client_set_up(where: str) -> Iterator[None]:
 
 
 class Admin:
-    """Sends administrative requests to the cluster. One object serves many threads; it needs no closing.
+    """Sends administrative requests to the cluster. An object serves many threads; it needs no closing.
 
     `timeout_s` is the time limit of each request. Raises `RetryError` if a broker doesn't answer in time.
     """
@@ -222,7 +222,7 @@ class Admin:
             self.client = KeptClient.made(config.client(fixed={"log_level": 0}, tuned=_ADMIN_TUNED))
 
     def answer(self, future: Future[T], doing: str, *, rights: Sequence[Right] = ()) -> T:
-        """Wait for one of the client's futures and return its result, within the time limit of a request.
+        """Wait for a future of the client and return its result, within the time limit of a request.
 
         `rights`: see `error_of`.
         """

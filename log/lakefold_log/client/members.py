@@ -1,14 +1,14 @@
 """Shares a topic's partitions among processes by a consumer group, which reads and commits nothing.
 
-It is a group of its own beside the one with the committed offsets. A group with live members accepts offsets
-from its members only, while the offset is written by a partition's own transactional producer and must
-outlast the membership of that process. So the members' partitions are paused as soon as they are assigned,
-and the partition's committer reads by itself.
+It is a group of its own beside the group with the committed offsets. A group with live members accepts
+offsets from its members only, while the offset is written by a partition's own transactional producer and
+must outlast the membership of that process. So the members' partitions are paused as soon as they are
+assigned, and the partition's committer reads by itself.
 
 The protocol is Kafka's classic one. In it a member sets how soon it counts as dead, which the newer protocol
 leaves to the brokers (45 s at least). A member without partitions is also notified, while the newer protocol
-does not distinguish it from one that waits to join (tried: librdkafka 2.16, Kafka 4.3). Partitions move one
-by one (cooperative); those that stay are folded meanwhile.
+does not distinguish it from a member that waits to join (tried: librdkafka 2.16, Kafka 4.3). Partitions move
+one by one (cooperative); those that stay are folded meanwhile.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FIXED: Final[dict[str, Option]] = {
     "auto.offset.reset": "latest",
 }
 _TUNED: Final[dict[str, Option]] = {
-    # A killed member counts as dead after this time; the group does not wait for one that leaves.
+    # A killed member counts as dead after this time; the group does not wait for a member that leaves.
     "session.timeout.ms": 10_000,
     # The delay until the others learn that a member joined or left.
     "heartbeat.interval.ms": 1000,

@@ -2,7 +2,7 @@
 
 If a connection breaks during a request, librdkafka (2.16) reports an answer without an error: the offset is
 -1001, or the list is empty. If such an answer were believed, it would show a gap that does not exist, or a
-table that never existed. So this module is the only one that uses the admin client, and an answer without
+table that never existed. So only this module uses the admin client, and an answer without
 information raises `RetryError`.
 
 Offsets are requested by a consumer. The admin client's own request for them, `list_offsets`, ends the process

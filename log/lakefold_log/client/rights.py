@@ -1,7 +1,7 @@
 """Names the right that a client lacks if the brokers' authorizer refuses a request.
 
 The brokers answer with a code that says whether a topic, the group or the transactional id was refused, but
-not which one nor for what. The caller knows both, and passes the rights that its request needs.
+but neither which right nor for what. The caller knows both, and passes the rights that its request needs.
 """
 
 from __future__ import annotations

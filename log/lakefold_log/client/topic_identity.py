@@ -1,7 +1,8 @@
-"""Checks that a topic is still the same one while it is being read or written.
+"""Checks that a topic is still the same topic while it is being read or written.
 
 A topic that is deleted and created again is another log, but a running consumer or producer continues in the
-new one without any error (tried). Only the topic's UUID shows the difference, so it is requested repeatedly.
+new topic without any error (tried). Only the topic's UUID shows the difference, so it is requested
+repeatedly.
 """
 
 from __future__ import annotations
@@ -95,9 +96,9 @@ class TopicGuard:
         return ask_for_topic(self._admin, self._topic)
 
     def _check(self, future: Future[TopicDescription]) -> LakefoldError | None:
-        """Returns None if the topic is the expected one, an error if that is not known now.
+        """Returns None if the topic is the expected topic, an error if that is not known now.
 
-        Raises `GapError` if it is another one. The answer has come, or won't come any more.
+        Raises `GapError` if it is another topic. The answer has come, or won't come any more.
         """
         with self._checking:
             return self._checked(future)
@@ -141,7 +142,7 @@ class DeferredTopicCheck:
     """Messages that were returned before it was verified that they came from the expected topic.
 
     For any thread. A consumer continues without notice in a topic that was created again. A topic's id never
-    comes back: if it is the expected one after messages came, they came from that topic. So the request is
+    comes back: if it is the expected id after messages came, they came from that topic. So the request is
     sent after they have come, and its answer is awaited before anything is done that can't be undone.
     """
 

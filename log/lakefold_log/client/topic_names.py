@@ -9,7 +9,7 @@ from lakefold_table.errors import InvalidError
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The names of the three topics. Raises `InvalidError` if two are the same or one is empty."""
+    """The names of the three topics. Raises `InvalidError` if two are the same or any is empty."""
 
     transactions: str = "lakefold.transactions"
     outcomes: str = "lakefold.outcomes"

@@ -25,7 +25,7 @@ LEAST_MESSAGE_BYTES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A setting by Kafka's name, its right value, and what goes wrong with another one.
+    """A setting by Kafka's name, its right value, and what goes wrong with another value.
 
     If `must`, the committer stops at another value. `holds` returns whether a value is as good as `value`.
     """

@@ -129,7 +129,7 @@ def watermarks(
 
 
 def ends_of(admin: Admin, partitions: Sequence[Partition], *, read_committed: bool) -> dict[Partition, int]:
-    """Returns the end of each partition for a reader of this isolation, by one request.
+    """Returns the end of each partition for a reader of this isolation, by a single request.
 
     Raises as `describe` does. Raises `RetryError` if a partition has no leader at the moment.
     """
@@ -157,7 +157,7 @@ def ensure_topics(
     unpacking; outcomes get as many partitions as transactions, dead letters get one. Topics that exist are
     not changed. Returns the description of the transactions topic. Raises `StopError` naming a setting of an
     existing topic that would lose entries or use a client's time, `InvalidError` if the cluster refuses to
-    create one, `RetryError` if `stop` is set while it waits.
+    create a topic, `RetryError` if `stop` is set while it waits.
     """
     safe = {"min.insync.replicas": "2"} if replication >= _SAFE_REPLICATION else {}
     settings = {**_BROKER_TIME, **_KEEP_FOREVER, **_FULL_SIZE, **safe}

@@ -88,7 +88,7 @@ def _small_envelope(envelope: Envelope, claim: Claim) -> Envelope:
 
 
 def is_claims_envelope(small: Envelope, whole: Envelope) -> bool:
-    """Returns whether the claimed envelope has the table, key and branch of the one with the claim."""
+    """Returns whether the claimed envelope has the table, key and branch of the message with the claim."""
     return _address(small) == _address(whole)
 
 

@@ -1,8 +1,8 @@
 """Decodes the bytes of a message to the value that the fold works on.
 
 Decoding returns a value for any bytes in the log. A message that is not an entry is answered and copied to
-the dead letters; one that needs a newer release stops its table. This module only decides what a message is.
-The committer decides what is done with it.
+the dead letters; a message that needs a newer release stops its table. This module only decides what a
+message is. The committer decides what is done with it.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _undecodable(fault: _Fault, position: Position, time_us: int, table: str, si
 
 
 def _length_fault(table: str) -> _Fault | None:
-    """Returns a fault without the name in it if that is too long: a message may be one long name."""
+    """Returns a fault without the name in it if that is too long: a message may be a single long name."""
     if len(table) <= MAX_TABLE:
         return None
     return _Fault(f"the table's name has {len(table)} characters", f"use at most {MAX_TABLE}")

@@ -1,8 +1,8 @@
 """Computes the partition of a table's proposals, as Kafka's own clients do in every language.
 
-All proposals of a table are in one partition, so every client that sends, waits or looks up must compute the
-same number. Kafka's Java clients hash the key with murmur2 and take the remainder; librdkafka does so if it
-is configured to.
+All proposals of a table are in the same partition, so every client that sends, waits or looks up must compute
+the same number. Kafka's Java clients hash the key with murmur2 and take the remainder; librdkafka does so if
+it is configured to.
 """
 
 from __future__ import annotations

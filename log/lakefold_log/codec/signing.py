@@ -2,9 +2,9 @@
 
 Writers need no right to write outcomes, but a grant that is too wide gives it to them. The outcomes that
 committers trust decide which entries are passed over, and whether a table was restored to an earlier copy. So
-a committer signs each outcome, and the next committers trust only signed ones. The key needs no setting: it
-is in the metadata of the group's committed offset, which is trusted anyhow, and each report copies it to the
-next.
+a committer signs each outcome, and the next committers trust only signed outcomes. The key needs no setting:
+it is in the metadata of the group's committed offset, which is trusted anyhow, and each report copies it to
+the next.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SECRET_BYTES, _SIGNATURE_BYTES, _BLOCK_BYTES = 16, 16, 64
 
 @dataclass(frozen=True, slots=True)
 class OutcomesKey:
-    """The key of one partition's outcomes.
+    """The key of a partition's outcomes.
 
     Outcomes below offset `since` count without a signature: they were written before the key was created.
     """
@@ -45,7 +45,7 @@ class OutcomesKey:
         return cls(secrets.token_bytes(_SECRET_BYTES), since)
 
     def not_after(self, end: int) -> OutcomesKey:
-        """Returns the same key for a topic that ends at offset `end`, as one that was created again does."""
+        """Returns the same key for a topic that ends at offset `end`, as it does after it was created again."""
         return self if self.since <= end else replace(self, since=end)
 
     def sign(self, value: bytes, begin: int) -> tuple[str, bytes]:

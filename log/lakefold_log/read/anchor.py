@@ -1,10 +1,10 @@
 """Checks that a log still contains the entries that were read from it, by comparing an anchor.
 
 Offsets alone are no evidence. Kafka doesn't sync its files, so a power cut, or a copy that is restored,
-removes the end of a log; then writers append, and other entries get the offsets of the lost ones. Only the
-end can be lost: if the entry at one offset is the same as before, so is every one below it. So a single entry
-is enough for each record, the last one that it covers. The leader's epoch is weaker evidence, since a broker
-that was restored to an earlier copy counts its epochs again; it is only named in messages.
+removes the end of a log; then writers append, and other entries get the offsets of the lost entries. Only the
+end can be lost: if the entry at an offset is the same as before, so is every entry below it. So a single
+entry is enough for each record, the last that it covers. The leader's epoch is weaker evidence, since a
+broker that was restored to an earlier copy counts its epochs again; it is only named in messages.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def contradiction(content: PartitionContent, anchor: Anchor, below: int = 0) -> 
 class LogContent:
     """What partition `log.partition` of `topic` contains now; for any thread.
 
-    Raises `GapError` if the topic is not the one that `log` names, `RetryError` if no broker answers in time.
+    Raises `GapError` if the topic is not that of `log`, `RetryError` if no broker answers in time.
     """
 
     def __init__(self, config: KafkaConfig, topic: str, log: LogId) -> None:

@@ -33,7 +33,7 @@ def answered_offsets(
 ) -> Sequence[int]:
     """Returns the offsets of `log` from `low_watermark` on that have an outcome, ascending, 8 bytes each.
 
-    `from_offset` is the one of the offset's metadata: outcomes that the topic has removed since can't be
+    `from_offset` is that of the offset's metadata: outcomes that the topic has removed since can't be
     read, and are answered again from the tables. Only outcomes that `trust` accepts count. Call this when no
     other committer reports any more. Raises `RetryError` if no broker answers.
     """

@@ -1,4 +1,4 @@
-"""Reads one partition in order, from a known offset, and never skips an entry.
+"""Reads a partition in order, from a known offset, and never skips an entry.
 
 The start offset comes from verified records, not from Kafka's own memory of a group; if the log doesn't have
 exactly that offset the reader stops. An unreachable broker is no error: the reader keeps trying, reports it,
@@ -61,13 +61,13 @@ WITHHELD = (
 
 
 class Verify(Enum):
-    """When to verify that messages are from the expected topic, and not from one that was created again."""
+    """When to verify that messages are from the expected topic, and not from a new one."""
 
     NEVER, FIRST, LATER = range(3)
 
 
 class Message:
-    """One message of the log. `time_us`: the topic's timestamp in microseconds since 1970."""
+    """A message of the log. `time_us`: the topic's timestamp in microseconds since 1970."""
 
     __slots__ = ("_headers", "_raw", "key", "offset", "time_us", "value")
 
@@ -108,7 +108,7 @@ class PartitionReader:
     `FIRST` none is returned before that; with `LATER` call `prove` before the messages have any effect.
     `on_gap` is called with offsets that contain neither a message nor the marker of a transaction, before
     any later message is returned; what it raises ends reading. Without it such gaps aren't searched for.
-    Raises `GapError` if the topic is not the one that `log` names, or `start_offset` is not within its
+    Raises `GapError` if the topic is not that of `log`, or `start_offset` is not within its
     offsets, `RetryError` if no broker answers, `MissingTopicError` if the topic does not exist.
     """
 
@@ -182,10 +182,10 @@ class PartitionReader:
         return messages
 
     def _verified(self, messages: list[Message]) -> list[Message]:
-        """Returns the messages if their topic is the expected one, none if that must be checked again.
+        """Returns the messages if their topic is the expected topic, none if that must be checked again.
 
         The client continues without notice in a topic that was created again. A topic's id never comes back:
-        if it is the expected one after these came, they came from that topic.
+        if it is the expected id after these came, they came from that topic.
         """
         if self._verify is Verify.LATER:
             self._deferred_check.ask()
@@ -202,7 +202,7 @@ class PartitionReader:
     def confirm_messages(self) -> None:
         """Wait until all messages returned before this call are verified to be from the expected topic.
 
-        For any thread. Raises `GapError` if the topic is another one now, `RetryError` if that is not known.
+        For any thread. Raises `GapError` if it is another topic now, `RetryError` if that is not known.
         """
         self._deferred_check.settle()
 
@@ -214,7 +214,7 @@ class PartitionReader:
         self._whole_below = offset
 
     def verify_topic(self) -> None:
-        """Check now whether the topic is still the expected one (about a millisecond).
+        """Check now whether the topic is still the expected topic (about a millisecond).
 
         Raises `GapError` if it was created again or deleted, `RetryError` if that is not known now.
         """
@@ -391,7 +391,7 @@ class PartitionReader:
 
     def _raise_failure(self) -> None:
         if self._offset_lost:
-            # Even if the log has the offset again: its entry may be another one now.
+            # Even if the log has the offset again: its entry may be another entry now.
             try:
                 self._check_topic()
                 start, end = self._watermarks(read_committed=False)

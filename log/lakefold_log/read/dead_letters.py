@@ -1,7 +1,7 @@
 """Dead letters: the refused proposals, unchanged, with the reason.
 
 The report that answers a proposal writes them (`reporter`), with the reason and the original position in
-headers. They are read for a person who inspects them or sends one again.
+headers. They are read for a person who inspects them or sends them again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BATCH: Final = 500
 # After the last message a poll waits for its full time, even if only a marker was left to read.
 _POLL_S: Final = 0.05
 _OURS: Final = "lakefold."
-# The bytes that Kafka adds to a batch of one record, and to each header: upper bounds.
+# The bytes that Kafka adds to a batch with a single record, and to each header: upper bounds.
 _RECORD_OVERHEAD: Final = 1024
 _HEADER_OVERHEAD: Final = 10
 
@@ -90,7 +90,7 @@ class DeadLetter:
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """Identifies the proposal: two letters with the same key are for the same one.
+        """Identifies the proposal: two dead letters with the same key are for the same proposal.
 
         None if it is not a proposal.
         """
@@ -114,7 +114,7 @@ class DeadLetter:
         return self.sent_since
 
 
-def read_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterator[DeadLetter]:
+def read_dead_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterator[DeadLetter]:
     """Returns the dead letters that exist now, in their order, partition by partition.
 
     Raises `MissingTopicError` if the topic does not exist, `RetryError` if the brokers send nothing for
@@ -136,7 +136,7 @@ def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[De
         before = reader.position
         for message in reader.poll(_BATCH, _POLL_S):
             if message.offset < end:
-                yield letter_of(message, Position(reader.log, message.offset, reader.topic))
+                yield dead_letter_of(message, Position(reader.log, message.offset, reader.topic))
         if reader.position > before:
             deadline = time.monotonic() + timeout_s
         elif time.monotonic() >= deadline:
@@ -144,7 +144,7 @@ def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[De
             raise RetryError(f"no message came for {timeout_s:g} s {reader.last_error}".rstrip(), where=where)
 
 
-def letter_of(message: Message, stored_at: Position) -> DeadLetter:
+def dead_letter_of(message: Message, stored_at: Position) -> DeadLetter:
     """Returns the dead letter in a message. A message that no committer wrote is a letter about itself."""
     texts = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
     position = _position(texts) or stored_at

@@ -1,4 +1,4 @@
-"""Finds single proposals and outcomes in the topics, for a person who wants to know what became of one.
+"""Finds single proposals and outcomes in the topics, for people who ask what became of a proposal.
 
 Such a request is mostly about a recent proposal, so the topics are read from their newest messages backwards,
 some thousands at a time, and never longer than the caller allows. Nothing is committed and no group is
@@ -74,7 +74,7 @@ class PartitionStatus:
 
 
 class Lookup:
-    """Queries about one table's partition: `partition` of its marks, or (None) the one it is hashed to.
+    """Queries about a table's partition: `partition` of its marks, or (None) that to which it is hashed.
 
     `timeout_s` is the time limit of each search. Raises `MissingTopicError` if the topic does not exist,
     `RetryError` if no broker answers.
@@ -153,8 +153,8 @@ class Lookup:
         """Returns the table's newest outcomes that `matches` accepts, each with its offset.
 
         They end with the first that is no Duplicate. Those that `trust` doesn't accept are passed over.
-        Raises `RetryError` if the time is too short to read all of them, `DamagedError` if a signed one is of
-        a newer release's kind.
+        Raises `RetryError` if the time is too short to read all of them, `DamagedError` if a signed outcome
+        is of a newer release's kind.
         """
         log = describe(self._admin, self._topics.outcomes).log_id(self.log.partition)
         strangers = ForeignOutcomes(self.outcomes_where, trust)

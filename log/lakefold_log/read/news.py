@@ -28,10 +28,10 @@ _BATCH: Final = 1000
 
 
 class VersionNews:
-    """The versions of one branch of a table that are reported from now on; for one thread.
+    """The versions of a branch of a table that are reported from now on; for one thread.
 
     `table` is the URI of its main branch; `branch` is empty for that branch itself. `partition` is that of
-    the table's marks; without it the one that the table is hashed to. Raises `MissingTopicError` if the
+    the table's marks; without it that to which the table is hashed. Raises `MissingTopicError` if the
     topics do not exist yet, `RetryError` if no broker answers.
     """
 

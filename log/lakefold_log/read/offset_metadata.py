@@ -52,8 +52,8 @@ class OffsetMetadata:
     def metadata(self, offset: int, *, report: str = "") -> str:
         """Returns the text for the committed `offset`.
 
-        It contains the offset, so it is invalid if copied to another one. `report` identifies the report that
-        it belongs to, a `LastReport` as text.
+        It contains the offset, so it is invalid if copied to another offset. `report` identifies the report
+        that it belongs to, a `LastReport` as text.
         """
         fields = {_OFFSET: offset, **{name: getattr(self, name) for name in _PLAIN}, _REPORT: report}
         fields[_OWNER] = "" if self.owner is None else self.owner.encode()

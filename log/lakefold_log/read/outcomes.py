@@ -1,4 +1,4 @@
-"""Reads outcomes: the one that a writer waits for, and those that a committer gave before a restart.
+"""Reads outcomes: the outcome that a writer waits for, and those that a committer gave before a restart.
 
 A waiter moves to the end of the outcomes partition before the proposal is sent, so that it can't miss the
 outcome. It identifies the outcome by the proposal's position, uuid and key: a position alone names different
@@ -52,9 +52,9 @@ _ANOTHER_ENTRY: Final = (
 
 
 class OutcomeWaiter:
-    """Waits for the outcomes of proposals for one table; for one thread. Create it before sending.
+    """Waits for the outcomes of proposals for a table; for one thread. Create it before sending.
 
-    `partition` is that of the table's marks; without it the one that the table is hashed to. Raises
+    `partition` is that of the table's marks; without it that to which the table is hashed. Raises
     `MissingTopicError` if the topics do not exist yet, `RetryError` if no broker answers.
     """
 
@@ -175,7 +175,7 @@ def read_outcomes(
     that began at or behind `since`. What doesn't count, and what is no outcome, is passed over and told.
 
     Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
-    nothing for `timeout_s` seconds, `DamagedError` if a signed one is of a newer release's kind.
+    nothing for `timeout_s` seconds, `DamagedError` if a signed outcome is of a newer release's kind.
     """
     strangers = ForeignOutcomes(f"{topics.outcomes}/{partition}", trust, since)
     try:

@@ -3,7 +3,7 @@
 Offsets of a partition that was never compacted have no gaps: each belongs to a message or to the marker that
 ends a Kafka transaction, which consumers don't see. A gap that is larger than its number of markers contained
 entries. librdkafka (2.16) reports how many records a fetch returned, markers included, only in the log lines
-of its debug context `fetch`. So they are read from these lines, by a consumer that lives as long as one
+of its debug context `fetch`. So they are read from these lines, by a consumer that lives as long as a
 count. If a release words these lines differently, no gap can be explained, and the committer stops at each.
 """
 
@@ -58,7 +58,7 @@ def count_records(config: KafkaConfig, topic: str, partition: int, start: int, e
     than 15 seconds, because no broker answers or because the client library's lines are not recognized.
     """
     fetches = _Fetches(topic, partition, start)
-    # A logger of this count alone: a named one would be shared by all counts.
+    # A logger of this count alone: a named logger would be shared by all counts.
     logger = logging.Logger("lakefold_log.read.record_count", logging.DEBUG)  # noqa: LOG001 - registered nowhere, gone with this count
     logger.addHandler(fetches)
     deadline = time.monotonic() + _TIMEOUT_S
@@ -82,7 +82,7 @@ def count_records(config: KafkaConfig, topic: str, partition: int, start: int, e
 class _Fetches(logging.Handler):
     """Adds up the records of the client library's fetches, from its log lines.
 
-    Each fetch begins where the last one ended.
+    Each fetch begins where the last fetch ended.
     """
 
     def __init__(self, topic: str, partition: int, start: int) -> None:

@@ -9,7 +9,8 @@ begin, their number, and the offset before the report. The next committer counts
 The topic may also lose more than that: brokers don't sync their files, and an unclean election chooses a
 replica that is behind. Then outcomes of many reports are lost. So the metadata also names some earlier
 reports, the fewer the older they are: where the topic ended before each of them, and the offset below which
-all entries had been answered by then. From the last one that is still complete the answers are given again.
+all entries had been answered by then. From the last report that is still complete the answers are given
+again.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class LastReport:
 
     @property
     def history(self) -> tuple[Earlier, ...]:
-        """The checkpoints before this report and before the earlier ones, the newest first."""
+        """The checkpoints before this report and before earlier reports, the newest first."""
         return self.earlier if self.before is None else ((self.begin, self.before), *self.earlier)
 
     def encode(self) -> str:

@@ -60,7 +60,7 @@ class RepeatingReader(PartitionReader):
     def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
         """Returns the messages at the first of these ascending offsets, in order.
 
-        Returns at least one, and no more after `max_bytes` or if the next one is far away. Raises
+        Returns at least one, and no more after `max_bytes` or if the next message is far away. Raises
         `RetryError` if no broker answers in time, `GapError` if the log doesn't have the first.
         """
         reader = self._reader_at(offsets[0])

@@ -41,20 +41,20 @@ _POLL_S: Final = 0.05
 def sent_since(
     config: KafkaConfig,
     topics: Topics,
-    letters: Sequence[DeadLetter],
+    dead_letters: Sequence[DeadLetter],
     bound: int | None,
     *,
     group: str,
     timeout_s: float,
 ) -> Mapping[Position, str]:
-    """Returns why some of one table's dead letters must not be sent again, by the place of each letter.
+    """Returns why some of a table's dead letters must not be sent again, by the position of each.
 
-    These are letters without app id of which another copy was committed, or is in the log without a known
+    These are proposals without app id of which another copy was committed, or is in the log without a known
     refusal. `bound` is the partition that the table's marks name (None: none); only outcomes of the
-    committers' `group` count. Reads the topics' partitions from which the letters came and the table's own.
-    Raises `RetryError` if the brokers send nothing for `timeout_s` seconds.
+    committers' `group` count. Reads the topics' partitions from which the dead letters came and the table's
+    own. Raises `RetryError` if the brokers send nothing for `timeout_s` seconds.
     """
-    keyless = {name: letter for letter in letters if (name := _name_of(letter.proposal)) is not None}
+    keyless = {name: letter for letter in dead_letters if (name := _name_of(letter.proposal)) is not None}
     return _Search(config, topics, keyless, timeout_s).run(bound, group) if keyless else {}
 
 
@@ -70,27 +70,27 @@ def _name_of(read: Decoded) -> _Name | None:
 
 
 class _Search:
-    """Searches for copies of one table's dead letters. `letters`: by the names of their proposals."""
+    """Searches for copies of a table's dead letters. `dead_letters`: by the names of their proposals."""
 
     def __init__(
-        self, config: KafkaConfig, topics: Topics, letters: Mapping[_Name, DeadLetter], timeout_s: float
+        self, config: KafkaConfig, topics: Topics, dead_letters: Mapping[_Name, DeadLetter], timeout_s: float
     ) -> None:
         self._config = config
         self._topics = topics
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._timeout_s = timeout_s
         self._admin = Admin(config, timeout_s=min(10.0, timeout_s))
-        self._any = re.compile(b"|".join(re.escape(mark) for _, mark in letters))
-        self._table = next(iter(letters.values())).table.encode()
+        self._any = re.compile(b"|".join(re.escape(mark) for _, mark in dead_letters))
+        self._table = next(iter(dead_letters.values())).table.encode()
         self._copies: dict[Position, _Name] = {}
         self._committed: dict[_Name, Outcome] = {}
         self._refused: set[Position] = set()
 
     def run(self, bound: int | None, group: str) -> Mapping[Position, str]:
-        """Returns why some must not be sent again, by the place of each letter."""
+        """Returns why some must not be sent again, by the position of each."""
         sent = describe(self._admin, self._topics.transactions)
         answered = describe(self._admin, self._topics.outcomes)
-        numbers = {letter.position.log.partition for letter in self._letters.values()}
+        numbers = {letter.position.log.partition for letter in self._dead_letters.values()}
         table = self._table.decode()
         numbers.add(home_of(table, bound, sent.partitions))
         for number in sorted(numbers):
@@ -99,7 +99,9 @@ class _Search:
                 self._read_log(lookup.log)
                 self._read_outcomes(answered.log_id(number), lookup.status(group).trust)
         return {
-            letter.stored_at: why for name, letter in self._letters.items() if (why := self._obstacle(name))
+            letter.stored_at: why
+            for name, letter in self._dead_letters.items()
+            if (why := self._obstacle(name))
         }
 
     def _obstacle(self, name: _Name) -> str:
@@ -114,7 +116,7 @@ class _Search:
     def _read_log(self, log: LogId) -> None:
         """Notes the copies in the log after the first letter's position."""
         topic = self._topics.transactions
-        positions = [letter.position for letter in self._letters.values()]
+        positions = [letter.position for letter in self._dead_letters.values()]
         first = min((each.offset + 1 for each in positions if each.log == log), default=0)
         if any(each.log != log for each in positions):
             first = 0
@@ -124,7 +126,7 @@ class _Search:
             position = Position(log, message.offset, topic)
             read = decode(message.value, message.key, position, message.time_us)
             name = _name_of(read)
-            letter = None if name is None else self._letters.get(name)
+            letter = None if name is None else self._dead_letters.get(name)
             if name is None or letter is None or (letter.position.log == log and position <= letter.position):
                 continue
             self._copies[position] = name
@@ -139,7 +141,7 @@ class _Search:
                 self._refused.add(outcome.position)
                 continue
             name = self._copies.get(outcome.position, (outcome.branch, outcome.uuid.encode()))
-            if name in self._letters and not outcome.app_id:
+            if name in self._dead_letters and not outcome.app_id:
                 self._committed[name] = outcome
         strangers.log()
 

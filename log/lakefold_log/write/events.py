@@ -49,9 +49,9 @@ def make_topic(admin: Admin, name: str, partitions: int, *, wait_s: float = 30.0
 
 
 class EventSender:
-    """Sends many events to one topic, in order for each key, each exactly once.
+    """Sends many events to a topic, in order for each key, each exactly once.
 
-    The partition of a key is the one that JVM clients choose. `send` and `finish` are for one thread,
+    The partition of a key is that which JVM clients choose. `send` and `finish` are for one thread,
     `acknowledged` and `abandon` for any.
     """
 

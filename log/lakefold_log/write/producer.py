@@ -105,7 +105,7 @@ class Proposer:
         headers: Headers = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> Future[Position]:
-        """Send an envelope to `partition` (that of the table's marks), or to the one its table is hashed to.
+        """Send an envelope to `partition` (that of the table's marks), or to that of its table's hash.
 
         If it is larger than a message may be, it is first written beside the table (reached with
         `storage_options`), and a claim to it is sent. The future returns the position once all replicas have
@@ -224,7 +224,7 @@ class Proposer:
             return _CLIENT_LIMIT
 
     def _queue(self, hand_over: Callable[[], None]) -> None:
-        """Hand one message to the client, waiting if its queue is full."""
+        """Hand a message to the client, waiting if its queue is full."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:

@@ -1,13 +1,13 @@
 """Reports: outcomes, dead letters and the committed offset in one Kafka transaction.
 
 There is one transactional producer per partition. Creating the next producer for the partition fences this
-one, so that a committer that was thought dead can't answer any more; and readers see only what was committed.
-What a report contains was published before, so no fact is lost with it: the next committer gives the same
-answers from the table.
+reporter, so that a committer that was thought dead can't answer any more; and readers see only what was
+committed. What a report contains was published before, so no fact is lost with it: the next committer gives
+the same answers from the table.
 
 If the answer to a commit is lost, the group's offset shows whether it was committed: each report has a number
 of its own in the offset's metadata. Whether that report is complete is checked against its outcomes
-(`report_check`). What is missing is reported again, by this reporter from memory, or by another one from the
+(`report_check`). What is missing is reported again, by this reporter from memory, or by another from the
 tables, for which the offset is moved back to where it was. The same happens if the outcomes topic has lost
 its end.
 """
@@ -91,15 +91,15 @@ class _Sent:
 
 
 class Reporter:
-    """Reports about one partition, `log` of the transactions topic; for one thread.
+    """Reports about a partition, `log` of the transactions topic; for one thread.
 
-    Creating one fences every other reporter for this group and partition and ends its open transaction, so
-    that the offset read afterwards is final. `owner` is the number of this reporter in the succession; its
-    generation is greater than the one in the offset's metadata and than `above`. `timeout_s` is the time
-    limit of each call. `passed_over`: see `Trust`. `held` is called before anything is reported or taken
-    over; once it returns False, `FencedError` is raised. `lost` is called with the number of offsets if the
-    outcomes topic has lost its end. Raises `RetryError` if no broker answers, `MissingTopicError` if a topic
-    does not exist, `InvalidError` if the ACLs refuse.
+    Creating a reporter fences every other reporter for this group and partition and ends its open
+    transaction, so that the offset read afterwards is final. `owner` is the number of this reporter in the
+    succession; its generation is greater than that in the offset's metadata and than `above`. `timeout_s` is
+    the time limit of each call. `passed_over`: see `Trust`. `held` is called before anything is reported or
+    taken over; once it returns False, `FencedError` is raised. `lost` is called with the number of offsets if
+    the outcomes topic has lost its end. Raises `RetryError` if no broker answers, `MissingTopicError` if a
+    topic does not exist, `InvalidError` if the ACLs refuse.
     """
 
     def __init__(  # noqa: PLR0913 - its callbacks are passed in
@@ -126,14 +126,14 @@ class Reporter:
         self._where = f"{topics.outcomes}/{log.partition}"
         describe(self._admin, topics.outcomes).log_id(log.partition)
         self._letter_partitions = describe(self._admin, topics.dead_letters).partitions
-        self._largest_letter = self._letter_bytes()
+        self._max_dead_letter_bytes = self._letter_bytes()
         self._offset_s = _LEAST_OFFSET_S
         self._instance = uuid.uuid4().hex[:12]
         self._numbers = count(1)
         # The offset after the last outcome that was sent; None if the broker did not name it.
         self._delivered: int | None = 0
         self._stopped: StopError | None = None
-        # The group's offset before the last report; that report; one whose commit is in doubt.
+        # The group's offset before the last report; that report; a report whose commit is in doubt.
         self._before: _Mark | None = None
         self._done: _Sent | None = None
         self._doubtful: _Sent | None = None
@@ -219,7 +219,7 @@ class Reporter:
             self._session.begin(deadline)
             self._send_outcomes(outcomes)
             for letter in report.dead_letters:
-                self._send_letter(letter)
+                self._send_dead_letter(letter)
             self._session.send_offset(self._group_offset(*sent.mark), self._offset_s)
             self._doubtful = sent
             self._session.commit()
@@ -250,7 +250,7 @@ class Reporter:
         return _Sent(report, (report.next_offset, metadata), last)
 
     def _known_key(self) -> OutcomesKey:
-        """Returns the key with which the last reporter signed, else a new one."""
+        """Returns the key with which the last reporter signed, else a new key."""
         stamp = OffsetMetadata.of(self._mark[1], self._mark[0])
         if stamp is None or stamp.outcomes_key is None:
             return OutcomesKey.make(self.outcomes_offset)
@@ -262,7 +262,7 @@ class Reporter:
         self._earlier = thinned(sent.last.history, sent.last.end)
 
     def _renew(self, deadline: float) -> _Report | None:
-        """Open a new session after the last one was lost; returns the doubtful report if it was committed.
+        """Open a new session after the last was lost; returns the doubtful report if it was committed.
 
         What is missing of committed reports is then owed. Raises `StopError` if another process moved the
         group's offset meanwhile.
@@ -297,16 +297,16 @@ class Reporter:
         }
         self._owed = None
         if missing or (at_all and sent):
-            letters = dict.fromkeys(letter for each in sent for letter in each.report.dead_letters)
+            dead_letters = dict.fromkeys(letter for each in sent for letter in each.report.dead_letters)
             last = sent[-1].report
-            self._owed = replace(last, outcomes=tuple(missing.values()), dead_letters=tuple(letters))
+            self._owed = replace(last, outcomes=tuple(missing.values()), dead_letters=tuple(dead_letters))
             self._whole = sent[0].last.before
 
     def _answered_since(self, begin: int) -> frozenset[Position]:
         return answered_since(self._config, self.topics, self.log, begin, self.trust)
 
     def _take_back(self, deadline: float) -> None:
-        """Moves the group's offset back to before the last report, if that one isn't complete.
+        """Moves the group's offset back to before the last report, if that report isn't complete.
 
         If the topic has lost its end, the offset moves back to before the first report that isn't complete,
         as far as that is known. Only the tables record what other reporters sent: from that offset on the
@@ -449,12 +449,12 @@ class Reporter:
                 outcome.table.encode(),
                 self.log.partition,
                 headers=(self._key.sign(value, self.outcomes_offset),),
-                # One partition keeps the order, so the offset of the last outcome is enough.
+                # A partition keeps the order, so the offset of the last outcome is enough.
                 on_delivery=self._on_last_outcome if index == last else None,
             )
 
-    def _send_letter(self, letter: RefusedMessage) -> None:
-        key, value, headers = letter.fitting(self._largest_letter)
+    def _send_dead_letter(self, letter: RefusedMessage) -> None:
+        key, value, headers = letter.fitting(self._max_dead_letter_bytes)
         self._session.send(self.topics.dead_letters, value, key, headers=headers)
 
     def _on_last_outcome(self, error: KafkaError | None, message: Message) -> None:

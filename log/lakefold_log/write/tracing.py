@@ -1,4 +1,4 @@
-"""The trace that a proposal belongs to: the one use of OpenTelemetry by senders.
+"""The trace that a proposal belongs to: only this module of the log uses OpenTelemetry.
 
 An application that is traced should see what became of its proposal. So a message has the context of the span
 that sent it (W3C: `traceparent`, `tracestate`) in its headers, and the committer's spans are children of that
@@ -38,7 +38,7 @@ def headers_from(environment: Mapping[str, str]) -> Headers:
 
 
 class Sending:
-    """One proposal that is being sent. `headers`: those of its message, with the trace's context."""
+    """A proposal that is being sent. `headers`: those of its message, with the trace's context."""
 
     def __init__(self, headers: Headers, span: Span | None = None) -> None:
         self.headers = headers
@@ -60,7 +60,7 @@ class Sending:
 
 
 def sending(topic: str, partition: int, envelope: Envelope, headers: Headers) -> Sending:
-    """Begin the span of one send, as a child of the current span.
+    """Begin the span of a send, as a child of the current span.
 
     There is no span and no additional header if the application never imported OpenTelemetry, or has no
     current span and exports none. Headers that contain a context already keep it: a proposal that is sent

@@ -1,9 +1,9 @@
-"""One transactional producer from takeover to close: begin, send, commit or abort, and never hang.
+"""A transactional producer from takeover to close: begin, send, commit or abort, and never hang.
 
 A Kafka transaction involves several coordinators, and if a broker restarts librdkafka (2.16) may lose track
 of them: a call may ignore its time-out for ever (its issues 5456 and 5511), or a transaction may expire and
 look like a takeover. So after anything but a clean abort a session is no longer `usable`. Its user creates
-another session, which ends the transaction that this one left open.
+another session, which ends the transaction that this session left open.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from lakefold_table.errors import LakefoldError
 
 _TUNED: Final[dict[str, Option]] = {
-    # When a transaction begins, the broker may still be writing the markers of the last one. librdkafka
-    # tries again after this time; with its default of 100 ms each transaction would take so long under load.
+    # When a transaction begins, the broker may still be writing the markers of the last transaction.
+    # librdkafka tries again after this time; with its default of 100 ms each transaction would take so long
+    # under load.
     "retry.backoff.ms": 1,
     # A commit sends what is waiting at once; until then messages are collected into few large requests.
     "linger.ms": 50,
@@ -48,7 +49,7 @@ _TUNED: Final[dict[str, Option]] = {
 _REQUEST_S: Final = 10.0
 _CONNECT_S: Final = 1.0
 _GRACE_S: Final = 1.0
-# Errors of a partition that lost its end, for which older messages of this producer are the last ones.
+# Errors of a partition that lost its end, for which older messages of this producer are the last messages.
 _FORGOTTEN: Final = frozenset({KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID})
 _QUEUE_PAUSE_S: Final = 0.05
 _LEAST_WAIT_S: Final = 0.1
@@ -63,9 +64,10 @@ _OWN_OPTIONS: Final[dict[str, Option]] = {
 class Session:
     """The transactional producer `name`, which commits offsets of `group`; for one thread.
 
-    Creating one fences the one before it and ends its transaction. Calls raise `RetryError` if something
-    could not be done by the deadline or Kafka aborted the transaction, `StopError` if this session is fenced,
-    and `InvalidError`, which names the missing right, if the ACLs refuse. `where` is named in messages.
+    Creating a producer fences the producer before it and ends its transaction. Calls raise `RetryError` if
+    something could not be done by the deadline or Kafka aborted the transaction, `StopError` if this session
+    is fenced, and `InvalidError`, which names the missing right, if the ACLs refuse. `where` is named in
+    messages.
     """
 
     def __init__(self, config: KafkaConfig, name: str, group: str, where: str, deadline: float) -> None:
@@ -161,7 +163,7 @@ class Session:
             on_delivery(error, message)
 
     def _bounded(self, offset: TopicPartition, limit_s: float, remaining_s: float) -> None:
-        """Make the one call that may ignore its time-out in a thread that can be abandoned."""
+        """Make the only call that may ignore its time-out in a thread that can be abandoned."""
         answer: Future[None] = Future()
         remaining_s = min(remaining_s, limit_s)
 
@@ -189,7 +191,7 @@ class Session:
             self._producer.list_topics(self._where.partition("/")[0], timeout=_CONNECT_S)
 
     def _call(self, step: Callable[[float], None], doing: str) -> None:
-        """Take one step, and repeat it as long as Kafka reports that this may help."""
+        """Take a step, and repeat it as long as Kafka reports that this may help."""
         while True:
             remaining_s = self._deadline - time.monotonic()
             try:
@@ -211,7 +213,7 @@ class Session:
             text = f"{doing}: Kafka aborted the transaction: {error.str()} ({error.name()})"
             return refusal or RetryError(text, where=self._where, hint="nothing of it is visible; try again")
         if error.code() in _FORGOTTEN:
-            # This is fatal for the producer. The next one finds out what the broker still has.
+            # This is fatal for the producer. The next producer finds out what the broker still has.
             text = f"{doing}: the broker lost what was sent: {error.str()} ({error.name()})"
             return refusal or RetryError(text, where=self._where, hint="a new session checks what is left")
         return refusal or error_of(error, doing, self._where)

@@ -175,7 +175,7 @@ class ChangedRows:
         ]
 
     def _with_row_versions(self, fragments: Sequence[DataFragment]) -> Sequence[DataFragment]:
-        """Returns these fragments as the version holds them. Raises if it doesn't record when rows were made."""
+        """Returns these fragments as the version holds them. Raises if their rows' versions are unknown."""
         state = read_state(self._source, self._summary.version)
         ids = sorted({self._id_of(fragment) for fragment in fragments})
         held = list(state.fragments.get(ids).values())

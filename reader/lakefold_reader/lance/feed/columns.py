@@ -129,7 +129,7 @@ class FieldHistory:
         return tuple((last[mark], number) for number, mark in marks.items() if mark in last)
 
     def returning(self, version: int, before: TableSchema, schema: TableSchema) -> frozenset[int]:
-        """Returns the fields that this version dropped and the last version has again, by their earlier ids."""
+        """Returns the fields that this version dropped and the last one has again, by earlier ids."""
         if not self._stages or before.fields == schema.fields:
             return frozenset()
         kept_ids = {now for now, _ in self.fields(version, schema)}
