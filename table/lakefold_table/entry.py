@@ -93,7 +93,7 @@ class Undecodable:
 
 @value()
 class Committed:
-    """The proposal is part of `version`. `rebased`: versions came between its read version and this one."""
+    """The proposal is part of `version`. `rebased`: `version` doesn't directly follow its read version."""
 
     version: int
     rebased: bool = False
@@ -161,7 +161,7 @@ Result = Committed | Duplicate | Rejected | Invalid
 
 @value()
 class Outcome:
-    """What became of the proposal at `position`: exactly one for each position, whatever crashed."""
+    """The answer to the proposal at `position`. Each position gets exactly one, whatever crashed."""
 
     position: Position
     table: str

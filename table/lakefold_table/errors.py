@@ -63,7 +63,7 @@ class StopError(LakefoldError):
 
 
 class FencedError(StopError):
-    """Another process owns the work now: this one steps down."""
+    """Another process owns the work now: this process steps down."""
 
 
 class OutnumberedError(FencedError):
@@ -83,7 +83,7 @@ class OutcomesLostError(StopError):
 
 
 class GapError(StopError):
-    """The log is not the one that is recorded, or lacks entries that are not known to be answered.
+    """The log is not the recorded log, or lacks entries that are not known to be answered.
 
     This is a condition of the log, whatever the table: its partition stops. The message names what is
     recorded and what the log contains. `lakefold committer --accept-new-log` continues nevertheless.
@@ -130,7 +130,7 @@ class NotATableError(LocationError):
 
 
 class VersionExpiredError(InvalidError):
-    """A version that was asked for is gone. `oldest` is the oldest one left (0 if none is known)."""
+    """A requested version is gone. `oldest` is the oldest that exists (0 if none is known)."""
 
     def __init__(self, message: str, *, oldest: int, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)
@@ -138,7 +138,7 @@ class VersionExpiredError(InvalidError):
 
 
 class NotFoldedYetError(RetryError):
-    """A requested position of the log is not folded yet. `newest` is the last one that is folded."""
+    """A requested position of the log is not folded yet. `newest` is the last position that is folded."""
 
     def __init__(self, message: str, *, newest: Position, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)

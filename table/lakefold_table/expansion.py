@@ -124,7 +124,7 @@ class _Counting:
         self._most = most
 
     def parts(self, data: bytes, span: range, descriptor: Descriptor) -> Iterator[_Part]:
-        """Yields the messages in this one; adjacent messages of the same type are joined."""
+        """Yields the messages in this message; adjacent messages of the same type are joined."""
         if len(span) <= PORTION_BYTES:
             return self._small(data[span.start : span.stop], descriptor, counted=False)
         return self._large(data, span, descriptor)
@@ -140,7 +140,7 @@ class _Counting:
             self._add(0 if counted else len(parts))
             if parts:
                 self._note(field)
-                # Together they are one message of that kind, which holds what each of them does.
+                # Together they are a single message of that kind, which holds what each of them does.
                 joined = b"".join(parts)
                 yield joined, range(len(joined)), inner
 
@@ -213,7 +213,7 @@ _TEXTS = frozenset({FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_
 
 
 def _listed(field: FieldDescriptor, data: bytes, span: range) -> int:
-    """Returns how many numbers a list holds that is written as one run of bytes; 1 for a text."""
+    """Returns how many numbers a list holds that is written as a run of bytes; 1 for a text."""
     if field.type in _TEXTS:
         return 1
     for width, kinds in _WIDTHS.items():

@@ -51,7 +51,7 @@ class Requirements:
     `contents`: files whose content is needed, each with the largest size that it may have; a path in the
     table, or the whole URI of a file elsewhere. `schemas`: older versions whose schema is needed. `states`:
     whole versions, each by the root of its table (empty: this table) and its number. `operations_since`: what
-    all versions after this one did is needed. `bases`: paths and URIs below which files of the table will be
+    all later versions did is needed. `bases`: paths and URIs below which files of the table will be
     from now on, to be checked whether tables are allowed there. `neighbours`: roots above or below the one at
     which an entry begins a table, to be checked whether they hold other tables.
     """
@@ -140,7 +140,7 @@ class Fetched:
 class Accepted:
     """An entry became part of the next version.
 
-    `operation`: the format's name for what the entry did; the entries of one version may differ in it.
+    `operation`: the format's name for what the entry did; the entries of a version may differ in it.
     """
 
     rebased: bool
@@ -186,7 +186,7 @@ class CopyFile:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The file of one version, ready to be published. Its first buffer differs from any other version's.
+    """The file of a version, ready to be published. Its first buffer differs from any other version's.
 
     `before`: files that must be stored before the version is published; no reader uses them until it is.
     `copy`: a file for other clients, written at the same time as the version.
@@ -262,7 +262,7 @@ class Naming(Protocol):
 
 
 class State(Protocol):
-    """A table at one version, as its format knows it. Never changed."""
+    """A table at a version, as its format knows it. Never changed."""
 
     @property
     def version(self) -> int:
@@ -296,7 +296,7 @@ class State(Protocol):
 
     @property
     def restored(self) -> int:
-        """The older version that this one restored together with its metadata, 0 if it is no Restore."""
+        """The older version that this version restored together with its metadata, 0 if it is no Restore."""
         ...
 
     @property
@@ -339,7 +339,7 @@ class State(Protocol):
 
 
 class Draft(Protocol):
-    """The next version while entries are added to it one by one."""
+    """The next version while entries are added to it."""
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
         """Checks the entry against the table and what was added before. A refused entry changes nothing.
@@ -366,7 +366,7 @@ class Draft(Protocol):
 
     @property
     def operations(self) -> tuple[int, Mapping[str, int]]:
-        """For each kind of operation the newest version that was one, and since which version that is known.
+        """For each kind of operation the newest version with it, and since which version that is known.
 
         The version since which comes first. The version in the making is included.
         """
@@ -384,7 +384,7 @@ class Draft(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as the fold makes it. `stored` and `folded` are texts for people."""
+    """A difference between a stored version and the same version folded again, as texts for people."""
 
     what: str
     stored: str
@@ -428,7 +428,7 @@ class Format(Protocol[S]):
         ...
 
     def unknown_kind(self, envelope: Envelope) -> str:
-        """Describes why only a newer release can fold this envelope's proposal; empty if this one can.
+        """Describes why only a newer release can fold this envelope's proposal; empty if this release can.
 
         Called for envelopes that hold a proposal of this format.
         """
@@ -454,7 +454,7 @@ class Format(Protocol[S]):
         ...
 
     def head(self, start: bytes) -> VersionHead | None:
-        """Returns the head in the first bytes of a version's file, None if the file begins without one."""
+        """Returns the head in the first bytes of a version's file, None if the file begins without a head."""
         ...
 
     def detect(self, names: Iterable[str]) -> Naming | None:
@@ -487,8 +487,8 @@ class Format(Protocol[S]):
     def follow_foreign(self, state: S, foreign: S, between: Sequence[VersionSummary] = ()) -> S:
         """Returns `foreign`, which another client made after `state`, with what is known of earlier versions.
 
-        `between`: the versions between the two, oldest first. If one is missing, nothing is known of those
-        before it.
+        `between`: the versions between the two, oldest first. If a version is missing, nothing is known of
+        those before it.
         """
         ...
 
@@ -501,14 +501,14 @@ class Format(Protocol[S]):
         ...
 
     def recalling(self, recorded: RecordedVersion) -> RecallingFormat[S]:
-        """Returns the format as it judges the entries of one version that it made before.
+        """Returns the format as it judges the entries of a version that it made before.
 
         What the store contained then is taken from the version, as far as it says that.
         """
         ...
 
     def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
-        """Returns how the stored file of a version differs from the one that was folded again."""
+        """Returns how the stored file of a version differs from the version that was folded again."""
         ...
 
     def draft(self, state: S | None, observed: Fetched, entries: Sequence[Entry] = ()) -> Draft:
@@ -521,7 +521,7 @@ class Format(Protocol[S]):
 
 
 class RecallingFormat(Format[S], Protocol[S]):
-    """A format that judges one version's entries again, whose answers are known.
+    """A format that judges a version's entries again, whose answers are known.
 
     After the fold `undecided` and `unlike` hold the offsets whose refusal it does not give: in `undecided` if
     the cause may be gone by now, in `unlike` if that is a difference. `accepted`: those of them that it took

@@ -1,4 +1,4 @@
-"""The table formats that there are: the one place where a new one is added.
+"""The registry of table formats. A new format is added here.
 
 The format of a proposal follows from the field of its envelope, the format of a table from the files in its
 folder. Everything else gets a format from here, or a registry of formats, and knows none by name.
@@ -38,7 +38,7 @@ class ManifestNaming:
 
 
 class Formats:
-    """Table formats, by name. The first one is that of a folder in which nothing tells the format."""
+    """Table formats, by name. The first is that of a folder in which no file shows the format."""
 
     def __init__(self, *formats: AnyFormat) -> None:
         self._formats = {one.name: one for one in formats}
@@ -53,7 +53,7 @@ class Formats:
         return self._formats[name]
 
     def of_entry(self, entry: Entry) -> AnyFormat:
-        """Returns the format of an entry's proposal; the first one if its claim was not fetched."""
+        """Returns the format of an entry's proposal; the first format if its claim was not fetched."""
         return self.first if entry.proposal is None else self._formats[entry.proposal.format]
 
     def proposal(self, envelope: Envelope) -> TableProposal | None:

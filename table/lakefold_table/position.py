@@ -1,4 +1,4 @@
-"""Which log, which offset in it, and what distinguishes an entry from another one at the same offset."""
+"""Which log, which offset in it, and what distinguishes an entry from another at the same offset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OFFSET: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 def offset_of(text: str) -> int | None:
     """Returns the offset that a text of decimal digits names, or None if it names none.
 
-    Kafka's offsets have 63 bits. Texts from messages may be of any length, and `int` raises for long ones.
+    Kafka's offsets have 63 bits. Texts from messages may be of any length, and `int` raises for long texts.
     """
     return int(text) if _OFFSET.fullmatch(text) else None
 

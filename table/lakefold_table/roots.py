@@ -34,7 +34,7 @@ def above(name: str, path: str) -> str:
 def parents(root: str) -> Iterator[str]:
     """Yields the folders above a root, as roots, the nearest first.
 
-    A bucket is the last one; a disk's own root is not included. `root` is canonical, and so is what is
+    A bucket is the last; a disk's own root is not included. `root` is canonical, and so is what is
     yielded.
     """
     start, query = _parted(root)

@@ -116,7 +116,7 @@ def local_path(uri: str) -> str:
 
 
 def is_under(uri: str, roots: Iterable[str]) -> bool:
-    """Whether the canonical `uri` is one of the canonical `roots` or is below one of them.
+    """Returns whether the canonical `uri` is a root of the canonical `roots`, or is below a root.
 
     Compared segment by segment after decoding, so `s3://lake/a` is not a root of `s3://lake/ab`.
     """

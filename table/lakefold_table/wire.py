@@ -1,6 +1,6 @@
 """Reads the fields of an encoded message in order, without decoding them.
 
-A manifest may have any size, and hostile ones hold millions of tiny fields. The protobuf library takes a
+A manifest may have any size, and hostile manifests hold millions of tiny fields. The protobuf library takes a
 whole message into memory before a part of it can be read. Here a message is read where it is, so that its
 fragments can be taken out chunk by chunk (protobuf, "Encoding").
 """
@@ -25,7 +25,7 @@ MAX_TAG = 2**32 - 1
 
 
 class Run(NamedTuple):
-    """Adjacent fields in the bytes from `start` to `end`: either the wanted ones, or others."""
+    """Adjacent fields in the bytes from `start` to `end`: either the wanted fields, or others."""
 
     wanted: bool
     start: int
@@ -36,7 +36,8 @@ def runs(data: bytes, number: int, longest: int, span: range | None = None) -> I
     """Yields the length-delimited fields of this number in a message and its other fields, in their order.
 
     The message is all of `data`, or the bytes of it in `span`. A run of wanted fields has at most `longest`
-    bytes, or is one field. `number` is from 1 to 15. Raises `DecodeError` if the bytes are not a message.
+    bytes, or is a single field. `number` is from 1 to 15. Raises `DecodeError` if the bytes are not a
+    message.
     """
     at, end = (0, len(data)) if span is None else (span.start, span.stop)
     tag = number << TYPE_BITS | DELIMITED
@@ -108,7 +109,7 @@ def _wanted_end(data: bytes, at: int, end: int, tag: int, longest: int) -> int:
 
 
 def _field_end(data: bytes, at: int, end: int, wanted: int) -> tuple[int, bool]:
-    """Returns where the field at `at` ends, and whether it is a wanted one."""
+    """Returns where the field at `at` ends, and whether it is a wanted field."""
     tag, at = _varint(data, at, end)
     if tag > MAX_TAG or not tag >> TYPE_BITS:
         raise DecodeError(f"a field with the tag {tag}")

@@ -264,7 +264,7 @@ def test_a_message_too_large_for_the_dead_letters_does_not_block(
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     with own.reporter() as reporter:
-        value = bytes(reporter._largest_letter)
+        value = bytes(reporter._max_dead_letter_bytes)
         letter = RefusedMessage(Position(own.log, 0, own.topics.transactions), b"key", value, "too large")
         just = RefusedMessage(letter.position, b"key", value[: -2 * 1024], "fits")
         reporter.report([], [letter, just], 1, own.stamp(1))
@@ -281,7 +281,7 @@ def test_no_key_reason_or_header_makes_a_dead_letter_too_large(
     chance = random.Random(2)
     place = Position(own.log, 0, own.topics.transactions)
     with own.reporter() as reporter:
-        largest = reporter._largest_letter
+        largest = reporter._max_dead_letter_bytes
         noise = chance.randbytes(largest - 30_000)
         reason = "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(10_000))
         headers = (("h", b""),) * 10_000

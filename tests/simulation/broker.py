@@ -233,7 +233,7 @@ class Reader:
         return found
 
     def confirm_messages(self) -> None:
-        """See `LogReader.prove`. This broker's log stays the same one."""
+        """See `LogReader.confirm_messages`. This broker's log stays the same one."""
         if self._broker.away:
             raise RetryError("the broker is away", where="broker")
 

@@ -110,12 +110,10 @@ def encoded(message: FoldRecord) -> str:
 
 def mixed(operation_of: list[int]) -> str:
     """Two entries that did these of two things."""
-    two = {"num_fragment_ids": [1, 0], "rows_added": [1, 0], "rows_deleted": [0, 1], "rebased": [False] * 2}
-    return encoded(
-        FoldRecord(
-            committed_offsets=[0, 1], **two, operations=["append", "delete"], operation_of=operation_of
-        )  # type: ignore[arg-type]
-    )
+    record = FoldRecord(committed_offsets=[0, 1], operations=["append", "delete"], operation_of=operation_of)
+    record.num_fragment_ids[:] = record.rows_added[:] = [1, 0]
+    record.rows_deleted[:], record.rebased[:] = [0, 1], [False, False]
+    return encoded(record)
 
 
 DAMAGED = {

@@ -312,7 +312,7 @@ class TableScheduler:
     def _put(self, table: TableWriter, prepared: Prepared) -> bool:
         """A task. The outcomes of the group count only if the log is still the same."""
         started = self._runtime.now()
-        is_published = table.put(prepared, self._reader.prove)
+        is_published = table.put(prepared, self._reader.confirm_messages)
         publication, seconds = prepared.folded.publication, self._runtime.now() - started
         if publication is not None:
             self._metrics.publish_seconds.observe(seconds)

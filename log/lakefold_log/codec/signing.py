@@ -45,7 +45,7 @@ class OutcomesKey:
         return cls(secrets.token_bytes(_SECRET_BYTES), since)
 
     def not_after(self, end: int) -> OutcomesKey:
-        """Returns the same key for a topic that ends at offset `end`, as it does after it was created again."""
+        """Returns the same key for a topic that ends at `end`, as a newly created topic does."""
         return self if self.since <= end else replace(self, since=end)
 
     def sign(self, value: bytes, begin: int) -> tuple[str, bytes]:

@@ -33,7 +33,7 @@ ROWS = "rows"
 def combined(
     transactions: Sequence[Transaction], proposed: Sequence[bytes], replaced: Mapping[int, DataFragment]
 ) -> Transaction:
-    """Returns one transaction for all: the entry's own if it is alone, else one of their kind.
+    """Returns a transaction for all: the entry's own if it is alone, else one of their kind.
 
     For no transactions it is a reservation of no fragments: it conflicts with nothing, while an empty Append
     would conflict with each Merge and each upsert of keys that was built before it.
@@ -139,7 +139,7 @@ def _merge_deletes(
 def _merge_rows(
     into: Transaction.Update, parts: Sequence[Transaction], replaced: Mapping[int, DataFragment]
 ) -> None:
-    """Writes one Update for Appends, Deletes and Updates; its new fragments are in the entries' order."""
+    """Writes an Update for Appends, Deletes and Updates; its new fragments are in the entries' order."""
     removed, updated, preserving = set[int](), set[int](), set[int]()
     for part in parts:
         if part.HasField("append"):

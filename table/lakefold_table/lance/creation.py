@@ -145,7 +145,7 @@ def schema_fault(fields: Sequence[Field]) -> Invalid | None:
 
 
 def primary_key_fault(fields: Sequence[Field]) -> Invalid | None:
-    """Returns why the columns that are declared as primary key can't be one, or None.
+    """Returns why the columns that are declared as primary key can't serve as such, or None.
 
     No Lance client opens such a table.
     """

@@ -1,7 +1,7 @@
-"""Where the file of a version and the one that the fold makes again differ: named by field, not by byte.
+"""Where the file of a version differs from the file that the fold makes again: named by field, not by byte.
 
 "The bytes differ" helps nobody. Whoever looks for the cause wants to know which field, which fragment, which
-index, which property or which entry's answer is another one.
+index, which property or which entry's answer is different.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 200
 ABSENT = "absent"
-PLACES = frozenset({"fragments", "index_section", "transaction_section", "transaction_section_before_14"})
+LOCATIONS = frozenset({"fragments", "index_section", "transaction_section", "transaction_section_before_14"})
 """Fields of the manifest that are compared otherwise, or only say where a section lies in the file."""
 
 
 def differences(stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
-    """How the stored file of a version differs from the folded one, which is sound; empty where it doesn't.
+    """Returns how the stored file differs from the folded one, which is sound. Empty if they are equal.
 
-    A stored file that can't be decoded is one difference.
+    A stored file that can't be decoded is a single difference.
     """
     if stored == folded:
         return []
@@ -46,7 +46,7 @@ def differences(stored: bytes, folded: bytes, where: str = "") -> list[Differenc
 
 
 def _of_files(stored: ManifestFile, folded: ManifestFile, where: str) -> Iterator[Difference]:
-    yield from _of_messages("manifest", stored.head, folded.head, PLACES)
+    yield from _of_messages("manifest", stored.head, folded.head, LOCATIONS)
     if b"".join(stored.fragments.buffers()) != b"".join(folded.fragments.buffers()):
         ours = {f"fragment {one.id}": one for one in stored.fragments}
         theirs = {f"fragment {one.id}": one for one in folded.fragments}

@@ -1,6 +1,6 @@
 """The next version of a Lance table while entries are added to it: check, rebase, apply, encode.
 
-Entries are folded one after another onto the table. Those that may share a version become a single
+Entries are folded in order onto the table. Those that may share a version become a single
 transaction, built on the version before.
 """
 
@@ -56,7 +56,7 @@ LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
 
 
 class LanceDraft:
-    """Builds the version after `state` (None: the table's first one).
+    """Builds the version after `state` (None: the table's first version).
 
     `transaction_file`: the version's transaction is also written to a file of its own, which the manifest
     names. Lance clients before 14 find it only there.
@@ -89,7 +89,7 @@ class LanceDraft:
 
     @property
     def _base(self) -> int:
-        """The version that this one is built on, 0 if the table doesn't exist.
+        """The version that this version is built on, 0 if the table doesn't exist.
 
         A clone is built on the source's version, whose number it keeps.
         """
@@ -260,8 +260,8 @@ class LanceDraft:
     def _remember(self, footprint: Footprint) -> None:
         """Remembers what this entry did, for the entries after it in the same version.
 
-        The Deletes are remembered as one, and so are the Updates of rows: the next entry is compared with two
-        operations, however many there are.
+        The Deletes are remembered as a single one, and so are the Updates of rows: the next entry is compared
+        with two operations, however many there are.
         """
         if self._state is None or footprint.kind not in {Kind.APPEND, Kind.DELETE, Kind.UPDATE}:
             self._history = self._history.extended(self._table.version, footprint)
@@ -279,7 +279,7 @@ class LanceDraft:
             self._history = self._history.extended(self._table.version, touched.footprint)
 
     def _next_history(self) -> History:
-        """Returns what is known of past versions after this one, with the entries added so far."""
+        """Returns what is known of past versions after this version, with the entries added so far."""
         if self._following is None:
             version = self._table.version
             if self._begins_clone:
@@ -325,7 +325,7 @@ class LanceDraft:
     def _next(
         self, entry: Entry, proposed: LanceProposal, kind: Kind, state: LanceState
     ) -> TableChange | Rejected | Invalid:
-        """Returns what a proposal built on an older version changes in this one."""
+        """Returns what a proposal built on an older version changes in this version."""
         envelope, packed = proposed.envelope, proposed.packed
         if envelope.HasField("create"):
             return Rejected(_exists_already(state))
@@ -407,7 +407,7 @@ class LanceDraft:
         return transaction
 
     def _together(self) -> Transaction:
-        """Returns one transaction for all entries added so far."""
+        """Returns a transaction for all entries added so far."""
         if self._merged is None:
             parts, proposed, packed = self._transactions, self._table.proposed, self._table.packed
             if packed is not None and len(parts) > 1:

@@ -133,7 +133,7 @@ class LanceFormat:
 
         Raises `DamagedError` if the bytes are not what the format says or name another version than the path,
         `InvalidError` if the table uses features that a reader must know and this release doesn't. `files`:
-        the one that `LanceState.missing_files` names. `like`: another version; what is the same in both is
+        that which `LanceState.missing_files` names. `like`: another version; what is the same in both is
         shared, which makes decoding faster.
         """
         where = below(uri, path)
@@ -202,7 +202,7 @@ class LanceFormat:
     def with_history(self, state: LanceState, older: Iterable[VersionSummary]) -> LanceState:
         """The state with what older versions did: those right before its history began, newest first.
 
-        A clone has no versions before the one that it begins with, whatever that one's number.
+        A clone has no versions before its first version, whatever the number of that is.
         """
         known = takewhile(lambda one: not one.begins_clone, older)
         steps = ((one.version, cast("Footprint", one.footprint)) for one in known)
@@ -230,11 +230,11 @@ class LanceFormat:
         return grouping_rule_after(state)
 
     def recalling(self, recorded: RecordedVersion) -> RecallingLance:
-        """Returns the format as it judges the entries of one version that it made before."""
+        """Returns the format as it judges the entries of a version that it made before."""
         return RecallingLance(recorded)
 
     def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
-        """Returns how the stored file of a version differs from the one that was folded again."""
+        """Returns how the stored file of a version differs from the version that was folded again."""
         return differences(stored, folded, where)
 
     def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:

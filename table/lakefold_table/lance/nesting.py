@@ -4,7 +4,7 @@
 a table's folder that belong to none of its versions. So a table inside another table's folder may lose its
 files through operations on the outer table. Folders of branches belong to the table itself.
 
-No table is created around another one either: unknown files at a new table's root are refused when it is
+No table is created around another table either: unknown files at a new table's root are refused when it is
 opened (`BEFORE_A_TABLE` of the versions). This module covers only what that check lets pass.
 """
 

@@ -1,7 +1,7 @@
-"""A Lance transaction as the committer holds it: one value, however its fragments are kept.
+"""A Lance transaction as the committer holds it: a single value, however its fragments are kept.
 
-A usual Append is taken apart once (`plain`). The fragments of a large one stay encoded (`packed`). Everything
-else is the message. Only the modules of this package ask which of them it is.
+A usual Append is taken apart once (`plain`). The fragments of a large Append stay encoded (`packed`).
+Everything else is the message. Only the modules of this package ask which of them it is.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class LanceProposal:
 
 
 def proposal_of(entry: Entry) -> LanceProposal:
-    """Returns an entry's proposal; an empty one if the entry has none, as its claim was not fetched."""
+    """Returns an entry's proposal; an empty proposal if the entry has none, as its claim was not fetched."""
     if entry.proposal is None:
         return LanceProposal(entry.envelope)
     return cast("LanceProposal", entry.proposal)

@@ -63,7 +63,7 @@ def published_footprint(transaction: Transaction | None, index_section: bytes) -
 
 
 def known_version(transaction: Transaction) -> int:
-    """Returns the version whose rows a proposal knows: that which it read, or an older one of its index.
+    """Returns the version whose rows a proposal knows: that which it read, or an older version of its index.
 
     An index may be committed on the newest version, long after it was built. It doesn't cover what happened
     to its rows in between; pylance checks only what came after the version read, and then finds wrong rows
@@ -84,8 +84,8 @@ def carries_reuse(transaction: Transaction | None, index_section: bytes) -> bool
     """Whether a version's Rewrite contained a fragment-reuse index, as far as the version's own indices show.
 
     Lance's message doesn't say so (Lance fact 3.4). The index covers the fragments into which rows were
-    moved. So a Rewrite whose new fragments it doesn't cover added nothing to it, even if the table has one.
-    Raises `DamagedError` if the section can't be read.
+    moved. So a Rewrite whose new fragments it doesn't cover added nothing to it, even if the table has such
+    an index. Raises `DamagedError` if the section can't be read.
     """
     if (
         transaction is None

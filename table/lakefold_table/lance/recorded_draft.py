@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Recall:
-    """What is known of one version that is folded again; see `RecordedVersion` and `RecallingFormat`.
+    """What is known of a version that is folded again; see `RecordedVersion` and `RecallingFormat`.
 
     `decode`: the state that a version's file holds; `requirements`: as of the format.
     """
@@ -131,7 +131,7 @@ class _Draft(LanceDraft):
         self._recalling, self._before, self._seen = recalling, state, seen
 
     def _may_join(self, entry: Entry) -> bool:
-        """What is recorded as one version was folded as one."""
+        """Entries that are recorded in the same version were folded together."""
         del entry
         return True
 

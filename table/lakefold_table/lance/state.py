@@ -1,4 +1,4 @@
-"""A Lance table at one version, in memory: what the next version is built on. Never changed."""
+"""A Lance table at a version, in memory: what the next version is built on. Never changed."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ deep."""
 
 @dataclass(frozen=True, slots=True)
 class LanceState:
-    """One version of the table.
+    """A version of the table.
 
     `head` is the manifest without fragments (not to be changed); `index_section` its index section.
-    `transaction` is the one that made this version (an Append without its fragments), None if it isn't known.
+    `transaction` is that which made this version (an Append without its fragments), None if it isn't known.
     `scheme` is how the table names its versions. `file_version` is that of its data files, None if nothing
     shows it yet. `files` finds the fragment that has a data file.
     """
@@ -98,7 +98,7 @@ class LanceState:
 
     @property
     def restored(self) -> int:
-        """The version that this one restored with its metadata, 0 if it is no Restore."""
+        """The version that this version restored with its metadata, 0 if it is no Restore."""
         return restored_by(self.transaction)
 
     @property
@@ -115,7 +115,7 @@ class LanceState:
 
     @property
     def is_clone(self) -> bool:
-        """Whether this version is the first one of a clone or a branch, and has another table's marks."""
+        """Whether this version is the first of a clone or a branch, and has another table's marks."""
         return kind_of(self.transaction) is Kind.CLONE
 
     @property

@@ -82,7 +82,8 @@ def managed_blobs_fault(value: str | None) -> Invalid | None:
 def read_version_fault(transaction: Transaction, kind: Kind, version: int) -> Invalid | None:
     """Refuses a proposal that isn't built on a version, or names a read version that doesn't exist yet.
 
-    An Overwrite and a Restore need none: without one they apply to the newest version (Lance fact 5.7).
+    An Overwrite and a Restore need none: without a read version they apply to the newest version (Lance fact
+    5.7).
     """
     if 0 < transaction.read_version <= version or (not transaction.read_version and kind in BUILT_ON_NONE):
         return None
@@ -175,8 +176,8 @@ def size_fault(file: DataFile, sizes: Mapping[str, int | None]) -> Invalid | Non
 def _has_unknown_fields(transaction: Transaction) -> bool:
     """Whether the message contains fields that this release doesn't know.
 
-    Such a field may also be a known one of another wire type; Lance clients can't read a message with one
-    (Lance fact 3.7).
+    Such a field may also be a known field with another wire type; Lance clients can't read a message with
+    such a field (Lance fact 3.7).
     """
     known = Transaction()
     known.CopyFrom(transaction)

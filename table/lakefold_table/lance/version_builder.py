@@ -1,6 +1,6 @@
 """A table on its way to its next version: operations read it, and their changes are applied in order.
 
-Many entries share one version, so nothing is encoded before all are in. An operation sees what the entries
+Many entries share a version, so nothing is encoded before all are in. An operation sees what the entries
 before it have changed.
 """
 
@@ -243,7 +243,7 @@ class VersionBuilder:
         return added
 
     def _sift(self, change: TableChange) -> None:
-        """Drops idle segments of indices; after the first time only if a change can have made one idle."""
+        """Drops idle segments of indices; after the first time only if a change can have made some idle."""
         done = self._sifted is not None and self._sifted is self._indices
         if not done or change.removed or change.whole is not None:
             self._take_indices(without_idle(self.indices, self.taken))
@@ -298,7 +298,7 @@ class VersionBuilder:
                     yield file_key(file, prefixes), number
 
     def _fragment(self, number: int) -> DataFragment | None:
-        """Returns the fragment of this id as the entries before left it, also one of a large Append."""
+        """Returns the fragment of this id as the entries before left it, large Appends included."""
         for chunk in self._chunks:
             at = index_of(chunk.ids, number)
             if at is not None:
@@ -314,7 +314,7 @@ class VersionBuilder:
         return self._live.changed(replaced, self._removed).followed(self._chunks).added(new)
 
     def _replace(self, change: TableChange) -> None:
-        """Replaces fragments; deletion files that were made for the replaced ones are no longer needed."""
+        """Replaces fragments; deletion files that were made for replaced ones are no longer needed."""
         for number in (*change.replaced, *change.removed):
             before = self._replaced.pop(number, None)
             after = change.replaced.get(number)

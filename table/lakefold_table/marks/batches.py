@@ -117,7 +117,7 @@ class AppMark:
 class GrowingMark:
     """An app's mark while a group is folded.
 
-    Adding a batch that follows the last one costs next to nothing.
+    Adding a batch that follows the last costs almost nothing.
     """
 
     __slots__ = ("_contents", "_intervals", "_recent", "_rolled_back", "_time_us", "forgotten_below")

@@ -35,7 +35,7 @@ def content_of(entry: Entry) -> str:
 
 
 def differs(known: str, entry: Entry) -> bool:
-    """Whether the entry's content differs from the one with this digest, as far as the digests show."""
+    """Returns whether the entry's content differs from that with this digest, as far as the digests show."""
     return known != UNKNOWN and content_of(entry) not in {known, UNKNOWN}
 
 

@@ -58,7 +58,7 @@ SILENT_APP_US = 90 * 24 * 3600 * 1_000_000
 
 
 class RebindReason(StrEnum):
-    """Why a table follows its log from another position on than the one after the last that was folded.
+    """Why a table follows its log from a position other than that after the last folded one.
 
     The first two happen while folding, if `--accept-new-log` allows it; the others are done by verbs.
     """
@@ -82,7 +82,7 @@ class Rebinding:
     """A table's move from one position to another, of the same log or of another, that no entry made.
 
     `before`: the last position that was folded (None: none was). `after`: the position that counts as the
-    last folded one from then on, offset -1 for a log from its start; None: the table follows no log.
+    last folded position from then on, offset -1 for a log from its start; None: the table follows no log.
     `time_us`: the log time of the first entry that was folded then, or the time of the verb. `fingerprint`:
     that of the entry at `after`, if it was read from the log.
     """
@@ -167,7 +167,7 @@ class Marks:
         return replace(self, position=move.after, moves=moves, fingerprint=move.fingerprint)
 
     def at(self, position: Position, fingerprint: Fingerprint | None = None) -> Marks:
-        """Returns the marks with this position as the last one that was folded from its log.
+        """Returns the marks with this position as the last that was folded from its log.
 
         `fingerprint`: that of the entry at this position. A file log needs none, as it is named by its
         content.

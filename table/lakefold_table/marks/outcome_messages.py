@@ -63,7 +63,7 @@ def outcome_message(outcome: Outcome) -> log_pb2.Outcome:
 def outcome_value(message: log_pb2.Outcome) -> Outcome:
     """Returns the outcome that a message of the outcomes topic contains.
 
-    Raises `DamagedError` if it contains no result, or one that only a newer release knows.
+    Raises `DamagedError` if it contains no result, or a result that only a newer release knows.
     """
     at = message.position
     position = Position(LogId(at.cluster_id, at.topic_id, at.partition), at.offset, at.topic)

@@ -2,8 +2,8 @@
 
 A Restore takes over the metadata of the older version too, and with it that version's marks, which list
 exactly what had been folded by then. A key that was folded since and isn't among them has lost its rows. So
-the versions of keys need not be remembered, and any number of Restores can follow each other, also one that
-takes back another.
+the versions of keys need not be remembered, and any number of Restores can follow each other, also a Restore
+that takes back another.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `open_storage` picks the store by the scheme of the table's canonical URI. A reader fetches whole objects,
 their heads or their tails. A writer stores the files that no version names yet by `put_if_absent` or `put`,
-and then the one that makes the version by `put_if_absent`: `STORED` means that the version exists and
+and then the file that makes the version by `put_if_absent`: `STORED` means that the version exists and
 survives a crash, `EXISTS` that another writer was first, and after a `DoubtfulPutError` only reading back
 shows which of the two it was.
 
@@ -11,8 +11,8 @@ its system calls, `os_errors` says what a failed call means. `s3` is a bucket: `
 `aws_options` and translates their errors, `multipart` uploads what is too large for one request. `objects` is
 a bucket at Google or Azure; `object_errors` reads its client's errors. `external` is a bucket whose versions
 are committed in a manifest store: `dynamodb` is that store, and `staged_manifests` finishes what another
-writer began. `memory` is for tests and can plan faults. One suite, `tests/contracts/behaviour.py`, checks
-what holds for all of them. `option_names` warns of options that no store has.
+writer began. `memory` is for tests and can plan faults. A single suite, `tests/contracts/behaviour.py`,
+checks what holds for all of them. `option_names` warns of options that no store has.
 
 If the client library of a store isn't installed, the error names the extra that contains it. Other stores
 don't need it.

@@ -1,6 +1,6 @@
 """What a table needs of a store, and nothing more: a few calls over whole objects.
 
-There are so few that each store can be verified. Correctness depends on one of them, `put_if_absent`. Every
+There are so few that each store can be verified. Correctness depends on a single one, `put_if_absent`. Every
 implementation passes the same behaviour suite (`tests/contracts/`). Paths are relative to the store's root,
 with `/` between segments.
 """
@@ -34,7 +34,7 @@ class DoubtfulPutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One object of a listing: its path relative to the store's root and its size in bytes."""
+    """An object of a listing: its path relative to the store's root and its size in bytes."""
 
     path: str
     size: int
@@ -116,7 +116,7 @@ class Storage(Protocol):
         ...
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
-        """Whether any object exists below the root. Distinguishes an empty folder from one that is in use.
+        """Returns whether any object exists below the root: whether the folder is in use.
 
         `besides`: names directly at the root that don't count, with all below them.
         """
@@ -192,7 +192,7 @@ class PutsOnceSure(Protocol):
 
 @runtime_checkable
 class ReplacesKnown(Protocol):
-    """A store that can replace an object on condition that it is still the one that was read."""
+    """A store that can replace an object on condition that it is still as it was read."""
 
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
         """As `get`, with an etag that no other content under this name has."""

@@ -1,9 +1,9 @@
 """Checks whether a server honours the condition of a put, before anything depends on it.
 
-Servers that speak S3's protocol differ in this. One that doesn't know `If-None-Match` ignores it: it answers
-as if the name had been free, and two committers would both believe that their put made the next version. So a
-meaningless object is put twice, and the second put must be refused. This can't show how the server handles
-two puts at the same moment: docs/operations.md lists what is known of which server.
+Servers that speak S3's protocol differ in this. A server that doesn't know `If-None-Match` ignores it: it
+answers as if the name had been free, and two committers would both believe that their put made the next
+version. So a meaningless object is put twice, and the second put must be refused. This can't show how the
+server handles two puts at the same moment: docs/operations.md lists what is known of which server.
 """
 
 from __future__ import annotations

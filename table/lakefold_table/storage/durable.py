@@ -1,9 +1,9 @@
 """Writes files so that each is either complete or absent after any crash, of this process or of the machine.
 
 A name must never refer to bytes that a power cut could remove, and a reader must never find half a file. So
-the order of system calls matters: the file is written without a name (or under a temporary one), fsynced, and
-only then linked under its final name; then the folder is fsynced, because it stores the name. `link` fails if
-the name is taken, so among several writers exactly one commits; `rename` replaces a file atomically.
+the order of system calls matters: the file is written without a name (or under a temporary name), fsynced,
+and only then linked under its final name; then the folder is fsynced, because it stores the name. `link`
+fails if the name is taken, so among several writers exactly one commits; `rename` replaces a file atomically.
 
 If the platform can make a file without a name (Linux, most local file systems), a crash leaves nothing
 behind. Otherwise it may leave a temporary file, which no listing shows.
@@ -134,7 +134,7 @@ class DurableFiles:
     def sync_file(self, at: int, name: str, calls: SyncCalls | None = None) -> None:
         """Make the content of an existing file durable. Raises `UnsyncedError` if its sync fails.
 
-        `calls`: the system calls to use instead of the usual ones.
+        `calls`: the system calls to use instead of the usual calls.
         """
         calls = calls or self._calls
         file = calls.open(name, _READ, dir_fd=at)
@@ -223,7 +223,7 @@ class DurableFiles:
             self._calls.close(fd)
 
     def _write(self, fd: int, buffers: Sequence[Buffer]) -> None:
-        """Write all the buffers without joining them, as many in one system call as the platform takes."""
+        """Write all the buffers without joining them, as many in a system call as the platform takes."""
         views = [view.cast("B") for view in (memoryview(buffer) for buffer in buffers) if view.nbytes]
         done = 0
         while done < len(views):

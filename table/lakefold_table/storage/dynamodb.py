@@ -1,6 +1,6 @@
 """The external manifest store of `s3+ddb://`: items of a DynamoDB table, as Lance clients keep them.
 
-One item is one version. Keys, attributes, conditions and reads are those of pylance 14.0.2 (Lance fact 12.3),
+An item is a version. Keys, attributes, conditions and reads are those of pylance 14.0.2 (Lance fact 12.3),
 so that each client can read and finish the other's versions. The DynamoDB table is created by its operator,
 never here: its keys, its cost and who may write to it are the operator's decisions.
 """
@@ -101,7 +101,7 @@ class DynamoManifests:
         self._is_checked = False
 
     def put_if_absent(self, base: str, recorded: ManifestRecord) -> Put:
-        """See `ManifestStore.put_if_absent`. One request, sent once.
+        """See `ManifestStore.put_if_absent`. A single request, sent once.
 
         If DynamoDB refuses, or the request was never sent, nothing was recorded. Everything else is a doubt.
         """

@@ -53,7 +53,7 @@ Answer = TypeVar("Answer")
 class ExternalManifests:
     """A store whose versions are committed in a manifest store, and that keeps all objects in `objects`.
 
-    `uri`: the canonical one that names both. `new_id` returns the part of a name that no other writer uses.
+    `uri`: the canonical URI that names both. `new_id` returns the part of a name that no other writer uses.
     Raises `LocationError` for the root of a bucket, for which a manifest store has no name.
     """
 
@@ -257,9 +257,9 @@ class ExternalManifests:
         return True
 
     def _finish_in(self, prefix: str) -> None:
-        """Finish the newest versions of a folder, down to the first one that is finished.
+        """Finish the newest versions of a folder, down to the first that is finished.
 
-        All older ones are finished too: every client finishes the version before the one that it puts.
+        All older versions are finished too: every client finishes the version before its own.
         """
         base = self._finisher.base_of(check_folder(prefix))
         if base is not None:
@@ -267,7 +267,7 @@ class ExternalManifests:
                 self._finisher.finish(base, recorded)
 
     def _finish_before(self, slot: Slot) -> None:
-        """Finish the version before this one, and remove what attempts of this process left."""
+        """Finish the version before this version, and remove what attempts of this process left."""
         in_order = 1 < slot.version < MANIFESTS.first_detached
         if in_order and not self._left.follows_finished(slot):
             before = self._manifests.get(slot.base, slot.version - 1)

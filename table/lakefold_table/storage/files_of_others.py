@@ -76,7 +76,7 @@ class FilesOfOthers:
 
         Only the second step shows which file could not be written: an earlier failure of this file may have
         been reported to another process. Returns False, without having changed anything, if the file system
-        can't be written out as a whole, or if any of its files could not be written, one of these or another.
+        can't be written out as a whole, or if any of its files could not be written, of these or of others.
         """
         paths = [joined(folder, name) for name in names]
         with self._folders.opened(folder) as at:

@@ -48,7 +48,7 @@ _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errn
 _SYNCING: Final = 8
 """How many files are synced at once: 200 took 60 to 90 ms on ext4, in sequence 1.7 s."""
 _ASKED_AT_ONCE: Final = 64
-# From this size on a new object lets the system's cache drop the one before it.
+# From this size on a new object lets the system's cache drop the object before it.
 _LARGE: Final = 1 << 20
 
 Result = TypeVar("Result")
@@ -174,7 +174,7 @@ class LocalStorage:
         return data, etag_of(data)
 
     def replace(self, path: str, etag: str, buffers: Sequence[Buffer]) -> bool:
-        """See `ReplacesKnown.replace`: one process of a machine after the other.
+        """See `ReplacesKnown.replace`: the processes of a machine take turns.
 
         A rename has no condition, so a process that replaces files of a folder holds a lock on it.
         """
@@ -558,7 +558,7 @@ def _translated_errors(path: str) -> Iterator[None]:
 def _read(fd: int, start: int, length: int) -> bytes:
     """Returns exactly `length` bytes from `start`, fewer at the file's end.
 
-    One call unless they are gigabytes.
+    A single call unless they are gigabytes.
     """
     data = os.pread(fd, length, start)
     if len(data) == length:

@@ -1,7 +1,7 @@
 """What an external manifest store must be able to do, and what it records of a version.
 
-It is small, so that each implementation can be verified: `dynamodb` is the one that Lance clients know; tests
-have one in memory.
+It is small, so that each implementation can be verified: `dynamodb` is the store that Lance clients know;
+tests have a store in memory.
 """
 
 from __future__ import annotations

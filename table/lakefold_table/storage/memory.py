@@ -61,7 +61,7 @@ Fault = LoseAnswer | Refuse | Hold
 
 
 class Faults:
-    """The faults that a test has planned. Each put uses up the first one that fits its path."""
+    """The faults that a test has planned. Each put uses up the first fault that fits its path."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,8 +1,8 @@
-"""Puts a large object in parts, several at once. S3 joins them in one step, which may have a condition.
+"""Puts a large object in parts, several at once. S3 joins them in a single step, which may have a condition.
 
 Before that step the object can't be seen. An upload that doesn't reach it is aborted, so that its parts
 aren't paid for. If the answer to the last step was lost, the upload is aborted as well: an upload that was
-joined can no longer be aborted, and one that was aborted can no longer be joined, so what is read back
+joined can no longer be aborted, and an upload that was aborted can no longer be joined, so what is read back
 afterwards does not change any more.
 """
 

@@ -1,4 +1,4 @@
-"""Objects on Google Cloud Storage and Azure, by obstore: one client library for both.
+"""Objects on Google Cloud Storage and Azure, by obstore: the same client library for both.
 
 Lance clients are built on the same library, so it takes the same storage options and environment variables
 and finds objects under the same names. It repeats a failed request by itself, which must not happen to a
@@ -57,7 +57,7 @@ _AZURE_HOSTS: Final = (".core.windows.net", ".fabric.microsoft.com")
 
 # The parts of obstore's errors. Most faults have the same class, whatever the server answered, and the text
 # contains the whole URL (its query may contain a signature) and the texts of all errors that caused it. So
-# only the status, the server's own code and one line for people are taken out of it.
+# only the status, the server's own code and a line for people are taken out of it.
 _STATUS: Final = re.compile(r"(?:status code:|\(code:) (\d{3}) ?([A-Za-z ]*)")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^\n<]+)")
@@ -405,7 +405,7 @@ def _clients(uri: str, storage_options: Mapping[str, str]) -> ObjectClients:
 def _concerning(
     uri: str, make: type[GCSStore | AzureStore], given: Mapping[str, str], own: tuple[str, ...]
 ) -> dict[str, str]:
-    """Returns the options that this kind of store knows. Raises `InvalidError` if one only has its prefix."""
+    """Returns the options that this kind of store knows. Raises `InvalidError` for an unknown option."""
     known_options = {}
     for key, value in given.items():
         name = _RENAMED.get(key, key)
@@ -441,7 +441,7 @@ def _bucket_of(uri: str, authority: str) -> tuple[str, dict[str, str]]:
 
 
 def _number_in(uri: str, given: Mapping[str, str], key: str, default: int) -> int:
-    """Returns a whole number among the options. Raises `InvalidError` if it is not one."""
+    """Returns a whole number among the options. Raises `InvalidError` if it is no number."""
     if (text := given.get(key, str(default))).isdecimal():
         return int(text)
     raise InvalidError(f"{key} is {text}", where=uri, hint="give a whole number")
@@ -460,7 +460,7 @@ def _code_of(error: Exception) -> str:
 
 
 def _in_words(error: Exception) -> str:
-    """Returns what happened, in one line without any URL."""
+    """Returns what happened, as a line without any URL."""
     text = str(error)
     if answer := _STATUS.search(text):
         message = _MESSAGE.search(text)

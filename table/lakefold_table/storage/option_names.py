@@ -68,7 +68,7 @@ _warned: set[str] = set()
 
 
 def warn_unknown(names: Iterable[str]) -> None:
-    """Logs a warning for each name that no client knows, with the most similar one; once in a process."""
+    """Logs a warning for each name that no client knows, with the most similar name; once in a process."""
     for name in names:
         if name not in _warned and not is_known(name):
             _warned.add(name)
@@ -84,7 +84,7 @@ def is_known(name: str) -> bool:
 
 
 def nearest(name: str) -> str:
-    """Returns the known name that is most similar to this one, with its prefix, or "" if none is similar."""
+    """Returns the known name that is most similar to `name`, with its prefix, or "" if none is similar."""
     prefix, rest = _parted(name)
     matches = get_close_matches(rest, sorted(_BY_PREFIX[prefix]), 1, 0.7)
     if matches:

@@ -1,9 +1,9 @@
 """What a failed system call means for the caller: try again, or change something first.
 
 The operating system reports what happened. A committer must know what to do next, and a person what to
-change. An error that may pass by itself, or when space is freed, is a `RetryError`. One that lasts until a
-permission or a mount is changed is an `InvalidError`. If the path itself is wrong it is a `LocationError`. An
-unknown error is a `RetryError`, which decides nothing.
+change. An error that may pass by itself, or when space is freed, is a `RetryError`. An error that lasts until
+a permission or a mount is changed is an `InvalidError`. If the path itself is wrong it is a `LocationError`.
+An unknown error is a `RetryError`, which decides nothing.
 """
 
 from __future__ import annotations

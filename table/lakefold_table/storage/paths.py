@@ -58,7 +58,7 @@ def folder_of(path: str) -> str:
 def by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
     """Returns the paths by the folder that they are directly in.
 
-    Raises `LocationError` if one leaves the root.
+    Raises `LocationError` if a path leaves the root.
     """
     folders: dict[str, list[str]] = {}
     for path in paths:

@@ -5,7 +5,7 @@ since 2024. That request is sent once and no layer repeats it: what is received 
 answer, which is a doubt (`DoubtfulPutError`) that is settled by reading back. All other requests may be
 repeated, and are. Nothing is committed by a copy on the server, since servers ignore conditions on a copy.
 
-Objects that are too large for one request are uploaded in parts, and the condition is put on the completion.
+Objects that are too large for a request are uploaded in parts, and the condition is put on the completion.
 What needs many requests sends several at once.
 """
 

@@ -26,7 +26,7 @@ _STAGED: Final = f"{MANIFESTS.suffix}-"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One version: its manifest's path below the root, and its table's path from the bucket's root on."""
+    """A version: its manifest's path below the root, and its table's path from the bucket's root on."""
 
     path: str
     base: str
@@ -161,7 +161,7 @@ class Leftovers:
             self._finished[slot.base] = slot.version
 
     def follows_finished(self, slot: Slot) -> bool:
-        """Whether the version before this one is known to need no finishing."""
+        """Whether the version before this is known to need no finishing."""
         return self._finished.get(slot.base) == slot.version - 1
 
 

@@ -1,1 +1,1 @@
-"""The versions of a table on its store: find the newest, read one, publish the next, remove them."""
+"""The versions of a table on its store: find the newest, read a version, publish the next, remove them."""

@@ -3,7 +3,7 @@
 A table that doesn't exist may have been dropped on purpose, or its store may be away; both look the same. If
 a proposal is known to have been folded into a missing table, the note is read. It lists positions: what was
 folded up to them was in the dropped table. So it says nothing about a table that is created at the same path
-later, nor about one that is restored there and folded on, whatever their ids and whatever any clock says.
+later, nor about a table that is restored there and folded on, whatever their ids and whatever any clock says.
 
 The note of `/lake/flights` is `/lake/.lakefold-dropped/flights`. If the table is a whole bucket, its note is
 inside, as `_lakefold/dropped`.
@@ -37,7 +37,7 @@ path."""
 
 @dataclass(frozen=True, slots=True)
 class DroppedBranch:
-    """One branch of a dropped table ("" is the main one), and the last position folded from each log.
+    """A branch of a dropped table ("" is the main one), and the last position folded from each log.
 
     `table_id` and `version` are for people.
     """
@@ -90,7 +90,7 @@ class Dropped:
         return False
 
     def after(self, older: Dropped | None) -> Dropped:
-        """Returns this note with what an older note of the same path says, unless this one is newer."""
+        """Returns this note with what an older note of the same path says, unless this note is newer."""
         if older is None:
             return self
         inside = {name: _all_joined(older.inside.get(name, ()), noted) for name, noted in self.inside.items()}
@@ -242,7 +242,7 @@ def _all_joined(
 
 
 def _joined(branch: str, notes: Iterable[DroppedBranch]) -> DroppedBranch:
-    """Returns what all notes say of a branch, the older ones first."""
+    """Returns what all notes say of a branch, the older notes first."""
     own = [noted for noted in notes if noted.branch == branch]
     last: dict[LogId, Position] = {}
     for position in (position for noted in own for position in noted.positions):

@@ -1,6 +1,6 @@
 """The head of a version's file: as much of it as says what a committer's version changed (decision 0003).
 
-A short head takes one read, a long one two. Versions that are read one by one are read in this way.
+A short head takes one read, a long head two. Versions that are read singly are read in this way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tags and branches of a table on its store: list and resolve them; create, move and remove tags.
 
 All their files are below the root of the main branch. Moving a tag replaces its file: if two clients do it at
-the same time, the later one counts, as with every Lance client. Creating one is a conditional put.
+the same time, the later write counts, as with every Lance client. Creating a ref is a conditional put.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Refs:
         self._now_ns = now_ns
 
     def tags(self) -> dict[str, Tag]:
-        """Returns all tags by name. Raises `DamagedError` if one can't be read."""
+        """Returns all tags by name. Raises `DamagedError` if a tag can't be read."""
         return self._all(TAGS, tag_path, decode_tag)
 
     def branches(self) -> dict[str, Branch]:
         """Returns all branches by name, without the main branch.
 
-        Raises `DamagedError` if one can't be read.
+        Raises `DamagedError` if a branch can't be read.
         """
         return self._all(BRANCHES, branch_path, decode_branch)
 
@@ -117,7 +117,7 @@ class Refs:
         """Returns the branches without a file, as their first versions describe them (None if they don't).
 
         The client that made such a branch died before it wrote the file, or the file alone was removed. Lists
-        the folders of `tree/` one after the other, and reads a version of each such branch. Returns nothing
+        the folders of `tree/` in turn, and reads a version of each such branch. Returns nothing
         if the store can't list folders.
         """
         branches: dict[str, Branch | None] = {}

@@ -1,10 +1,10 @@
 """Removes a table from a store of objects, in an order in which what is left is never taken for the table.
 
-A store of objects can't remove them all in one step, and a client that opens the table meanwhile looks for
-its newest version. So that version is removed last of all versions, and until then every file that it names
-exists: older versions are removed first, branches before the branch that they were made from, then the newest
-version, then everything else. If the removal is interrupted, the table is either complete at its newest
-version, or gone; calling it again continues.
+A store of objects can't remove them all in a single step, and a client that opens the table meanwhile looks
+for its newest version. So that version is removed last of all versions, and until then every file that it
+names exists: older versions are removed first, branches before the branch that they were made from, then the
+newest version, then everything else. If the removal is interrupted, the table is either complete at its
+newest version, or gone; calling it again continues.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Link:
 
 
 def succession(before: Link, after: Link) -> Succession:
-    """Returns whether the file `after` was made from the file `before`, or from one that was.
+    """Returns whether the file `after` was made from the file `before`, or from a version that was.
 
     `after.parent` is set only if the two versions are adjacent.
 

@@ -26,8 +26,8 @@ def put_needed(storage: Storage, files: Sequence[NewFile]) -> None:
     """Puts the files that a version needs, unless they exist. Must be called before the version is put.
 
     They are named by their content, so a file that exists is ours, from an earlier attempt. Raises
-    `DamagedError` if one has other bytes, `RetryError` if one doesn't exist though its put may have been
-    received.
+    `DamagedError` if a file has other bytes, `RetryError` if a file doesn't exist though its put may have
+    been received.
     """
     if len(files) > 1 and isinstance(storage, PutsTogether):
         puts = list(storage.put_together([(file.path, [file.data]) for file in files]))
@@ -64,7 +64,7 @@ def _check_there(storage: Storage, file: NewFile) -> None:
 
 
 class CopyPut:
-    """One attempt to put the copy. If `copy` is None, nothing is put."""
+    """An attempt to put the copy. If `copy` is None, nothing is put."""
 
     def __init__(self, storage: Storage, copy: CopyFile | None) -> None:
         self._storage = storage

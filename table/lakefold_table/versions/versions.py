@@ -1,4 +1,4 @@
-"""The versions of a table: find the newest, read one, publish the next exactly once.
+"""The versions of a table: find the newest, read a version, publish the next exactly once.
 
 This class knows names and a single conditional put, no manifests. A version exists exactly if its put
 succeeded (invariant one-commit-point). A put whose answer was lost is settled by reading back (`publish`).
@@ -10,7 +10,7 @@ only if the version before it was the newest at the time.
 
 To find that out, the folder is listed. For a short time after a listing has confirmed the newest version
 (`CONFIRMED_SECONDS`), two checks replace the listing before a put: that the version before still exists, and
-that no other client has recorded a later one.
+that no other client has recorded a later version.
 
 No check before a put can know what happens until the put arrives, so there is a check after it as well. On a
 store over a network the folder is listed: if the version just put is the newest, it follows the version
@@ -21,8 +21,8 @@ it one check is enough: whether the version before still exists. If a put on a d
 (`CHECK_SECONDS`), the process or the disk may have been paused, and everything is checked again. A store that
 records its versions in another store never stores a version twice, and needs no listing after a put.
 
-If the listing shows later versions, the caller says whether they were made from the one that was put
-(`publish`). If they were not, that one is no version of the table, and none of its answers is reported.
+If the listing shows later versions, the caller says whether they were made from the version that was put
+(`publish`). If they were not, that file is no version of the table, and none of its answers is reported.
 
 A table that was dropped and created again has versions of the same numbers. So the version before must be the
 one that was read or put here, or a paused committer would put what it made from the dropped table after a
@@ -197,7 +197,7 @@ class Versions:
         return numbers[-1] if numbers else 0
 
     def has_any(self) -> bool:
-        """Whether the table has any version. One request if the store can list the first names alone."""
+        """Returns whether the table has any version. It takes one request if the store can list first names."""
         if self._lists is not None and self._lists.lists_in_order:
             names = self._lists.first_names(self._folder, _FIRST_NAMES)
             if len(names) < _FIRST_NAMES or self._detect(names) is not None:
@@ -207,7 +207,7 @@ class Versions:
     def _first_listed(self) -> int | None:
         """Returns the newest version if the store can list the first names alone, newest first, or None.
 
-        One request, however many versions exist.
+        A single request, however many versions exist.
         """
         if self._lists is None or not self._lists.lists_in_order:
             return None
@@ -233,7 +233,7 @@ class Versions:
         return self.storage.size(self.path(version)) is not None
 
     def read(self, version: int) -> bytes:
-        """Returns the whole file of a version. Raises `VersionExpiredError` naming the oldest one left."""
+        """Returns the whole file of a version. Raises `VersionExpiredError` naming the oldest that exists."""
         try:
             data = self.storage.get(self.path(version))
         except FileNotFoundError as error:
@@ -252,8 +252,8 @@ class Versions:
 
         `sure` is called before the version is put, as late as the store allows, but before any file that the
         version needs and any folder is made for it. If it raises, the version doesn't exist. `follows` is
-        called if later versions exist once this one is put, and returns whether they were made from it (None:
-        they count as if they were not).
+        called if later versions exist once this version is put, and returns whether they were made from it
+        (None: they count as if they were not).
 
         If the answer was lost, or the name was already taken, the first buffer is compared with the file of
         that name: it names the version's transaction, so equal bytes mean that our own put succeeded. Only
@@ -349,7 +349,7 @@ class Versions:
         return self.storage.put_if_absent(publication.path, publication.buffers)
 
     def _check_head(self, version: int) -> None:
-        """Raises `StopError` if this version doesn't begin as the one that was read or put here."""
+        """Raises `StopError` if this version doesn't begin as it did when it was read or put here."""
         last = self._last
         if last is None or last.version != version:
             return
@@ -369,10 +369,10 @@ class Versions:
         )
 
     def check_newest(self, version: int) -> None:
-        """Raises unless this version exists and is the newest, or the one after it exists as well.
+        """Raises unless this version exists and is the newest, or the next version exists as well.
 
         Raises `RetryError` if no version exists any more, `StopError` if newer versions exist, or only older
-        ones, without it.
+        versions, without it.
         """
         self._checked_at = self._clock()
         if self._is_confirmed(version, version):
@@ -392,7 +392,7 @@ class Versions:
         return self._last is not None and self._last.version == version
 
     def _check_joined(self, version: int, follows: Callable[[], bool] | None, *, is_first: bool) -> None:
-        """Raises unless this version, which we have put, follows the one that was the newest."""
+        """Raises unless this version, which we have put, follows the version that was the newest."""
         if not is_first and not self._lists_after:
             at_once = self._clock() - self._checked_at <= CHECK_SECONDS
             if self._is_joined(version) if at_once else self._is_confirmed(version - 1, version):
@@ -406,7 +406,7 @@ class Versions:
             raise self._changed_meanwhile(f"version {version} was put, but the newest is {newest}")
 
     def _is_joined(self, version: int) -> bool:
-        """Whether the version before this one exists, if that is cheap enough to check after each put."""
+        """Returns whether the version before this exists, if that is cheap enough to check after each put."""
         return not self.storage.cheap_size or self.exists(version - 1)
 
     def _is_confirmed(self, version: int, newest: int) -> bool:
@@ -418,7 +418,7 @@ class Versions:
     def _is_there(self, version: int) -> bool:
         """Whether the version exists.
 
-        Raises `StopError` if its file can't be the one that was read or put here.
+        Raises `StopError` if its file can't be that which was read or put here.
         """
         size = self.storage.size(self.path(version))
         last = self._last
@@ -505,7 +505,7 @@ F = TypeVar("F", bound=KeepsVersions)
 def format_at(storage: Storage, formats: Iterable[F]) -> F:
     """Returns the format of the table at a store's root, the first of `formats` if it has no version.
 
-    With one format nothing is read; otherwise this costs a request for each format but the first.
+    With a single format nothing is read; otherwise this costs a request for each format but the first.
     """
     first, *others = formats
     return next((other for other in others if Versions(storage, other.folder, other.detect).has_any()), first)

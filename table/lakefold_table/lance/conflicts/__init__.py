@@ -1,7 +1,7 @@
 """The conflict rules: which operations a proposal can't be committed after, as data (Lance facts 5.1 to 5.7).
 
 A transaction that was built on version R and is folded on version V is compared with each version in (R, V].
-A `footprint` is what one transaction touches. The `matrix` has a row of rules for each operation; their
+A `footprint` is what a transaction touches. The `matrix` has a row of rules for each operation; their
 conditions (`conditions`) compare two footprints. `judging` returns the verdict on two footprints, `history`
 the verdict on all versions since R. Nothing here changes a proposal: a `Rebase` says what its operation has
 to do.

@@ -38,7 +38,7 @@ DIGEST_BYTES = 16
 class FileDigests:
     """The names of many data files as digests of 16 bytes each, in ascending order.
 
-    Names are compared by their digests alone, so these are long enough that no two names ever share one.
+    Names are compared by their digests alone, so these are long enough that no two names ever share a digest.
     """
 
     digests: bytes = b""
@@ -82,7 +82,7 @@ class KeyChanges:
 
 @dataclass(frozen=True, slots=True)
 class IndexPrint:
-    """One index that a CreateIndex adds. `fragments`: those that it covers, None if that is not known."""
+    """An index that a CreateIndex adds. `fragments`: those that it covers, None if that is not known."""
 
     uuid: str
     name: str
@@ -128,14 +128,14 @@ class Footprint:
 
     `touched`: ids of the fragments that it changes, replaces or removes; `removed`: those of them that are
     gone afterwards. `files`: a digest of the data files of each fragment that it changes, by which two views
-    of one fragment can be compared. `rows`: the row offsets that it deletes or moves, by fragment id, None if
-    they are not known. `moves_rows`: it writes rows of changed fragments into new ones; `rewrites_columns`:
-    it changes them in place. `fields`: ids of the fields whose values it changes; `values`: the same by
-    fragment id, if it names fragments. `schema`: ids of the fields that a Project keeps. `covered`: the row
-    offsets that overlays cover, by fragment id, None for all. `groups`: ids of the fragments that a Rewrite
-    makes into others, by group; `rewritten`: their data files. `carries_reuse`: it contains a fragment-reuse
-    index. `schema_metadata`, `field_metadata`: it names the schema's metadata, that of these fields;
-    `describes`: it also changes some of it. `shards`: newest generation merged, by shard id.
+    of a fragment can be compared. `rows`: the row offsets that it deletes or moves, by fragment id, None if
+    they are not known. `moves_rows`: it writes rows of changed fragments into new fragments;
+    `rewrites_columns`: it changes them in place. `fields`: ids of the fields whose values it changes;
+    `values`: the same by fragment id, if it names fragments. `schema`: ids of the fields that a Project
+    keeps. `covered`: the row offsets that overlays cover, by fragment id, None for all. `groups`: ids of the
+    fragments that a Rewrite makes into others, by group; `rewritten`: their data files. `carries_reuse`: it
+    contains a fragment-reuse index. `schema_metadata`, `field_metadata`: it names the schema's metadata, that
+    of these fields; `describes`: it also changes some of it. `shards`: newest generation merged, by shard id.
     """
 
     kind: Kind
@@ -173,7 +173,7 @@ class Footprint:
 
 
 class RowsTouched:
-    """What all Deletes (or all Updates of rows) of one version touch together, while more are added.
+    """What all Deletes (or all Updates of rows) of a version touch together, while more are added.
 
     Such operations touch nothing but rows. If two of them touch one fragment, its data files are the same for
     both, or they would not share the version. `footprint` covers all that were added. It is changed in place,

@@ -1,4 +1,4 @@
-"""Judges one proposal against one operation that was committed before it."""
+"""Judges a proposal against an operation that was committed before it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def judge(ours: Footprint, theirs: Footprint, version: int) -> Verdict:
 
 
 def worse(first: Verdict, second: Verdict) -> Verdict:
-    """Returns the worse of two verdicts: of equal conflicts the newer one, of two rebases both joined."""
+    """Returns the worse of two verdicts: of equal conflicts the newer, of two rebases both joined."""
     if isinstance(first, Rebase) and isinstance(second, Rebase):
         return first.joined(second)
     return max(first, second, key=_weight)

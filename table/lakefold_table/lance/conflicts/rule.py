@@ -46,7 +46,7 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One reason why an operation can't be committed unchanged after another.
+    """A reason why an operation can't be committed unchanged after another.
 
     `when` is that reason in a few words, in which "it" is the operation that came before. `advice` is what
     the writer should do, if that is more than the severity says. `reads_theirs`: the condition reads more of

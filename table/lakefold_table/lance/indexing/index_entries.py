@@ -1,7 +1,7 @@
 """Checks of an entry that a proposal adds to the index section.
 
-An index that claims to cover fragments that it doesn't know hides their rows from every filtered scan, and
-one that names missing files breaks such scans; pylance commits most of these without an error (Lance fact
+An index that claims to cover fragments that it doesn't know hides their rows from every filtered scan, and an
+entry that names missing files breaks such scans; pylance commits most of these without an error (Lance fact
 10.5). So an entry is checked against the table, and the sizes of its files against the store.
 """
 

@@ -1,9 +1,9 @@
 """The fragment-reuse index: where compactions moved rows that indices still refer to by old addresses.
 
 A compaction may leave indices as they are and record instead where the rows went. Readers then translate old
-addresses to new ones, and the coverage of an index must be translated in the same way: pylance does so before
-every commit, and an operation that removes a fragment from an index's coverage must find it under its new id.
-Each compaction adds a version to the index; it is trimmed when no index needs that version any more.
+addresses to new addresses, and the coverage of an index must be translated in the same way: pylance does so
+before every commit, and an operation that removes a fragment from an index's coverage must find it under its
+new id. Each compaction adds a version to the index; it is trimmed when no index needs that version any more.
 
 Source: Lance facts 8.3 and 10.7. The details are in the entry itself or, from about 200 KB, in a file in the
 folder of the index.
@@ -55,7 +55,7 @@ def needs_of_section(head: Manifest, index_section: bytes) -> Requirements:
 
 
 def needs_of(head: Manifest, index: IndexMetadata) -> Requirements:
-    """Returns the requirements for reading a fragment-reuse index: its file of details, if it has one."""
+    """Returns the requirements for reading a fragment-reuse index: its file of details, if it exists."""
     try:
         details = _details(index)
     except DamagedError:

@@ -122,7 +122,7 @@ def deleted_rows_stay_deleted(step: Step) -> str:
 
 
 def row_ids_fit(step: Step) -> str:
-    """With stable row ids, each row has an id below the next free one; otherwise no row has an id."""
+    """With stable row ids, each row has an id below the next free id; otherwise no row has an id."""
     head = step.after.head
     stable = has_stable_row_ids(head)
     for fragment in step.fragments:

@@ -22,7 +22,7 @@ FROM_CONTENT = int(Flag.DELETION_FILES | Flag.TABLE_CONFIG | Flag.BASE_PATHS)
 
 
 def version_follows(step: Step) -> str:
-    """The version number is the next one, and the time is later."""
+    """The version number is the next number, and the time is later."""
     if step.before is None:
         return "" if step.after.version else "the version has the number 0"
     if step.after.version != step.before.version + 1:
@@ -125,7 +125,7 @@ def indices_are_consistent(step: Step) -> str:
 def marks_grow(step: Step) -> str:
     """The log's positions and the owner's epoch never decrease, and the marks name their version.
 
-    A move to another log is the exception: positions then continue after the one that the move names.
+    A move to another log is the exception: positions then continue after the position that the move names.
     """
     marks = decode_marks(step.after.metadata)
     before = None if step.before is None else decode_marks(step.before.metadata)

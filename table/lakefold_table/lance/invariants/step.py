@@ -39,7 +39,7 @@ class Step:
         """Yields steps with only the fragments that differ between the versions.
 
         Chunks that both versions share cost nothing. Each step has some thousands of fragments, beginning
-        with the last one of the step before, so that the memory used doesn't depend on the size of the
+        with the last of the step before, so that the memory used doesn't depend on the size of the
         change. Yields at least one step.
         """
         previous = Fragments() if before is None else before.fragments

@@ -1,7 +1,7 @@
 """Reads a manifest's list of fragments with the help of another version's: equal chunks are shared.
 
 Most of a list is the same from version to version, byte for byte, at whatever offset of the file. So with the
-list of one version the next one is read at the cost of comparing bytes, and only the fragments around a
+list of one version the next is read at the cost of comparing bytes, and only the fragments around a
 change are parsed and decoded.
 """
 
@@ -54,7 +54,7 @@ class ChunkReuse:
                 at = run.end
 
     def _chunk_at(self, data: bytes, at: int, end: int) -> Chunk | None:
-        """Returns the chunk that begins at `at`, if it is one that was not found before."""
+        """Returns the chunk that begins at `at`, if it was not found before."""
         if self._next < len(self._chunks) and self._is_at(self._next, data, at, end):
             index = self._next
         else:

@@ -54,7 +54,7 @@ NOTHING = Tally()
 
 
 class Numbered(NamedTuple):
-    """One fragment that has its id. `encoded` is the whole DataFragment message, id included.
+    """A fragment that has its id. `encoded` is the whole DataFragment message, id included.
 
     `deleted_rows` is the number in its deletion file's record: 0 if it has no deletion file or the record
     doesn't say. `has_deletion_file` distinguishes the two. `Numbered.of` fills all fields.
@@ -86,7 +86,7 @@ class Numbered(NamedTuple):
 
 @dataclass(slots=True)
 class Edit:
-    """A change of a chunk, in this order: first of fragments that it has, then new ones."""
+    """A change of a chunk, in this order: first of fragments that it has, then new fragments."""
 
     replaced: list[Numbered] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
@@ -116,11 +116,11 @@ class Chunk:
         return Manifest.FromString(self.encoded).fragments
 
     def joined(self, other: Chunk) -> Chunk:
-        """Returns the chunk and the one that follows it as a single chunk."""
+        """Returns this chunk and the next as a single chunk."""
         return _chunk(self.encoded + other.encoded, _after(self.ids, other.ids), self.tally.plus(other.tally))
 
     def edited(self, edit: Edit) -> list[Chunk]:
-        """Returns the chunks that replace this one: none if it becomes empty, several if it becomes too long.
+        """Returns the chunks that replace it: none if it becomes empty, several if it becomes too long.
 
         Fragments that are not part of the edit keep their bytes. Raises `KeyError` if one to be replaced or
         removed is not in the chunk, `ValueError` if one to be added is.
@@ -205,7 +205,7 @@ def new_chunks(fragments: Sequence[bytes], first_id: int, rows: Sequence[int]) -
 def parsed(encoded: bytes, before: int = -1) -> Chunk:
     """Returns the chunk of these records. `before` is the id of the fragment before them.
 
-    Decodes each fragment completely, so that a broken one is noticed when the manifest is read. Raises
+    Decodes each fragment completely, so that a broken fragment is noticed when the manifest is read. Raises
     `DecodeError` for a broken fragment, and `ValueError` if the ids don't ascend: looking up an id in such a
     list gives wrong results.
     """

@@ -49,7 +49,7 @@ _by_id = attrgetter("id")
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """All fragments of one version, ascending by id.
+    """All fragments of a version, ascending by id.
 
     Never changed: the next version's list shares its chunks. No two adjacent chunks are together as short as
     `CHUNK_BYTES`; none is longer than `MAX_CHUNK_BYTES`, unless it is a single fragment. `tally` is the sum
@@ -155,7 +155,7 @@ class Fragments:
         return self.changed({}, (), fragments)
 
     def followed(self, chunks: Sequence[Chunk]) -> Fragments:
-        """Returns the list with these chunks after the last one.
+        """Returns the list with these chunks after the last chunk.
 
         Raises `ValueError` if their ids don't ascend.
         """
@@ -282,8 +282,8 @@ class Gathering:
     def add(self, records: bytes) -> None:
         """Adds the next fragments, as records of `Manifest.fragments`: at most `CHUNK_BYTES`, or just one.
 
-        Raises `DecodeError` if one is broken, and `ValueError` if the ids don't ascend: looking up an id in
-        such a list gives wrong results.
+        Raises `DecodeError` if a fragment is broken, and `ValueError` if the ids don't ascend: looking up an
+        id in such a list gives wrong results.
         """
         if self._pending and len(self._pending) + len(records) > CHUNK_BYTES:
             self._close()

@@ -84,7 +84,7 @@ class LiveFiles:
     def followed(
         self, fragments: Fragments, bases: Iterable[BasePath], added: Sequence[Level] = ()
     ) -> LiveFiles:
-        """Returns the data files of the next version. `added`: those that it has and this one doesn't.
+        """Returns the data files of the next version. `added`: those that it has and this version doesn't.
 
         Files that it no longer has may stay in the arrays; they are dropped when there are as many as live
         ones.

@@ -97,7 +97,7 @@ def parse_detached(name: str) -> int | None:
 
 
 def version_of(name: str) -> int | None:
-    """Returns the version that a manifest's name denotes, also a detached one; None for any other name."""
+    """Returns the version that a manifest's name denotes, detached or not; None for any other name."""
     found = (scheme.parse(name) for scheme in Scheme)
     number = next((one for one in found if one is not None), None)
     return parse_detached(name) if number is None else number
@@ -108,7 +108,7 @@ def detect(names: Iterable[str]) -> Scheme | None:
 
     Raises `DamagedError` if both schemes are used: pylance refuses such a table too.
     """
-    # The length of a name already excludes one of the schemes, so each of a hundred thousand is parsed once.
+    # The length of a name already excludes a scheme, so each of a hundred thousand is parsed once.
     down: list[str] = []
     up: list[str] = []
     for name in names:
@@ -130,7 +130,7 @@ def data_path(path: str) -> str:
 
 
 def transaction_path(name: str) -> str:
-    """Returns the path of a transaction file by its name in the manifest, or "" if the name can't be one."""
+    """Returns the path of a transaction file by its name in the manifest, or "" if that isn't valid."""
     return f"{TRANSACTIONS}/{name}" if is_inside(name) and "/" not in name else ""
 
 

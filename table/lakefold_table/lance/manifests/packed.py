@@ -7,7 +7,7 @@ for each kind of fragment.
 
 Only proposals that need nothing else are kept like this: new fragments in files of the table itself, whose
 names, rows and bytes are sound in themselves. Any other proposal is decoded completely, and checked like
-every small one.
+every small Append.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Packed:
         return chain.from_iterable(self.fragments())
 
     def sample_of(self, transaction: Transaction) -> Transaction:
-        """Returns the transaction with one fragment of each kind, which has all that it says of fields."""
+        """Returns the transaction with a fragment of each kind, which has all that it says of fields."""
         message = Transaction()
         message.CopyFrom(transaction)
         message.append.fragments.extend(self.kinds)

@@ -1,7 +1,7 @@
-"""Clone: creates a table from a version of another one, which shares its files or has copies of them.
+"""Clone: creates a table from a version of another table, which shares its files or has copies of them.
 
 A branch is a shallow clone in a folder below the root of the main branch. The first version keeps the number
-of the version that was cloned. A shallow clone names the source as one more base path of files (Lance facts
+of the version that was cloned. A shallow clone names the source as a further base path of files (Lance facts
 1.7, 1.8 and 6.15).
 """
 
@@ -45,7 +45,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
 
 
 def change(table: VersionBuilder, _proposal: Proposal) -> Rejected:
-    """Returns a refusal: a clone creates a table, and this one exists."""
+    """Returns a refusal: a clone creates a table, and this table exists."""
     version = table.version - 1
     return Rejected(
         Conflict(

@@ -176,7 +176,7 @@ def _removed_fault(
     """Returns a refusal if an index that is to be removed doesn't exist.
 
     If another writer dropped it since the read version, a proposal that only drops indices still succeeds.
-    One that also adds indices is refused, since it was built on the missing index.
+    A CreateIndex that also adds indices is refused, since it was built on the missing index.
     """
     create = proposal.transaction.create_index
     fault = next(filter(None, map(time_fault, create.removed_indices)), None)

@@ -121,7 +121,7 @@ def _files(fragment: DataFragment, new: DataFile) -> list[DataFile] | Invalid:
 
 
 def _is_like(file: DataFile, new: DataFile) -> bool:
-    """Returns whether the file has exactly the fields and the file version of the new one."""
+    """Returns whether the file has exactly the fields and the file version of the new file."""
     return list(file.fields) == list(new.fields) and (file.file_major_version, file.file_minor_version) == (
         new.file_major_version,
         new.file_minor_version,

@@ -1,4 +1,4 @@
-"""Updates of key-value maps in UpdateConfig, in the current message form and in the deprecated one.
+"""Updates of key-value maps in UpdateConfig, in the current and the deprecated message form.
 
 Both forms say which keys are set, which are deleted, and whether all other keys are removed (Lance fact 3.5).
 """

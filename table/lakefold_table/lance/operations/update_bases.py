@@ -90,7 +90,7 @@ def with_bases(head: Manifest, bases: Iterable[BasePath]) -> Manifest:
 
 
 class _Bases:
-    """The bases of a table while new ones are added.
+    """The bases of a table while bases are added.
 
     It has an index for each check, since a proposal may add thousands.
     """
@@ -114,7 +114,7 @@ class _Bases:
 
         Whether its path is allowed is not checked here (`base_path_fault`). Only one base may be without a
         name, as in pylance. An id that is in use is refused, though pylance gives it to the new base (Lance
-        fact 6.13), and so loses the files below the old one.
+        fact 6.13), and so loses the files below the old base.
         """
         if proposed.id and proposed.id in self.by_id:
             message = f"base {proposed.id} exists already, at {self.by_id[proposed.id].path}"

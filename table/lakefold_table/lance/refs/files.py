@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A name for one version, which stays until it is moved.
+    """A name for a version, which stays until it is moved.
 
     `branch`: the branch of the version, None for the main branch. Times in nanoseconds since 1970, None if
     the file contains none. `manifest_size` in bytes, 0 if it isn't known. `unknown`: the keys of the file
@@ -49,7 +49,7 @@ class Branch:
     """A branch: from which version it was made.
 
     `parent`: the branch that it was made from, None for the main branch, at `parent_version`. `lineage`: the
-    forks that lead to it, the first one from the main branch; for each the version that was forked and an id
+    forks that lead to it, the first from the main branch; for each the version that was forked and an id
     of 32 hex digits; None if the file contains none. `created_s` in seconds since 1970; `manifest_size`, in
     bytes, is that of the parent version.
     """
@@ -132,7 +132,7 @@ def decode_branch(data: bytes, where: str = "") -> Branch:
 
 
 class _Keys:
-    """The keys of a file. Each is taken out once; the remaining ones are unknown."""
+    """The keys of a file. Each is taken out once; the remaining keys are unknown."""
 
     def __init__(self, data: bytes, where: str) -> None:
         self._where = where

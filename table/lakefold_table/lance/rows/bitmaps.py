@@ -86,7 +86,7 @@ def encode_bitmap(bitmap: Bitmap, *, runs: bool = False) -> bytes:
 
 
 def decode_treemap(data: bytes, where: str = "") -> dict[int, Bitmap]:
-    """Returns the buckets of a 64-bit bitmap: the lower 32 bits of its numbers by their upper ones.
+    """Returns the buckets of a 64-bit bitmap: the lower 32 bits of its numbers by their upper bits.
 
     For row addresses these are row offsets by fragment id. Raises `DamagedError` if the bytes are malformed,
     the keys don't ascend or a bucket is empty.

@@ -198,7 +198,7 @@ class _Flat:
             raise self.damaged("it has another version of Arrow's metadata than V5")
 
     def vector(self, table: int, field: int) -> tuple[int, int]:
-        """Returns the number of items in a table's vector, and the offset of the first one."""
+        """Returns the number of items in a table's vector, and the offset of the first."""
         slot = self.slot(table, field)
         if slot is None:
             return 0, 0

@@ -64,7 +64,7 @@ class Origin:
     created: Numbers
 
     def versions_of(self, ids: Numbers) -> Numbers | None:
-        """Returns the version that created each of these rows, None if one of them is not deleted here."""
+        """Returns the version that created each of these rows, None if any of them is not deleted here."""
         if not ids.size:
             return ids
         if not self.ids.size:

@@ -1,8 +1,8 @@
 """Which version created each row and which version changed it last, as runs of rows with the same version.
 
-The span of a run is written as the offsets of its rows in the fragment, as pylance does when it computes one.
-When runs are read, only the number of elements of a span counts: after a compaction pylance leaves others
-there.
+The span of a run is written as the offsets of its rows in the fragment, as pylance does when it computes a
+span. When runs are read, only the number of elements of a span counts: after a compaction pylance leaves
+others there.
 
 Source: Lance fact 7.5.
 """
@@ -52,7 +52,7 @@ def decode_runs(data: bytes, rows: int, where: str = "") -> Runs:
 
 
 def encode_runs(runs: Runs) -> bytes:
-    """Returns the encoded sequence of these runs; skips empty runs and merges neighbours of one version."""
+    """Returns the encoded sequence of these runs; skips empty runs and merges runs of the same version."""
     full = runs.rows > 0
     rows, versions = runs.rows[full], runs.versions[full]
     sequence = RowDatasetVersionSequence()

@@ -1,8 +1,8 @@
 """The data files of a fragment whose rows stay the same while columns are added, removed or changed.
 
 A fragment lists for each field the file with its values. An operation that rewrites a column adds a file and
-marks the field as unused in the old one (-2). No operation may lose the values of a column, list a column
-twice, or have a file read as another column than the one it was written for (Lance facts 4.6 and 6.12).
+marks the field as unused in the old file (-2). No operation may lose the values of a column, list a column
+twice, or have a file read as another column than that for which it was written (Lance facts 4.6 and 6.12).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def shared_file_fault(
 ) -> Invalid | None:
     """Returns a fault if a file is listed twice in new fragments, or is one of `others` too.
 
-    A file has the rows of one fragment: if two list it, its rows are in the table twice, even deleted ones.
+    A file has the rows of one fragment: if two list it, its rows are in the table twice, even deleted rows.
     """
     keys = {file_key(file) for fragment in others for file in fragment.files}
     for file in (file for fragment in fragments for file in fragment.files):
@@ -80,7 +80,7 @@ def shared_file_fault(
 
 
 def new_files(before: DataFragment, after: DataFragment) -> list[DataFile]:
-    """Returns the files in the new list of a fragment that are not in its current one."""
+    """Returns the files in the new list of a fragment that are not in its current list."""
     current = {file_key(file) for file in before.files}
     return [file for file in after.files if file_key(file) not in current]
 

@@ -121,7 +121,7 @@ def related(fields: Sequence[Field], ids: Collection[int]) -> frozenset[int]:
 
 
 def is_altered(before: Field, after: Field, *, nullable: bool = True) -> bool:
-    """Returns whether values written for one field might be unreadable as the other (Lance fact 6.8).
+    """Returns whether values written for a field might be unreadable as the other (Lance fact 6.8).
 
     The names and metadata may differ. So may the nullability, unless `nullable` is set.
     """
