@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
     from lakefold_table.versions.dropped import DroppedBranch
 
-_FOLDERS: Final = frozenset(one.folder for one in BUILT_IN)
+_FOLDERS: Final = frozenset(table_format.folder for table_format in BUILT_IN)
 _NAMED: Final = 10
 """An error names at most this many tables."""
 
@@ -86,7 +86,9 @@ def _among(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _is_version(folder: str, name: str) -> bool:
-    return any(one.detect([name]) is not None for one in BUILT_IN if one.folder == folder)
+    return any(
+        table_format.detect([name]) is not None for table_format in BUILT_IN if table_format.folder == folder
+    )
 
 
 def _on_disk(root: Path) -> Iterator[str]:

@@ -80,7 +80,7 @@ def claim(root: Path) -> Iterator[Folder]:
             raise SetupError(message, where=str(root), hint=hint)
         for old in (folder.table, folder.broker, folder.logs, folder.checkpoint, folder.scratch):
             shutil.rmtree(old, ignore_errors=True)
-        if any((folder.table_before / one.folder).is_dir() for one in BUILT_IN):
+        if any((folder.table_before / table_format.folder).is_dir() for table_format in BUILT_IN):
             shutil.rmtree(folder.table_before, ignore_errors=True)
         for new in (folder.logs, folder.scratch):
             new.mkdir()

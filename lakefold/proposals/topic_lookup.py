@@ -156,7 +156,7 @@ class _Partition:
                 # It is the outcome of an entry that the log has lost since.
                 return False
             # The topic also has outcomes of entries in earlier logs.
-            any_log = explanation.sought.offset is None or explanation.sought.place is not None
+            any_log = explanation.sought.offset is None or explanation.sought.log is not None
             return explanation.sought.is_of(outcome) and (any_log or outcome.position.log == self.log)
 
         explanation.looked_at.append(f"the outcomes in {partition}")

@@ -24,7 +24,7 @@ def local_tables(roots: Iterable[str]) -> Iterator[str]:
     A table is a folder that contains a folder of versions. Hidden folders are skipped, and tables inside
     other tables are not searched for.
     """
-    folders = {one.folder for one in BUILT_IN}
+    folders = {table_format.folder for table_format in BUILT_IN}
     for root in roots:
         if not root.startswith("file:"):
             continue

@@ -41,7 +41,7 @@ class Formats:
     """Table formats, by name. The first is that of a folder in which no file shows the format."""
 
     def __init__(self, *formats: AnyFormat) -> None:
-        self._formats = {one.name: one for one in formats}
+        self._formats = {table_format.name: table_format for table_format in formats}
         self.first = formats[0]
 
     def __iter__(self) -> Iterator[AnyFormat]:
@@ -58,8 +58,8 @@ class Formats:
 
     def proposal(self, envelope: Envelope) -> TableProposal | None:
         """Returns the proposal that an envelope holds, None if it holds none of a known format."""
-        for one in self._formats.values():
-            proposal: TableProposal | None = one.proposal(envelope)
+        for table_format in self._formats.values():
+            proposal: TableProposal | None = table_format.proposal(envelope)
             if proposal is not None:
                 return proposal
         return None
@@ -78,7 +78,7 @@ class Formats:
 
     def memory_to_fold(self, content: Content) -> int:
         """Returns about how many bytes it takes to fold a proposal of any format that is decoded whole."""
-        return max(one.memory_to_fold(content) for one in self)
+        return max(table_format.memory_to_fold(content) for table_format in self)
 
     def grouping_rule(self, state: State | None) -> GroupingRule:
         """Returns the rule by which neighbouring entries may share the version after `state`.

@@ -235,10 +235,10 @@ def test_settings_for_other_work_do_not_reach_a_child(
 DEMO_THAT_DIES = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from lakefold.demo.watch import Watch
+from lakefold.demo.watch import Watchdog
 
 folder = Path(sys.argv[1])
-with Watch(folder / "watch.log") as watch:
+with Watchdog(folder / "watch.log") as watch:
     watch.scratch(folder / "scratch")
     first, second = (
         subprocess.Popen({sleeper!r}, stdout=subprocess.DEVNULL, start_new_session=True) for _ in range(2)

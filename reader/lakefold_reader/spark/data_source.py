@@ -229,6 +229,6 @@ def _target(schema: StructType) -> pa.Schema:
     return arrow_schema(json.loads(schema.json()))
 
 
-def _partitions(found: Sequence[Any]) -> list[InputPartition]:
+def _partitions(planned: Sequence[Any]) -> list[InputPartition]:
     """Spark accepts no empty list of partitions except for a query that it planned itself."""
-    return [InputPartition(piece) for piece in found] or [InputPartition(())]
+    return [InputPartition(piece) for piece in planned] or [InputPartition(())]

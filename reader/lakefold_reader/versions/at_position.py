@@ -104,20 +104,20 @@ class _PositionSearch:
                 low = middle
         return self._verified(high)
 
-    def _verified(self, found: int) -> int:
+    def _verified(self, index: int) -> int:
         """Returns the version at this index, or an older version that contains the position as well.
 
         The bisection counted versions of other clients as if they didn't contain it.
         """
-        while not self._answers(found):
-            before = self._own_before(found)
+        while not self._answers(index):
+            before = self._own_before(index)
             if before is None:
                 self._check_begins()
                 break
             if not self._holds(before):
                 break
-            found = before
-        return self.numbers[found]
+            index = before
+        return self.numbers[index]
 
     def _own_at(self, at: int, low: int) -> int | None:
         """Returns the index of a committer's version: `at`, or the version whose marks it carries."""

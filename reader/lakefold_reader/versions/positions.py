@@ -47,7 +47,7 @@ class Asked:
     @property
     def names_log(self) -> bool:
         """Whether more than an offset was given."""
-        return any(one is not None for one in (self.cluster_id, self.topic_id, self.topic, self.partition))
+        return any(part is not None for part in (self.cluster_id, self.topic_id, self.topic, self.partition))
 
     def is_in(self, position: Position) -> bool:
         """Whether it may be in the log of this position."""
@@ -90,7 +90,7 @@ def log_position(asked: Asked, marks: Marks, uri: str) -> Position:
     fitting = _fitting(asked, marks, known)
     if len(fitting) != 1:
         what = "is in no log of this table" if not fitting else "may be in several logs of this table"
-        listed = "; ".join(sorted(describe_position(one) for one in known.values())) or "none"
+        listed = "; ".join(sorted(describe_position(position) for position in known.values())) or "none"
         hint = f"known are: {listed}. Name the log by cluster_id, topic_id and partition"
         raise InvalidError(f"{asked} {what}", where=uri, hint=hint)
     newest = fitting[0]
@@ -111,7 +111,7 @@ def reached(marks: Marks, log: LogId) -> int:
 def _fitting(asked: Asked, marks: Marks, known: Mapping[LogId, Position]) -> list[Position]:
     if not asked.names_log and marks.position is not None:
         return [known[marks.position.log]]
-    return [place for place in known.values() if asked.is_in(place)]
+    return [position for position in known.values() if asked.is_in(position)]
 
 
 def _check_folded(asked: Asked, newest: Position, marks: Marks, uri: str) -> None:
@@ -167,7 +167,7 @@ def _positions(marks: Marks) -> Iterator[Position]:
     if marks.position is not None:
         yield marks.position
     for move in reversed(marks.moves):
-        yield from (place for place in (move.before, move.after) if place is not None)
+        yield from (position for position in (move.before, move.after) if position is not None)
     for name, offset in marks.file_logs:
         yield Position(LogId(LogId.FILE_CLUSTER, name, 0), offset)
 

@@ -45,7 +45,7 @@ _HOW: Final = (
 class Sought:
     """How a proposal is named: by its offset, by app and batch id, or by its transaction's uuid.
 
-    `place`: what is known of the log that has the offset.
+    `log`: what is known of the log that has the offset.
     """
 
     text: str
@@ -53,11 +53,11 @@ class Sought:
     uuid: str = ""
     app_id: str = ""
     batch_id: int | None = None
-    place: Asked | None = None
+    log: Asked | None = None
 
     def may_lie_in(self, position: Position) -> bool:
         """Whether it may be in the log of this position."""
-        return self.place is None or self.place.is_in(position)
+        return self.log is None or self.log.is_in(position)
 
     def is_of(self, outcome: Outcome) -> bool:
         """Whether this is an outcome of it."""
@@ -198,9 +198,9 @@ def sought_of(text: str) -> Sought:
     """The proposal that a person names by this text. Raises `InvalidError`."""
     if text.isascii() and text.isdigit():
         return Sought(text, offset=int(text))
-    place = printed(text)
-    if place is not None:
-        return Sought(text, offset=place.offset, place=place)
+    position = printed(text)
+    if position is not None:
+        return Sought(text, offset=position.offset, log=position)
     key = _KEY.fullmatch(text)
     if key is not None and int(key[2]) < _BATCH_LIMIT:
         return Sought(text, app_id=key[1], batch_id=int(key[2]))

@@ -39,17 +39,17 @@ def differences(stored: bytes, folded: bytes, where: str = "") -> list[Differenc
         return []
     try:
         ours = decode_file(stored, where)
-        found = list(_of_files(ours, decode_file(folded, where), where))
+        listed = list(_of_files(ours, decode_file(folded, where), where))
     except DamagedError as error:
         return [Difference("file", f"can't be read: {error.message}", f"{len(folded)} sound bytes")]
-    return found or [_layout(stored, folded)]
+    return listed or [_layout(stored, folded)]
 
 
 def _of_files(stored: ManifestFile, folded: ManifestFile, where: str) -> Iterator[Difference]:
     yield from _of_messages("manifest", stored.head, folded.head, LOCATIONS)
     if b"".join(stored.fragments.buffers()) != b"".join(folded.fragments.buffers()):
-        ours = {f"fragment {one.id}": one for one in stored.fragments}
-        theirs = {f"fragment {one.id}": one for one in folded.fragments}
+        ours = {f"fragment {fragment.id}": fragment for fragment in stored.fragments}
+        theirs = {f"fragment {fragment.id}": fragment for fragment in folded.fragments}
         yield from _of_named(ours, theirs)
     if stored.index_section != folded.index_section:
         yield from _of_named(_indices(stored.index_section), _indices(folded.index_section))
@@ -113,7 +113,8 @@ def _of_named(stored: Mapping[str, Message], folded: Mapping[str, Message]) -> I
 
 def _indices(section: bytes) -> dict[str, Message]:
     return {
-        f"index {one.name!r} {one.uuid.uuid.hex()}": one for one in IndexSection.FromString(section).indices
+        f"index {index.name!r} {index.uuid.uuid.hex()}": index
+        for index in IndexSection.FromString(section).indices
     }
 
 
@@ -145,8 +146,8 @@ def _answers(record: Record) -> dict[int, object]:
 def _layout(stored: bytes, folded: bytes) -> Difference:
     """All fields are equal, so it is their order, or bytes that nothing names."""
     pairs = zip(stored, folded, strict=False)
-    place = next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
-    at = min(len(stored), len(folded)) if place is None else place
+    index = next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+    at = min(len(stored), len(folded)) if index is None else index
     return Difference(f"bytes from {at} on (every field is equal)", f"{len(stored)} bytes", f"{len(folded)}")
 
 

@@ -204,8 +204,8 @@ class LanceFormat:
 
         A clone has no versions before its first version, whatever the number of that is.
         """
-        known = takewhile(lambda one: not one.begins_clone, older)
-        steps = ((one.version, cast("Footprint", one.footprint)) for one in known)
+        known = takewhile(lambda summary: not summary.begins_clone, older)
+        steps = ((summary.version, cast("Footprint", summary.footprint)) for summary in known)
         return replace(state, history=state.history.detailed(steps))
 
     def follow_foreign(
@@ -213,7 +213,7 @@ class LanceFormat:
     ) -> LanceState:
         """The foreign version that came after `state`, with the history of operations carried on."""
         history, newest = state.history, state.version
-        steps = [(one.version, cast("Footprint", one.footprint)) for one in between]
+        steps = [(summary.version, cast("Footprint", summary.footprint)) for summary in between]
         did = published_footprint(foreign.transaction, foreign.index_section)
         for version, footprint in (
             *steps,

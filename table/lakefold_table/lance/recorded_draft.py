@@ -77,14 +77,14 @@ class Recall:
         """The indices as the version has them, by uuid."""
         stored = self._stored
         indices = () if stored is None else IndexSection.FromString(stored.index_section).indices
-        return {one.uuid.uuid: one for one in indices}
+        return {index.uuid.uuid: index for index in indices}
 
     @cached_property
     def _stored(self) -> LanceState | None:
         """The version as it is stored, None if it can't be decoded."""
-        one = self._recorded
+        recorded = self._recorded
         try:
-            return self._decode(one.path, one.data, one.uri)
+            return self._decode(recorded.path, recorded.data, recorded.uri)
         except (DamagedError, InvalidError):
             return None
 
@@ -151,13 +151,13 @@ class _Draft(LanceDraft):
 
     def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
         needs = self._recalling.requirements(self._before, [entry])
-        ways: list[Mapping[str, int | None]] = [{}]
+        variants: list[Mapping[str, int | None]] = [{}]
         if needs.sizes:
-            ways = [dict.fromkeys(needs.sizes), self._recalling.sizes_now(needs.sizes), {}]
+            variants = [dict.fromkeys(needs.sizes), self._recalling.sizes_now(needs.sizes), {}]
         places = (*needs.bases, *needs.neighbours)
-        named = [one for one in places if isinstance(answer, Invalid) and one in answer.message]
+        named = [path for path in places if isinstance(answer, Invalid) and path in answer.message]
         verdict: Accepted | Rejected | Invalid | None = answer
-        for sizes, at in [*(({}, [one]) for one in named), *((sizes, ()) for sizes in ways)]:
+        for sizes, at in [*(({}, [path]) for path in named), *((sizes, ()) for sizes in variants)]:
             self._see(sizes, at)
             verdict = super().add(entry)
             if _shortened(verdict) == answer:
@@ -181,7 +181,7 @@ class _Draft(LanceDraft):
         packed = proposal.packed
         if packed is not None and 0 in packed.sizes:
             stored, paths = self._recalling.sizes_in_version, chain.from_iterable(packed.paths())
-            sizes = [said or stored.get(path, 0) for said, path in zip(packed.sizes, paths, strict=True)]
+            sizes = [size or stored.get(path, 0) for size, path in zip(packed.sizes, paths, strict=True)]
             self._seen.listed[entry.position] = array("q", sizes)
         unknown_sizes = self._recalling.requirements(self._before, [entry]).unknown_sizes
         if not unknown_sizes:

@@ -148,7 +148,7 @@ class Marks:
             return dict(self.file_logs).get(log.topic_id, -1)
         past = (move.before for move in reversed(self.moves))
         positions = (self.position, *past)
-        offsets = (place.offset for place in positions if place is not None and place.log == log)
+        offsets = (position.offset for position in positions if position is not None and position.log == log)
         return next(offsets, -1)
 
     @property

@@ -197,7 +197,7 @@ class Versions:
         return numbers[-1] if numbers else 0
 
     def has_any(self) -> bool:
-        """Returns whether the table has any version. It takes one request if the store can list first names."""
+        """Returns whether the table has any version, with one request if the store lists in order."""
         if self._lists is not None and self._lists.lists_in_order:
             names = self._lists.first_names(self._folder, _FIRST_NAMES)
             if len(names) < _FIRST_NAMES or self._detect(names) is not None:

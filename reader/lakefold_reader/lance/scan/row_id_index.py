@@ -79,8 +79,8 @@ class Addresses:
     def find(self, ids: Numbers) -> Found:
         """See `RowIndex`."""
         numbers, which = np.unique(ids >> FRAGMENT_BITS, return_inverse=True)
-        there = self.fragments.get(numbers.tolist())
-        rows = np.array([_rows_in(there.get(number)) for number in numbers.tolist()], dtype=np.uint64)
+        kept = self.fragments.get(numbers.tolist())
+        rows = np.array([_rows_in(kept.get(number)) for number in numbers.tolist()], dtype=np.uint64)
         inside = np.flatnonzero((ids & OFFSET_MASK) < rows[which])
         return Found.of(ids[inside], inside)
 
@@ -123,11 +123,11 @@ class StableIds:
             holding = (runs << level < begun[which]) & (self.lasts[level][runs] >= ids[which])
             which, runs = which[holding], runs[holding]
             if runs.size > most:
-                raise DamagedError(f"{ids.size} row ids stand in over {most} rows", hint="compact the table")
+                raise DamagedError(f"{ids.size} row ids are in over {most} rows", hint="compact the table")
             if level:
                 which, runs = np.repeat(which, 2), (2 * runs[:, None] + BOTH).ravel()
-                there = runs < self.lasts[level - 1].size
-                which, runs = which[there], runs[there]
+                exists = runs < self.lasts[level - 1].size
+                which, runs = which[exists], runs[exists]
         return Found.of(self.address[runs] + (ids[which] - self.first[runs]), which)
 
 

@@ -98,8 +98,8 @@ def parse_detached(name: str) -> int | None:
 
 def version_of(name: str) -> int | None:
     """Returns the version that a manifest's name denotes, detached or not; None for any other name."""
-    found = (scheme.parse(name) for scheme in Scheme)
-    number = next((one for one in found if one is not None), None)
+    parsed = (scheme.parse(name) for scheme in Scheme)
+    number = next((number for number in parsed if number is not None), None)
     return parse_detached(name) if number is None else number
 
 
