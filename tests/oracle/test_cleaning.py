@@ -208,7 +208,7 @@ def test_consumers_of_a_branch_keep_its_versions_only(uri: str) -> None:
     assert begun.cursor.branch == "audit"
     (known,) = Consumers(open_source(uri)).all()
     assert (known.branch, known.version) == ("audit", newest + 1)
-    with pytest.raises(InvalidError, match="follows audit, not the main line"):
+    with pytest.raises(InvalidError, match="follows audit, not the main branch"):
         tail(uri, consumer="auditor")
     tail(uri, 3, consumer="slow")
     for number in range(4):

@@ -234,7 +234,7 @@ def test_offsets_that_were_given_out_twice(uri: str) -> None:
     fold(opened(uri), 3, 4)
     assert [at(uri, offset) for offset in range(3)] == [1, 2, 2]
     for offset in (3, 7):
-        with pytest.raises(InvalidError, match=f"offsets 3 to 7 were lost and given out again: {offset} may"):
+        with pytest.raises(InvalidError, match=f"offsets 3 to 7 were lost and assigned again: {offset} may"):
             at(uri, offset)
     fold(opened(uri), 8, 9)
     assert at(uri, 9) == 6

@@ -211,7 +211,7 @@ class Consumers:
     def check_branch(self, consumer: Consumer) -> None:
         """Raises `InvalidError` if the consumer follows another branch of the table."""
         if consumer.branch != self.branch:
-            followed, this = consumer.branch or "the main line", self.branch or "the main line"
+            followed, this = consumer.branch or "the main branch", self.branch or "the main branch"
             raise InvalidError(
                 f"the consumer {consumer.name} follows {followed}, not {this}",
                 where=self._root.uri,

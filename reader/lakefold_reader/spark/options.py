@@ -95,13 +95,13 @@ def _word(text: str) -> str:
 
 OPTIONS: Final = (
     Option("path", _word, ALL, "the table's URI or path; the same as `load(path)`"),
-    Option("branch", _word, ALL, "the branch to read; `main` is the main line"),
+    Option("branch", _word, ALL, "the branch to read; `main` is the main branch"),
     Option(
         "columns",
         _names,
         ALL,
-        "the columns to read, with commas between them: others are not read from the files. Spark tells a "
-        "Python source which columns a query needs in no release so far",
+        "the columns to read, with commas between them: others are not read from the files. No release "
+        "of Spark passes a Python source the columns that a query needs",
         "all",
     ),
     Option("versionAsOf", _version, frozenset({Use.ROWS}), "the version to read", "the newest"),
@@ -109,7 +109,7 @@ OPTIONS: Final = (
         "timestampAsOf",
         micros_of,
         frozenset({Use.ROWS}),
-        "read the version that was the newest at this time; ISO 8601, UTC where it names no zone",
+        "read the version that was the newest at this time; ISO 8601, UTC if it names no zone",
     ),
     Option("tag", _word, frozenset({Use.ROWS}), "read the version that the tag names"),
     Option(
@@ -226,7 +226,7 @@ OPTIONS: Final = (
         "minPartitions",
         _count,
         ALL,
-        "make at least so many partitions where there are as many fragments",
+        "make at least so many partitions if the table has as many fragments",
         "1",
     ),
 )

@@ -139,8 +139,8 @@ def _check_single(offset: int, log: LogId, marks: Marks, uri: str) -> None:
         again = _set_back(move, log)
         if again is not None and again.start <= offset < again.stop:
             raise InvalidError(
-                f"offsets {again.start} to {again.stop - 1} were lost and given out again: {offset} may "
-                "stand for two entries",
+                f"offsets {again.start} to {again.stop - 1} were lost and assigned again: {offset} may "
+                "be that of two entries",
                 where=uri,
                 hint="name a version or a time; `lakefold log` lists the versions with their positions",
             )
