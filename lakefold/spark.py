@@ -67,8 +67,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     committer folds it into the table. A batch that Spark runs again after a crash is recognised by its key
     and not added twice. If the table does not exist, it is created with the schema of the first batch, as
     nullable as in Spark; a committer must run for that, which creates the topics too. Columns are matched by
-    name, case-sensitively; a batch may lack nullable columns. A batch that doesn't fit fails before it is
-    sent.
+    name, case-sensitively; nullable ones may be missing. A batch that doesn't fit fails before it is sent.
 
     `table` is a URI or path, on a local disk or in a bucket. If `bootstrap_servers`, `transactions_topic`,
     `outcomes_topic`, `kafka` (librdkafka's options) or `storage_options` (pylance's) isn't given, it comes
@@ -90,7 +89,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `lakefold`. The version is None if it isn't known: a batch without rows, or `wait="log"`. A Duplicate
     added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
     `InvalidError` if rows don't fit, `RefusedError` if the batch was refused for good, `RetryError` if the
-    log or the committer did not answer, `StopError` if the topic is another topic than before. `sink` itself
+    log or the committer did not answer, `StopError` if the topic is another one than before. `sink` itself
     raises `LocationError` if no table can be written at `table`.
     """
     given = {"bootstrap_servers": bootstrap_servers, "kafka": kafka, "storage_options": storage_options}

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 MODULE_LINES = 600
 FUNCTION_LINES = 70
@@ -117,19 +117,16 @@ def no_sleep(source: Source) -> Iterator[str]:
             yield f"{source.path}:{node.lineno} sleeps: wait for a condition with tests.waiting.until"
 
 
-def shared_class_names(sources: Iterable[Source], known: Collection[str]) -> Iterator[str]:
-    """Say which names several public classes have, and which of the `known` ones only one has by now."""
+def shared_class_names(sources: Iterable[Source]) -> Iterator[str]:
+    """Yields the names that several public classes have."""
     modules: dict[str, list[str]] = {}
     for source in sources:
         for node in source.tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules.setdefault(node.name, []).append(source.path)
-    shared = {name: paths for name, paths in modules.items() if len(paths) > 1}
-    for name, paths in sorted(shared.items()):
-        if name not in known:
+    for name, paths in sorted(modules.items()):
+        if len(paths) > 1:
             yield f"{name} is a class in {' and in '.join(paths)}: give one of them another name"
-    for name in sorted(set(known) - set(shared)):
-        yield f"{name} is one class by now: take it off the list of names that several have"
 
 
 def pure_builtins(source: Source) -> Iterator[str]:

@@ -30,8 +30,6 @@ MAY_SLEEP = {"tests/waiting.py"}
 PARTS = {"lakefold", "protos", "table", "log", "ingest", "committer", "reader"}
 CORE_CONTRACT = "The core is pure: no IO, no clock, no randomness, no threads"
 WHOLLY_PURE = "table/lakefold_table/lance/"
-# Names that several public classes have. Whoever renames one takes its name off; no name is added.
-SHARED_CLASS_NAMES: set[str] = set()
 
 
 def complaints(check: Check, sources: list[checks.Source]) -> str:
@@ -72,7 +70,7 @@ def test_no_question_is_put_that_may_end_the_process() -> None:
 
 def test_no_two_public_classes_have_one_name() -> None:
     product = [each for each in tree.modules() if each.pure.parts[0] in PARTS | {"benchmarks"}]
-    assert "\n".join(checks.shared_class_names(product, SHARED_CLASS_NAMES)) == ""
+    assert "\n".join(checks.shared_class_names(product)) == ""
 
 
 def pure_core() -> list[checks.Source]:
