@@ -14,6 +14,14 @@ from lakefold.cli import EXIT_CODES, VERBS
 from lakefold.console.settings import PREFIX, Settings
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.states.charts import CHARTS
+from lakefold_ingest.options.write_options import (
+    ALL_MODES,
+    WRITE_OPTIONS,
+    WriteMode,
+    WriteOption,
+    WriteUse,
+    parameters_of,
+)
 from lakefold_reader.spark.options import OPTIONS, Use
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
@@ -301,6 +309,109 @@ def spark() -> str:
     )
 
 
+SPARK_WRITES = """\
+```python
+from lakefold.spark import register, sink
+
+register(spark)  # once for each session; the executors need lakefold[ingest] as well
+(
+    frame.write.format("lakefold")
+    .mode("append")
+    .option("kafka.bootstrap.servers", "broker:9092")
+    .save("s3://lake/flights.lance")
+)
+(
+    events.writeStream.format("lakefold")
+    .option("kafka.bootstrap.servers", "broker:9092")
+    .option("checkpointLocation", "/var/flights")
+    .start("s3://lake/flights.lance")
+)
+events.writeStream.foreachBatch(sink("s3://lake/flights.lance", "broker:9092"))  # the same, in Python
+```
+
+Each write is one proposal in the log, and a committer must run. If the table does not exist, it is
+created with the columns of the rows. Columns are matched by name, case-sensitively; rows that don't fit
+fail before anything is sent, with an error that names the columns and types.
+
+An option that isn't listed below is refused with the nearest one that is, and so is an option that this
+release doesn't support yet. Case doesn't matter. Options that begin with `kafka.` are passed to Kafka's
+client (librdkafka) without this prefix, options that begin with `storage.` or `storageOptions.` to the
+store. What an option doesn't say comes from the environment of Spark's driver and from the file
+`config`, as for `lakefold` itself."""
+
+SPARK_WRITE_NOTES = """\
+## Modes
+
+- **`append`** adds the rows.
+- **`overwrite`** replaces all rows in one version; readers see the old rows or the new ones. The table
+  keeps its columns, and the rows must fit them, unless `overwriteSchema` is true. An overwrite that was
+  built while another one was folded is built again on that one. A streaming query with the output mode
+  `complete` overwrites the table with each batch.
+- **`overwrite` with `replaceWhere`** removes the rows for which the condition is true and adds those of the
+  batch, in one version. If rows of the batch don't satisfy the condition, the write fails with their number
+  and an example. The condition is SQL as pylance reads it. The driver finds the rows to remove, with an
+  index if the table has one; rows that others append meanwhile stay.
+- **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
+  is Spark's default.
+
+## Exactly once
+
+- **A streaming query** has its id as `txnAppId` and its batch numbers as `txnVersion`. If its driver
+  dies at any point and it is started again from its checkpoint, each batch is in the table once. Spark
+  runs a batch that is not in the checkpoint again, and the committer recognises its key.
+- **A checkpoint that is older than the table**, or a second query with the same `txnAppId`, fails
+  (`onOlderBatch`). If a checkpoint is deleted, the query gets a new id and all its rows are added again.
+  With a `txnAppId` it fails instead.
+- **A batch** (`write`) is added as often as it is run, unless it has `txnAppId` and `txnVersion`.
+- **Tasks that Spark runs again**, or twice at a time (speculation): only the files of the attempt that
+  Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of
+  a batch that was not sent. Files of a killed process stay until `lakefold cleanup` removes them.
+- **A refusal that a newer version of the table would change** (its columns were changed while the rows
+  were written) fails the batch, because Spark doesn't run the tasks again: start the query again.
+  `sink` writes the rows again by itself.
+
+## Figures of a batch
+
+Spark has no metrics for the writes of Python data sources, so `StreamingQueryProgress` shows only the
+number of input rows and the duration of a batch. Rows, files, bytes and the seconds of writing, sending
+and waiting are logged for each batch by the logger `lakefold`, for `sink` on the driver. For
+`format("lakefold")` the logger is in a Python process of Spark; from Spark 4.1 on,
+`spark.sql.pyspark.worker.logging.enabled` makes its lines readable as the table
+`system.session.python_worker_logs`."""
+
+
+def spark_writes() -> str:
+    """Returns the page of the options of Spark's writes."""
+    parameters = parameters_of(WriteUse.SINK)
+    rows = [
+        [
+            f"`{option.name}`",
+            f"`{option.parameter}`" if option in parameters else "",
+            _write_uses(option),
+            option.meaning if option.built else f"not supported yet: {option.meaning}",
+            option.shown_default,
+        ]
+        for option in WRITE_OPTIONS
+    ]
+    where = (
+        "`write`: `frame.write`; `stream`: `frame.writeStream`; in brackets the modes, if not all.\n"
+        "`in Python`: the parameter of `sink`, which has `kafka` and `storage_options` as well.\n\n"
+    )
+    return page(
+        "Writing tables from Spark",
+        "ingest/lakefold_ingest/options/write_options.py",
+        SPARK_WRITES,
+        f"{where}{table(['option', 'in Python', 'for', 'meaning', 'default'], rows)}\n{SPARK_WRITE_NOTES}\n",
+    )
+
+
+def _write_uses(option: WriteOption) -> str:
+    marks = {WriteUse.BATCH: "write", WriteUse.STREAM: "stream"}
+    uses = ", ".join(mark for use, mark in marks.items() if use in option.uses)
+    modes = "" if option.modes == ALL_MODES else ", ".join(mode for mode in WriteMode if mode in option.modes)
+    return f"{uses} ({modes})" if modes else uses
+
+
 PAGES = {
     "conflicts.md": conflicts,
     "states.md": states,
@@ -308,6 +419,7 @@ PAGES = {
     "reference/metrics.md": metrics,
     "reference/verbs.md": verbs,
     "reference/spark.md": spark,
+    "reference/spark-writes.md": spark_writes,
 }
 
 

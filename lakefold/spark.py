@@ -1,4 +1,4 @@
-"""Lakefold for Spark: `sink` writes batches, `register` makes `format("lakefold")` known for reading.
+"""Lakefold for Spark: `sink` writes batches, `register` makes `format("lakefold")` known.
 
 Needs the extra `ingest`, on the driver and on the executors.
 """
@@ -12,21 +12,19 @@ if find_spec("pyspark") is None:
     message = "lakefold.spark needs Spark: install lakefold[ingest]"
     raise ImportError(message, name="pyspark")
 
-from lakefold.console.settings import read_settings
+from lakefold.writing.options import write_settings
 from lakefold_ingest.rows.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_ingest.spark.sink import Sink
-from lakefold_ingest.writing.settings import OnOlderBatch, OnRolledBack, Wait, WriteSettings
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
-from lakefold_table.storage import open_storage
-from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lakefold.console.settings import Settings as FrontSettings
-    from lakefold_reader.spark.data_source import register
+    from lakefold.spark_format import register
+    from lakefold.writing.options import WriteOptions
+    from lakefold_ingest.writing.settings import OnOlderBatch, OnRolledBack, Wait
 
 __all__ = ["register", "sink"]
 
@@ -35,7 +33,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may be a class or a 
     if name != "register":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from lakefold_reader.spark.data_source import register
+    from lakefold.spark_format import register
 
     return register
 
@@ -92,37 +90,20 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     log or the committer did not answer, `StopError` if the topic is another one than before. `sink` itself
     raises `LocationError` if no table can be written at `table`.
     """
-    given = {"bootstrap_servers": bootstrap_servers, "kafka": kafka, "storage_options": storage_options}
-    topics = {"transactions_topic": transactions_topic, "outcomes_topic": outcomes_topic}
-    settings = _settings(config, **given, **topics)
-    sink_settings = WriteSettings(
-        table=_writable(canonical(table), settings.storage_options),
-        kafka=settings.kafka_config(),
-        topics=settings.topics(),
-        wait=wait,
-        timeout_s=timeout,
-        storage_options=settings.storage_options,
-        stable_row_ids=stable_row_ids,
-        data_storage_version=data_storage_version,
-        max_rows_per_file=max_rows_per_file,
-        max_bytes_per_file=max_bytes_per_file,
-        on_rolled_back=on_rolled_back,
-        on_older_batch=on_older_batch,
-    )
-    return Sink(sink_settings, app_id)
-
-
-def _settings(config: Path | None, **named: str | Mapping[str, str] | None) -> FrontSettings:
-    """Returns the settings: those in `named` unless None, the others from the environment and `config`."""
-    given = {
-        name: value if isinstance(value, str) else dict(value)
-        for name, value in named.items()
-        if value is not None
+    options: WriteOptions = {
+        "bootstrap_servers": bootstrap_servers,
+        "transactions_topic": transactions_topic,
+        "outcomes_topic": outcomes_topic,
+        "kafka": kafka,
+        "storage_options": storage_options,
+        "config": config,
+        "wait": wait,
+        "timeout": timeout,
+        "stable_row_ids": stable_row_ids,
+        "data_storage_version": data_storage_version,
+        "max_rows_per_file": max_rows_per_file,
+        "max_bytes_per_file": max_bytes_per_file,
+        "on_rolled_back": on_rolled_back,
+        "on_older_batch": on_older_batch,
     }
-    return read_settings(given, config)
-
-
-def _writable(uri: str, storage_options: Mapping[str, str]) -> str:
-    """Returns the URI. Raises `LocationError` if this release can't write tables there."""
-    open_storage(uri, storage_options)
-    return uri
+    return Sink(write_settings(table, options), app_id)

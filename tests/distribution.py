@@ -32,6 +32,7 @@ TOGETHER: Final = {
         "test_spark_session",
         "test_spark_source",
         "test_spark_streams",
+        "test_spark_writes",
     ),
     "dynamodb": ("test_bucket_drop", "test_external_faults", "test_external_manifests"),
 }

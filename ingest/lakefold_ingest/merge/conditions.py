@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SOURCE, TARGET = "source", "target"
+_ROW = "lakefold_row_number"
 
 
 def columns_in(expressions: Collection[str], names: Collection[str]) -> list[str]:
@@ -43,11 +44,33 @@ def holds(
         kind = values.schema.field(_name(index)).type
         if not pa.types.is_boolean(kind):
             raise InvalidError(f"the condition {condition!r} is {kind}, not a boolean", where="clauses")
-    masks = iter(
-        cast("NDArray[np.bool_]", column.combine_chunks().fill_null(False).to_numpy(zero_copy_only=False))  # noqa: FBT003 - the value that nulls get
-        for column in values.columns
-    )
+    masks = map(_mask, values.columns)
     return [None if condition is None else next(masks) for condition in conditions]
+
+
+def satisfied(condition: str, rows: pa.Table, where: str) -> NDArray[np.bool_]:
+    """Returns for each row whether the condition holds, which names the columns of `rows` themselves.
+
+    A condition that is null for a row doesn't hold. Raises `InvalidError` about `where` if it is no condition
+    on these columns.
+    """
+    # A scan must have a column, and a condition such as `true` has none.
+    numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    values = _scanned({_name(0): condition, _name(1): _ROW}, numbered)
+    if isinstance(values, Exception):
+        reason = values.message if isinstance(values, InvalidError) else str(values)
+        message = f"{condition!r} can't be evaluated: {reason}"
+        raise InvalidError(message, where=where, hint="write a condition in SQL on the table's columns")
+    column = values.column(0)
+    if not pa.types.is_boolean(column.type):
+        raise InvalidError(f"the condition {condition!r} is {column.type}, not a boolean", where=where)
+    return _mask(column)
+
+
+def _mask(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Returns boolean values, with false for nulls."""
+    values = column.combine_chunks().fill_null(False)  # noqa: FBT003 - the value that nulls get
+    return cast("NDArray[np.bool_]", values.to_numpy(zero_copy_only=False))
 
 
 def evaluated(expressions: Mapping[str, str], sides: Mapping[str, pa.Table], rows: int) -> pa.Table:

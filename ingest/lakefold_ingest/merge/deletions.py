@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lakefold_ingest.merge.read_version import column_of
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
-from lakefold_reader.lance.scan.scan import OFFSET_BITS, OFFSET_WIDTH
+from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_reader.lance.scan.scan import ADDRESS, OFFSET_BITS, OFFSET_WIDTH
 from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of, encode_bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, content_id, deletion_path, encode_deletions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -48,6 +50,26 @@ class DeletedRows:
         delete.predicate = predicate
         delete.updated_fragments.extend(self.updated)
         delete.deleted_fragment_ids.extend(self.removed)
+
+    def as_update(self, envelope: Envelope, fragments: Iterable[DataFragment]) -> None:
+        """Makes the envelope's operation an Update that deletes these rows and adds fragments."""
+        update = envelope.lance.update
+        update.update_mode = Transaction.REWRITE_ROWS
+        update.removed_fragment_ids.extend(self.removed)
+        update.updated_fragments.extend(self.updated)
+        update.new_fragments.extend(fragments)
+
+
+def rows_where(table: ReadVersion, where: str) -> dict[int, Bitmap]:
+    """Returns the offsets of the rows for which `where` holds, by fragment id. It is SQL as pylance reads it.
+
+    Raises `InvalidError` if it can't be evaluated, and as `ReadVersion`.
+    """
+    rows: dict[int, Bitmap] = {}
+    for batch in table.scan([], where):
+        for number, offsets in offsets_by_fragment(np.sort(column_of(batch, ADDRESS))).items():
+            rows[number] = rows.get(number, Bitmap()) | offsets
+    return rows
 
 
 def offsets_by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Bitmap]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
-from lakefold_ingest.merge.deletions import delete_rows, offsets_by_fragment
-from lakefold_ingest.merge.read_version import column_of, open_read_version
+from lakefold_ingest.merge.deletions import delete_rows, rows_where
+from lakefold_ingest.merge.read_version import open_read_version
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows
 from lakefold_ingest.proposals.envelopes import begin_envelope
-from lakefold_reader.lance.scan.scan import ADDRESS
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.rows.bitmaps import Bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,10 +45,7 @@ class DeleteWhere:
         Raises `InvalidError` if the predicate can't be evaluated, and as `ReadVersion`.
         """
         table = open_read_version(view, settings.storage_options)
-        rows: dict[int, Bitmap] = {}
-        for batch in table.scan([], self.where):
-            for number, offsets in offsets_by_fragment(np.sort(column_of(batch, ADDRESS))).items():
-                rows[number] = rows.get(number, Bitmap()) | offsets
+        rows = rows_where(table, self.where)
         if not rows:
             return None
         deleted = delete_rows(table, rows)

@@ -23,7 +23,6 @@ from lakefold_ingest.merge.read_version import open_read_version
 from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_ingest.rows.fragments import Target, write_fragments
-from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_reader.lance.scan.columns import is_blob
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.schema import TOP
@@ -34,14 +33,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_ingest.merge.clauses import Clause, Merge
-    from lakefold_ingest.merge.deletions import DeletedRows
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.transaction_pb2 import Transaction
 
 ATTEMPTS = 20
 """How often an upsert or a delete is built at most. Each time some other writer's proposal was folded."""
@@ -85,7 +83,7 @@ class UpsertRows:
         if not fragments:
             deleted.as_delete(envelope, f"merged by {', '.join(self.merge.keys)}")
             return envelope
-        _fill_update(envelope.lance.update, deleted, fragments)
+        deleted.as_update(envelope, fragments)
         changed = changed_columns(changes.rewritings, self.merge.keys)
         envelope.lance.update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
         if changes.inserted.size:
@@ -202,13 +200,6 @@ def _target(view: View, settings: WriteSettings, schema: pa.Schema) -> Target:
         settings.max_rows_per_file,
         settings.max_bytes_per_file,
     )
-
-
-def _fill_update(update: Transaction.Update, deleted: DeletedRows, fragments: Sequence[DataFragment]) -> None:
-    update.update_mode = Transaction.REWRITE_ROWS
-    update.removed_fragment_ids.extend(deleted.removed)
-    update.updated_fragments.extend(deleted.updated)
-    update.new_fragments.extend(fragments)
 
 
 def _name_inserted_keys(

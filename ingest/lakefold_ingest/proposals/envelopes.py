@@ -42,6 +42,20 @@ def append(table: str, key: Key, read_version: int, fragments: Iterable[DataFrag
     return envelope
 
 
+def overwrite(
+    table: str, key: Key, read_version: int, columns: Schema, fragments: Iterable[DataFragment]
+) -> Envelope:
+    """Returns the Overwrite of one batch.
+
+    It replaces all rows of the table by `fragments`, and its columns by `columns`, for which they were
+    written.
+    """
+    envelope = begin_envelope(table, key, read_version)
+    envelope.lance.overwrite.fragments.extend(fragments)
+    _set_columns(envelope, columns)
+    return envelope
+
+
 def creation(table: str, app_id: str, schema: Schema, options: CreateOptions) -> Envelope:
     """Returns the creation of an empty table: an Overwrite, which is refused if the table exists.
 
@@ -50,9 +64,13 @@ def creation(table: str, app_id: str, schema: Schema, options: CreateOptions) ->
     """
     envelope = Envelope(table=table, create=options)
     envelope.lance.uuid = transaction_uuid(app_id, CREATION, table)
-    overwrite = envelope.lance.overwrite
-    overwrite.schema.extend(schema.fields)
-    for key, value in schema.metadata.items():
-        overwrite.schema_metadata[key] = value
-    overwrite.SetInParent()
+    _set_columns(envelope, schema)
     return envelope
+
+
+def _set_columns(envelope: Envelope, columns: Schema) -> None:
+    """Makes the envelope's operation an Overwrite after which the table has these columns."""
+    envelope.lance.overwrite.schema.extend(columns.fields)
+    for name, value in columns.metadata.items():
+        envelope.lance.overwrite.schema_metadata[name] = value
+    envelope.lance.overwrite.SetInParent()

@@ -6,9 +6,7 @@ hundred bytes a file. The driver makes one proposal of them (see `writing.batch`
 
 from __future__ import annotations
 
-import inspect
-import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +14,9 @@ import pyarrow as pa
 
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key, check_app_id
-from lakefold_ingest.rows.fragments import write_fragments
+from lakefold_ingest.rows.task_files import TaskFiles, collect_fragments, write_task
+from lakefold_ingest.spark.arrow_schema import arrow_schema_of
 from lakefold_ingest.writing.batch import put_batch
-from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -28,9 +26,18 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.rows.fragments import Target
     from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_protos.lance.table_pb2 import DataFragment
 
 _QUERY_ID = "sql.streaming.queryId"
-_RESULT = "fragment binary, fault string"
+_RESULT = "fragments array<binary>, fault array<string>, seconds double, misfits bigint"
+_ARROW_RESULT = pa.schema(
+    {
+        "fragments": pa.list_(pa.binary()),
+        "fault": pa.list_(pa.string()),
+        "seconds": pa.float64(),
+        "misfits": pa.int64(),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class Sink:
         """
         query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
-        operation = AppendRows(_arrow_schema(frame), partial(_write, frame))
+        operation = AppendRows(arrow_schema_of(frame.schema), partial(_write, frame))
         return put_batch(self.settings, key, operation, in_order=bool(query_id)).result
 
 
@@ -70,56 +77,24 @@ def _checked_app_id(query_id: str) -> str:
     return query_id
 
 
-def _arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Returns the Arrow schema of the frame's rows: nullability as in Spark, instants in UTC.
-
-    Raises `InvalidError` naming the columns that have no Arrow type.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    # In Spark 4.0 and 4.1 the function has no parameter for the time zone and uses UTC.
-    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
-    convert = partial(to_arrow_schema, timezone="UTC") if takes_zone else to_arrow_schema
-    columns, faults = [], []
-    for field in frame.schema:
-        try:
-            columns += convert(StructType([field]))
-        except PySparkException as error:
-            faults.append(f"{field.name} ({field.dataType.simpleString()}): {error}")
-    if faults:
-        reason = f"these columns can't be converted to Arrow: {'; '.join(faults)}"
-        raise InvalidError(reason, hint="cast them, or leave them out")
-    return pa.schema(columns)
-
-
 def _write(frame: DataFrame, target: Target) -> list[DataFragment]:
     """Has the executors write the frame's rows.
 
-    Returns the fragments in the order of the frame's partitions.
+    Returns the fragments in the order of the frame's partitions. Raises as `collect_fragments`.
     """
     rows = frame.mapInArrow(partial(_write_task, target), _RESULT).collect()
-    for row in rows:
-        if row.fault is not None:
-            message, where, hint = json.loads(row.fault)
-            raise InvalidError(message, where=where, hint=hint)
-    return [DataFragment.FromString(bytes(row.fragment)) for row in rows]
+    tasks = [
+        TaskFiles(
+            tuple(bytes(fragment) for fragment in row.fragments),
+            None if row.fault is None else tuple(row.fault),
+            row.seconds,
+            row.misfits,
+        )
+        for row in rows
+    ]
+    return collect_fragments(target, tasks)
 
 
 def _write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Writes the rows of one task and returns its fragments, encoded.
-
-    Rows that don't fit are returned as a fault, not raised: Spark would run the task again, and then report a
-    text of many lines to the driver.
-    """
-    try:
-        written = [fragment.SerializeToString() for fragment in write_fragments(target, batches)]
-        yield _rows(written, [None] * len(written))
-    except InvalidError as error:
-        yield _rows([None], [json.dumps([error.message, error.where, error.hint])])
-
-
-def _rows(fragments: list[bytes] | list[None], faults: list[str] | list[None]) -> pa.RecordBatch:
-    columns = {"fragment": pa.array(fragments, pa.binary()), "fault": pa.array(faults, pa.string())}
-    return pa.record_batch(columns)
+    """Writes the rows of one task. Yields one row that says what it wrote."""
+    yield pa.RecordBatch.from_pylist([asdict(write_task(target, batches))], schema=_ARROW_RESULT)

@@ -82,7 +82,7 @@ class _Batch:
     def put(self) -> BatchReport:
         refused: list[str] = []
         while len(refused) < self._operation.attempts:
-            view = self._read_view(afresh=bool(refused)) or self._create()
+            view = open_or_create(self._settings, self._key, self._operation.schema, afresh=bool(refused))
             later = view.folded_later(self._key) if self._refuses_older else None
             if later is not None:
                 raise self._older(later)
@@ -103,18 +103,12 @@ class _Batch:
             hint="others change the table meanwhile; run the batch again when they are done",
         )
 
-    def _read_view(self, *, afresh: bool) -> View | None:
-        return read_view(self._settings.table, self._settings.storage_options, afresh=afresh)
-
-    def _client(self) -> LogClient:
-        return open_client(self._settings.kafka, self._settings.topics, self._settings.timeout_s)
-
     def _propose(self, view: View, envelope: Envelope) -> Committed | Duplicate | Rejected | None:
         """Sends the envelope.
 
         Returns its outcome (Rejected only if that is retryable), None if it isn't awaited.
         """
-        client = self._client()
+        client = _client(self._settings)
         client.check_binding(view.bound, view.uri)
         options = self._settings.storage_options
         if self._settings.wait == "log":
@@ -132,43 +126,11 @@ class _Batch:
 
         Raises `RetryError` if the marks don't contain the batch.
         """
-        view = self._read_view(afresh=True)
+        view = _read_view(self._settings, afresh=True)
         folded = None if view is None else view.folded(self._key)
         if folded is None:
-            raise self._no_answer(answer, str(self._key))
+            raise _no_answer(self._settings, answer, str(self._key))
         return folded
-
-    def _create(self) -> View:
-        """Has the committer create the table. Returns it, also if another writer created it first.
-
-        Raises `NotATableError` if the operation needs a table that exists.
-        """
-        settings, schema = self._settings, self._operation.schema
-        if schema is None:
-            hint = "append rows first: that creates the table"
-            raise NotATableError("the table does not exist", where=settings.table, hint=hint)
-        answer = self._client().ask(self._creation(schema), None, settings.timeout_s)
-        result = None if answer.outcome is None else answer.outcome.result
-        if answer.outcome is not None and isinstance(result, Invalid):
-            raise _invalid(answer.outcome, result)
-        view = self._read_view(afresh=True)
-        if view is not None:
-            return view
-        if result is None:
-            raise self._no_answer(answer, "the creation of the table")
-        raise RetryError(
-            f"the creation of the table ended as {result}, but there is no table",
-            where=settings.table,
-            hint="another client may have removed it meanwhile; run the batch again",
-        )
-
-    def _creation(self, schema: pa.Schema) -> Envelope:
-        settings = self._settings
-        options = CreateOptions(
-            stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
-        )
-        fields = schema_from_arrow(schema, file_version(settings.data_storage_version))
-        return creation(settings.table, self._key.app_id or self._key.own_uuid, fields, options)
 
     def _older(self, later: int) -> InvalidError:
         return InvalidError(
@@ -180,9 +142,57 @@ class _Batch:
             'where the table ends; on_older_batch="skip" leaves out the rows of all such batches',
         )
 
-    def _no_answer(self, answer: Answer, what: str) -> RetryError:
-        message = f"no outcome within {self._settings.timeout_s:g} s for {what} at {answer.position}"
-        return RetryError(message, where=self._settings.table, hint=_NO_ANSWER)
+
+def open_or_create(
+    settings: WriteSettings, key: Key, schema: pa.Schema | None, *, afresh: bool = False
+) -> View:
+    """Returns the table as it is now. If it does not exist, has the committer create it with this schema.
+
+    Another writer may create it first. `key`: that of the batch that needs the table. Raises
+    `NotATableError` if the table does not exist and `schema` is None, `RefusedError` if it can't be created,
+    `RetryError` if nothing answers in time.
+    """
+    view = _read_view(settings, afresh=afresh)
+    if view is not None:
+        return view
+    if schema is None:
+        hint = "append rows first: that creates the table"
+        raise NotATableError("the table does not exist", where=settings.table, hint=hint)
+    answer = _client(settings).ask(_creation(settings, key, schema), None, settings.timeout_s)
+    result = None if answer.outcome is None else answer.outcome.result
+    if answer.outcome is not None and isinstance(result, Invalid):
+        raise _invalid(answer.outcome, result)
+    view = _read_view(settings, afresh=True)
+    if view is not None:
+        return view
+    if result is None:
+        raise _no_answer(settings, answer, "the creation of the table")
+    raise RetryError(
+        f"the creation of the table ended as {result}, but there is no table",
+        where=settings.table,
+        hint="another client may have removed it meanwhile; run the batch again",
+    )
+
+
+def _creation(settings: WriteSettings, key: Key, schema: pa.Schema) -> Envelope:
+    options = CreateOptions(
+        stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
+    )
+    fields = schema_from_arrow(schema, file_version(settings.data_storage_version))
+    return creation(settings.table, key.app_id or key.own_uuid, fields, options)
+
+
+def _read_view(settings: WriteSettings, *, afresh: bool) -> View | None:
+    return read_view(settings.table, settings.storage_options, afresh=afresh)
+
+
+def _client(settings: WriteSettings) -> LogClient:
+    return open_client(settings.kafka, settings.topics, settings.timeout_s)
+
+
+def _no_answer(settings: WriteSettings, answer: Answer, what: str) -> RetryError:
+    message = f"no outcome within {settings.timeout_s:g} s for {what} at {answer.position}"
+    return RetryError(message, where=settings.table, hint=_NO_ANSWER)
 
 
 def accepted(outcome: Outcome) -> Committed | Duplicate | Rejected:

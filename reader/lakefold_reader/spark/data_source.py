@@ -11,7 +11,7 @@ Spark.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -22,7 +22,6 @@ from lakefold_reader.spark.offsets import Offset
 from lakefold_reader.spark.options import Given, Use, read_options
 from lakefold_reader.spark.stream import Limit, Stream, limit_of
 from lakefold_reader.spark.types import arrow_schema, spark_schema, unchanged
-from lakefold_table.errors import InvalidError
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from lakefold_reader.spark.rows import FeedRows
@@ -42,20 +40,6 @@ if TYPE_CHECKING:
 FORMAT = "lakefold"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark's setting that lets Python sources answer filters; off by default (4.1 and 4.2)."""
-
-
-def register(spark: SparkSession) -> None:
-    """Makes `format("lakefold")` known to a session, for `spark.read` and `spark.readStream`.
-
-        register(spark)
-        spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
-
-    Call it once for each session; the executors need lakefold installed, too. The options are those of
-    docs/reference/spark.md. It also lets Python sources answer filters, which is off in Spark by default
-    (`spark.sql.python.filterPushdown.enabled`); if that is turned off again, Spark refuses to read tables.
-    """
-    spark.conf.set(PUSHDOWN, "true")
-    spark.dataSource.register(LakefoldSource)
 
 
 class LakefoldSource(DataSource):
@@ -86,16 +70,6 @@ class LakefoldSource(DataSource):
         given = self._given()
         given.check(Use.STREAM)
         return TableStreamReader(given, self._pin(), _target(schema))
-
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001 - Spark's signature
-        """Refuses: tables are written by the sink."""
-        del schema, overwrite
-        raise _no_writer()
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001, N802 - Spark's name and signature
-        """Refuses: tables are written by the sink."""
-        del schema, overwrite
-        raise _no_writer()
 
     def _given(self) -> Given:
         return read_options(dict(self.options))
@@ -215,14 +189,6 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             names = self._rows.columns.names
             self._stream = Stream(self._given, self._pinned, names, cut_of(self._given))
         return self._stream
-
-
-def _no_writer() -> InvalidError:
-    return InvalidError(
-        f'format("{FORMAT}") reads tables and writes none',
-        hint="write batches by the sink: from lakefold.spark import sink, then "
-        ".writeStream.foreachBatch(sink(table=…, bootstrap_servers=…))",
-    )
 
 
 def _target(schema: StructType) -> pa.Schema:

@@ -6,26 +6,30 @@ without regard to case, so a name that isn't known can only be a mistake, and is
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_reader.format.changes import misfits_of
+from lakefold_reader.spark.option_values import (
+    STORAGE_PREFIXES,
+    column_names,
+    count,
+    flag,
+    read_value,
+    refuse_catalog,
+    size,
+    without_prefix,
+    word,
+)
 from lakefold_reader.versions.times import micros_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-STORAGE_PREFIXES: Final = ("storage.", "storageoptions.")
-"""Options with these prefixes are passed to the store, without the prefix."""
-
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-MIB: Final = 1024 * 1024
-_SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)i?b?", re.IGNORECASE)
-_POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class Use(StrEnum):
@@ -50,18 +54,6 @@ class Option:
     default: str = ""
 
 
-def _flag(text: str) -> bool:
-    if text.strip().lower() not in {"true", "false"}:
-        raise ValueError("true or false")
-    return text.strip().lower() == "true"
-
-
-def _count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError("a whole number above 0")
-    return int(text)
-
-
 def _version(text: str) -> int:
     if not text.strip().isdecimal():
         raise ValueError("a version's number")
@@ -73,32 +65,12 @@ def _start(text: str) -> int | str:
     return word if word in {EARLIEST, LATEST} else _version(word)
 
 
-def _bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or int(match[1]) < 1:
-        raise ValueError("bytes, such as 1048576, 64k or 128m")
-    return int(match[1]) * int(1024 ** _POWERS[match[2].lower()])
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise ValueError("names of columns with commas between them")
-    return names
-
-
-def _word(text: str) -> str:
-    if not text.strip():
-        raise ValueError("a name")
-    return text.strip()
-
-
 OPTIONS: Final = (
-    Option("path", _word, ALL, "the table's URI or path; the same as `load(path)`"),
-    Option("branch", _word, ALL, "the branch to read; `main` is the main branch"),
+    Option("path", word, ALL, "the table's URI or path; the same as `load(path)`"),
+    Option("branch", word, ALL, "the branch to read; `main` is the main branch"),
     Option(
         "columns",
-        _names,
+        column_names,
         ALL,
         "the columns to read, with commas between them: others are not read from the files. No release "
         "of Spark passes a Python source the columns that a query needs",
@@ -111,10 +83,10 @@ OPTIONS: Final = (
         frozenset({Use.ROWS}),
         "read the version that was the newest at this time; ISO 8601, UTC if it names no zone",
     ),
-    Option("tag", _word, frozenset({Use.ROWS}), "read the version that the tag names"),
+    Option("tag", word, frozenset({Use.ROWS}), "read the version that the tag names"),
     Option(
         "readChangeFeed",
-        _flag,
+        flag,
         ALL,
         "true: rows of the change feed (inserts, deletes, both images of updates) with `_change_type`, "
         "`_commit_version`, `_commit_timestamp` and `_log_offset`",
@@ -150,35 +122,35 @@ OPTIONS: Final = (
     ),
     Option(
         "maxVersionsPerTrigger",
-        _count,
+        count,
         frozenset({Use.STREAM}),
         "the most versions in a batch",
         "1000",
     ),
     Option(
         "maxRowsPerTrigger",
-        _count,
+        count,
         frozenset({Use.STREAM}),
         "a batch ends before the version with which it would have more rows, but takes at least one version",
         "no limit",
     ),
     Option(
         "maxBytesPerTrigger",
-        _bytes,
+        size,
         frozenset({Use.STREAM}),
         "as maxRowsPerTrigger, by the sizes of data files",
         "no limit",
     ),
     Option(
         "ignoreDeletes",
-        _flag,
+        flag,
         frozenset({Use.STREAM}),
         "without the change feed: ignore deletes; rows that others appended in such a version are read",
         "false",
     ),
     Option(
         "skipChangeCommits",
-        _flag,
+        flag,
         frozenset({Use.STREAM}),
         "without the change feed: of versions that delete, change or replace rows, read only what other "
         "entries appended in them",
@@ -186,7 +158,7 @@ OPTIONS: Final = (
     ),
     Option(
         "ignoreChanges",
-        _flag,
+        flag,
         frozenset({Use.STREAM}),
         "without the change feed: of versions that change or replace rows, read the rows as they are after "
         "the change: a changed row is read again",
@@ -194,7 +166,7 @@ OPTIONS: Final = (
     ),
     Option(
         "failOnDataLoss",
-        _flag,
+        flag,
         frozenset({Use.STREAM}),
         "false: if versions that weren't read yet were cleaned up, continue after the oldest one left "
         "instead of failing",
@@ -210,30 +182,27 @@ OPTIONS: Final = (
     ),
     Option(
         "consumer",
-        _word,
+        word,
         frozenset({Use.STREAM}),
         "the name under which the table knows the query: what it hasn't read is kept when old versions are "
         "cleaned up. The query continues where its own checkpoint says",
     ),
     Option(
         "maxPartitionBytes",
-        _bytes,
+        size,
         ALL,
         "how many bytes of data files one partition takes; a fragment is never split",
         "128m",
     ),
     Option(
         "minPartitions",
-        _count,
+        count,
         ALL,
         "make at least so many partitions if the table has as many fragments",
         "1",
     ),
 )
 """Every option, in the order of the documents. Those of the store are added, by their prefix."""
-
-_OF_CATALOG: Final = frozenset({"owner", "provider"})
-"""The options that Spark's catalog adds to those of `CREATE TABLE`."""
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _ONE_OF: Final = (
@@ -283,43 +252,20 @@ class Given:
 
 def read_options(texts: Mapping[str, str]) -> Given:
     """Reads the options that Spark passes. Raises `InvalidError` for an unknown name or a wrong value."""
-    _refuse_catalog(texts)
+    refuse_catalog(texts)
     values: dict[str, Any] = {}
     storage: dict[str, str] = {}
     for name, text in texts.items():
-        prefix = next((each for each in STORAGE_PREFIXES if name.lower().startswith(each)), None)
-        if prefix is not None:
-            storage[name[len(prefix) :]] = text
+        store_option = without_prefix(name, STORAGE_PREFIXES)
+        if store_option is not None:
+            storage[store_option] = text
         else:
             option = _known(name)
-            values[option.name] = _read(option, text)
+            values[option.name] = read_value(option.name, option.read, text)
     if "path" not in values:
         raise InvalidError("no table is named", where="path", hint='.load("s3://lake/flights") names it')
     _check_together(values)
     return Given(values, storage)
-
-
-def _refuse_catalog(texts: Mapping[str, str]) -> None:
-    """Raises `InvalidError` for a table of Spark's catalog, since Spark 4 passes no options for its reads."""
-    named = {name.lower(): text for name, text in texts.items()}
-    if named.keys() >= _OF_CATALOG:
-        path = named.get("path", "s3://lake/flights")
-        raise InvalidError(
-            "a table of Spark's catalog can't be read by a Python source: Spark doesn't hand on its options",
-            where="CREATE TABLE",
-            hint=f"name it in SQL by CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path '{path}')",
-        )
-
-
-def _read(option: Option, text: str) -> Any:  # noqa: ANN401 - each option has a type of its own
-    try:
-        return option.read(text)
-    except ValueError as error:
-        raise InvalidError(
-            f"{text!r} is none of its values", where=option.name, hint=f"give {error}"
-        ) from error
-    except InvalidError as error:
-        raise InvalidError(f"{text!r}: {error.message}", where=option.name, hint=error.hint) from error
 
 
 def _check_together(values: Mapping[str, Any]) -> None:

@@ -1,0 +1,65 @@
+"""Replaces the rows for which a condition holds by those of a batch, as one proposal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.merge.deletions import delete_rows, rows_where
+from lakefold_ingest.merge.read_version import open_read_version
+from lakefold_ingest.operations.written import check_columns
+from lakefold_ingest.proposals.envelopes import append, begin_envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.file_pb2 import Schema
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+
+@dataclass(slots=True)
+class ReplaceWhere:
+    """An `Operation` that removes the rows for which `where` holds, and adds fragments.
+
+    The fragments were written for `columns`. Rows that other writers add between the read version and this
+    proposal stay, also if `where` holds for them. `built` is true after an envelope was built.
+    """
+
+    fragments: Sequence[DataFragment]
+    columns: Schema
+    where: str
+    schema: pa.Schema | None = None
+    attempts: int = 3
+    built: bool = field(default=False, init=False)
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Finds the rows, writes the deletion files of their fragments, and returns the envelope.
+
+        Returns None if there is nothing to remove and nothing to add. Raises `InvalidError` if `where` can't
+        be evaluated, `RetryError` if the table's columns were changed after the files were written, and as
+        `ReadVersion`.
+        """
+        check_columns(self.columns, view)
+        table = open_read_version(view, settings.storage_options)
+        rows = rows_where(table, self.where)
+        if not rows and not self.fragments:
+            return None
+        deleted = delete_rows(table, rows)
+        self.built = True
+        if not rows:
+            return append(view.uri, key, view.version, self.fragments)
+        envelope = begin_envelope(view.uri, key, view.version)
+        deleted.add_affected(envelope)
+        if not self.fragments:
+            deleted.as_delete(envelope, self.where)
+            return envelope
+        deleted.as_update(envelope, self.fragments)
+        # All values of the new rows are new, so no index may claim to cover them.
+        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(column.id for column in view.fields)
+        return envelope

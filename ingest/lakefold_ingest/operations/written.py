@@ -1,0 +1,83 @@
+"""Batches whose files are written before their proposal is built, as Spark's data sources write them.
+
+Spark runs the tasks first, and then hands what they wrote to the driver. So these operations can't write the
+rows again for another schema: if the schema changes in between, the batch fails and is run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.proposals.envelopes import append, overwrite
+from lakefold_table.errors import RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.file_pb2 import Schema
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+
+@dataclass(slots=True)
+class AppendWritten:
+    """An `Operation` that adds fragments that were written for the schema of version `read_version`.
+
+    `built` is true after an envelope was built, which may be in the log from then on.
+    """
+
+    fragments: Sequence[DataFragment]
+    read_version: int
+    schema: pa.Schema | None = None
+    attempts: int = 1
+    built: bool = field(default=False, init=False)
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Returns the Append of the fragments, or None if there are none."""
+        del settings
+        if not self.fragments:
+            return None
+        self.built = True
+        return append(view.uri, key, self.read_version, self.fragments)
+
+
+@dataclass(slots=True)
+class OverwriteWritten:
+    """An `Operation` that replaces all rows by fragments, which were written for `columns`.
+
+    `columns` are the table's fields after it. If they are to be the table's own, `keeps_schema` is true.
+    """
+
+    fragments: Sequence[DataFragment]
+    columns: Schema
+    keeps_schema: bool
+    schema: pa.Schema | None = None
+    attempts: int = 3
+    built: bool = field(default=False, init=False)
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Returns the Overwrite. It is sent without rows, too: then the table is empty.
+
+        Raises `RetryError` if the table's columns were changed after the files were written.
+        """
+        del settings
+        if self.keeps_schema:
+            check_columns(self.columns, view)
+        self.built = True
+        return overwrite(view.uri, key, view.version, self.columns, self.fragments)
+
+
+def check_columns(columns: Schema, view: View) -> None:
+    """Raises `RetryError` if the table has other columns than those for which files were written."""
+    if list(view.fields) != list(columns.fields):
+        raise RetryError(
+            "the table's columns were changed while the rows were written",
+            where=view.uri,
+            hint="run the batch again: it is written for the new columns",
+        )

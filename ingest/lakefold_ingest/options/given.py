@@ -1,0 +1,132 @@
+"""The options that a user gave to one write, read and checked against the table of options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakefold_ingest.options.write_options import (
+    BUILT_MODES,
+    KAFKA_PREFIX,
+    WRITE_OPTIONS,
+    WriteMode,
+    WriteUse,
+    known_option,
+)
+from lakefold_reader.spark.option_values import STORAGE_PREFIXES, read_value, refuse_catalog, without_prefix
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_ingest.options.write_options import WriteOption
+
+
+@dataclass(frozen=True, slots=True)
+class GivenWrite:
+    """The options of one write.
+
+    `values`: by the option's name. `kafka`: options of Kafka's client. `storage`: options of the store.
+    """
+
+    values: Mapping[str, Any]
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - each option has a type of its own
+        """Returns the value of an option: its default if it was not given."""
+        option = known_option(name)
+        return self.values.get(option.name, option.default)
+
+    def mode(self, *, overwrite: bool) -> WriteMode:
+        """Returns what the write does. `overwrite`: what Spark's save mode or output mode says.
+
+        Raises `InvalidError` if the two contradict each other, or if this release can't write in that mode.
+        """
+        mode = WriteMode(self.value("writeMode"))
+        if overwrite and "writeMode" in self.values:
+            hint = "leave the option out, or write with the mode append"
+            raise InvalidError(
+                f"{mode} is given, but Spark's mode replaces the rows", where="writeMode", hint=hint
+            )
+        mode = WriteMode.OVERWRITE if overwrite else mode
+        if mode not in BUILT_MODES:
+            raise _not_built("writeMode", mode)
+        return mode
+
+    def check(self, use: WriteUse, mode: WriteMode) -> None:
+        """Raises `InvalidError` for options without a meaning for this use or mode, or that are not built."""
+        for name, value in self.values.items():
+            option = known_option(name)
+            if not option.built and value != option.default:
+                raise _not_built(option.name, value)
+            if value != option.default:
+                _check_meaning(option, use, mode)
+        if self.values.get("replaceWhere") and self.values.get("overwriteSchema"):
+            hint = "leave one out: rows that stay need the columns they have"
+            raise InvalidError(
+                "one of these may be given", where="replaceWhere and overwriteSchema", hint=hint
+            )
+        if ("txnAppId" in self.values) != ("txnVersion" in self.values) and use is WriteUse.BATCH:
+            missing = "txnVersion" if "txnAppId" in self.values else "txnAppId"
+            hint = "give both txnAppId and txnVersion, which make a batch that is run again known, or neither"
+            raise InvalidError("it is missing", where=missing, hint=hint)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns what was given as parameters of `sink`, without `app_id` and `table`.
+
+        Options of Kafka's client and of the store are in `kafka` and `storage_options`.
+        """
+        built = {option.name: option.parameter for option in WRITE_OPTIONS if WriteUse.SINK in option.uses}
+        left_out = {"", "table", "app_id"}
+        values = {
+            built[name]: value
+            for name, value in self.values.items()
+            if known_option(name).built and built.get(name, "") not in left_out
+        }
+        return values | {"kafka": dict(self.kafka), "storage_options": dict(self.storage)}
+
+    @property
+    def path(self) -> str:
+        """The table. Raises `InvalidError` if none is named, or two different ones."""
+        paths = {self.values[name] for name in ("path", "table") if name in self.values}
+        if not paths:
+            raise InvalidError("no table is named", where="path", hint='.save("s3://lake/flights") names it')
+        if len(paths) > 1:
+            raise InvalidError("they name different tables", where="path and table", hint="leave one out")
+        return str(paths.pop())
+
+
+def read_write_options(texts: Mapping[str, str]) -> GivenWrite:
+    """Returns the options that Spark passes. Raises `InvalidError` for an unknown name or a wrong value."""
+    refuse_catalog(texts)
+    values: dict[str, Any] = {}
+    kafka: dict[str, str] = {}
+    storage: dict[str, str] = {}
+    for name, text in texts.items():
+        store_option = without_prefix(name, STORAGE_PREFIXES)
+        kafka_option = without_prefix(name, (KAFKA_PREFIX,))
+        if store_option is not None:
+            storage[store_option] = text
+        elif kafka_option is not None and kafka_option.lower() != "bootstrap.servers":
+            kafka[kafka_option] = text
+        else:
+            option = known_option(name)
+            values[option.name] = read_value(option.name, option.read, text)
+    return GivenWrite(values, kafka, storage)
+
+
+def _check_meaning(option: WriteOption, use: WriteUse, mode: WriteMode) -> None:
+    if use not in option.uses:
+        where = "a streaming query" if use is WriteUse.STREAM else f"`{use}`"
+        hint = f"leave it out; it is an option of {', '.join(sorted(option.uses))}"
+        raise InvalidError(f"it has no meaning for {where}", where=option.name, hint=hint)
+    if mode not in option.modes:
+        hint = f"leave it out; it is an option of the mode {', '.join(sorted(option.modes))}"
+        raise InvalidError(f"it has no meaning in the mode {mode}", where=option.name, hint=hint)
+
+
+def _not_built(name: str, value: object) -> InvalidError:
+    return InvalidError(
+        f"{value!s} is known, but this release can't do it yet", where=name, hint="leave the option out"
+    )

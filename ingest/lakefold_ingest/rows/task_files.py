@@ -1,0 +1,90 @@
+"""What one task of a batch writes, and how the tasks of a batch are collected.
+
+A batch is all or nothing: if the rows of one task don't fit the table, the files of all tasks are removed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.rows.fragments import write_fragments
+from lakefold_ingest.rows.unused_files import remove_unused
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_ingest.rows.fragments import Target
+
+
+class MisfitRowsError(InvalidError):
+    """Some rows of a task may not be written. `rows` is their number, of which the message says nothing."""
+
+    def __init__(self, message: str, *, rows: int, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.rows = rows
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFiles:
+    """What one task wrote.
+
+    `fragments`: encoded. `fault`: message, location and hint of the reason why it stopped, or None.
+    `seconds`: how long it took, with the time in which Spark computed the rows. `misfits`: how many rows may
+    not be written, if that is the fault.
+    """
+
+    fragments: tuple[bytes, ...]
+    fault: tuple[str, str, str] | None
+    seconds: float
+    misfits: int = 0
+
+
+def write_task(target: Target, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
+    """Writes the rows of one task. Returns its files.
+
+    Rows that don't fit are returned as a fault, not raised: Spark would run the task again, and then report a
+    text of many lines. If the task fails, its files are removed.
+    """
+    start, written = time.perf_counter(), list[DataFragment]()
+    fault, misfits = None, 0
+    try:
+        for fragment in write_fragments(target, batches):
+            written.append(fragment)
+    except InvalidError as error:
+        fault = (error.message, error.where, error.hint)
+        misfits = error.rows if isinstance(error, MisfitRowsError) else 0
+    except BaseException:
+        remove_unused(target.uri, target.storage_options, written, "its task failed")
+        raise
+    if fault is not None:
+        remove_unused(target.uri, target.storage_options, written, fault[0])
+        written = []
+    encoded = tuple(fragment.SerializeToString() for fragment in written)
+    return TaskFiles(encoded, fault, time.perf_counter() - start, misfits)
+
+
+def collect_fragments(target: Target, tasks: Sequence[TaskFiles]) -> list[DataFragment]:
+    """Returns the fragments of all tasks of a batch, in their order.
+
+    Raises `InvalidError` if rows of a task don't fit the table, and removes the files of the other tasks.
+    """
+    fragments = decoded_fragments(tasks)
+    fault = next((task.fault for task in tasks if task.fault is not None), None)
+    if fault is None:
+        return fragments
+    message, where, hint = fault
+    misfits = sum(task.misfits for task in tasks)
+    message = f"{misfits} {message}" if misfits else message
+    remove_unused(target.uri, target.storage_options, fragments, message)
+    raise InvalidError(message, where=where, hint=hint)
+
+
+def decoded_fragments(tasks: Iterable[TaskFiles]) -> list[DataFragment]:
+    """Returns the fragments of these tasks, in their order."""
+    return [DataFragment.FromString(fragment) for task in tasks for fragment in task.fragments]

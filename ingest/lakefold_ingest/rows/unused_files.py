@@ -1,0 +1,42 @@
+"""Removes data files of a batch that was not sent, so that they don't wait for a cleanup."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from lakefold_table.errors import LakefoldError
+from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+LOGGER = logging.getLogger("lakefold")
+
+
+def remove_unused(
+    uri: str, storage_options: Mapping[str, str], fragments: Iterable[DataFragment], reason: str
+) -> int:
+    """Removes the data files of these fragments. Returns how many it removed.
+
+    Call it only for files that no envelope names which was sent: an envelope in the log may be folded at any
+    later time. `reason` is logged. A store that refuses is logged as well, not raised: the caller reports
+    why the batch failed, and `lakefold cleanup` removes such files when they are old enough.
+    """
+    paths = [data_path(file.path) for fragment in fragments for file in fragment.files]
+    removed = 0
+    try:
+        storage = open_storage(uri, storage_options)
+        for path in paths:
+            storage.delete(path)
+            removed += 1
+    except LakefoldError as error:
+        LOGGER.warning(
+            "%s: %s of %s unused files were not removed: %s", uri, len(paths) - removed, len(paths), error
+        )
+    if removed:
+        LOGGER.info("%s: removed %s files that no proposal names: %s", uri, removed, reason)
+    return removed

@@ -1,0 +1,142 @@
+"""Writes tables from Spark by `format("lakefold")`. Reads are those of the reader's source.
+
+Spark creates these objects in Python processes of its own and copies them: for each batch a writer on the
+driver, a copy of it in each task, and one more in the process that commits. That of a streaming query is not
+a copy but a new one, so what the tasks relied on is sent with their messages. Only the messages of tasks that
+Spark counts are committed: files of a repeated or speculative attempt are in none of them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+
+from lakefold_ingest.options.given import read_write_options
+from lakefold_ingest.options.write_options import WriteUse
+from lakefold_ingest.proposals.key import Key, new_key
+from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.write_plan import abort_files, commit_files, plan_write, write_rows
+from lakefold_reader.spark.data_source import LakefoldSource
+from lakefold_table.errors import InvalidError
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # Spark before 4.1 gives rows of a stream to Python one by one.
+    DataSourceStreamArrowWriter = None  # type: ignore[assignment, misc]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from lakefold_ingest.options.given import GivenWrite
+    from lakefold_ingest.rows.task_files import TaskFiles
+    from lakefold_ingest.spark.write_plan import WritePlan
+    from lakefold_ingest.writing.settings import WriteSettings
+
+QUERY_ID = "sql.streaming.queryId"
+"""The local property in which Spark keeps the id of the streaming query that runs a task."""
+
+
+@dataclass(frozen=True)
+class WrittenMessage(WriterCommitMessage):
+    """What a task sends to the driver, with the plan by which it wrote.
+
+    `query_id` is empty if no streaming query runs it.
+    """
+
+    files: TaskFiles
+    plan: WritePlan
+    query_id: str = ""
+
+
+class FrameWriter(DataSourceArrowWriter):
+    """Writes one batch: `frame.write`."""
+
+    def __init__(self, plan: WritePlan, key: Key) -> None:
+        self._plan = plan
+        self._key = key
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes the rows of one task as files."""
+        return WrittenMessage(write_rows(self._plan, iterator), self._plan)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Adds the files of all tasks to the table, as one proposal. Raises as `put_batch` does."""
+        commit_files(self._plan, self._key, [message.files for message in _complete(messages)])
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Removes the files of a batch that was not sent."""
+        abort_files(self._plan, _files(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # type: ignore[misc]
+    """Writes the batches of a streaming query: `frame.writeStream`."""
+
+    def __init__(self, plan: WritePlan, app_id: str | None) -> None:
+        self._plan = plan
+        self._app_id = app_id
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes the rows of one task as files."""
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+        return WrittenMessage(write_rows(self._plan, iterator), self._plan, query_id or "")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Adds the files of all tasks to the table, as one proposal. Raises as `put_batch` does."""
+        complete = _complete(messages)
+        app_id = self._app_id or next((message.query_id for message in complete), "")
+        commit_files(self._plan, Key(app_id, batchId), [message.files for message in complete], in_order=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Removes the files of a batch that was not sent."""
+        del batchId
+        abort_files(self._plan, _files(messages))
+
+
+class TableFormat(LakefoldSource):
+    """Tables as Spark reads and writes them. A subclass finds the settings of a write."""
+
+    @abstractmethod
+    def write_settings(self, given: GivenWrite) -> WriteSettings:
+        """Returns the settings of a write with these options. Raises `LakefoldError`."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark's signature
+        """Returns a writer of one batch, planned on the table as it is now."""
+        given = read_write_options(dict(self.options))
+        numbered = "txnVersion" in given.values
+        key = Key(given.value("txnAppId"), given.value("txnVersion")) if numbered else new_key()
+        return FrameWriter(self._plan(given, schema, key, WriteUse.BATCH, overwrite=overwrite), key)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's name and signature
+        """Returns a writer of a streaming query's batch, planned on the table as it is now."""
+        if DataSourceStreamArrowWriter is None:
+            raise InvalidError(
+                "Spark before 4.1 can't stream Arrow batches to a Python data source",
+                where='writeStream.format("lakefold")',
+                hint="use foreachBatch with lakefold.spark.sink",
+            )
+        given = read_write_options(dict(self.options))
+        app_id = given.value("txnAppId")
+        key = new_key() if app_id is None else Key(app_id, 0)
+        return StreamWriter(self._plan(given, schema, key, WriteUse.STREAM, overwrite=overwrite), app_id)
+
+    def _plan(
+        self, given: GivenWrite, schema: StructType, key: Key, use: WriteUse, *, overwrite: bool
+    ) -> WritePlan:
+        rows = arrow_schema_of(schema)
+        return plan_write(given, self.write_settings(given), rows, key, use=use, overwrite=overwrite)
+
+
+def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenMessage]:
+    return [cast("WrittenMessage", message) for message in messages if message is not None]
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[TaskFiles | None]:
+    return [None if message is None else cast("WrittenMessage", message).files for message in messages]

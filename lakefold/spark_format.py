@@ -1,0 +1,40 @@
+"""Registers `format("lakefold")` with Spark: reads and writes, with the settings of a write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from lakefold.writing.options import write_settings
+from lakefold_ingest.spark.data_source import TableFormat
+from lakefold_reader.spark.data_source import PUSHDOWN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakefold.writing.options import WriteOptions
+    from lakefold_ingest.options.given import GivenWrite
+    from lakefold_ingest.writing.settings import WriteSettings
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("lakefold")` known to a session, for reads and writes, of batches and of streams.
+
+        register(spark)
+        spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
+        frame.write.format("lakefold").mode("append").save("s3://lake/flights.lance")
+
+    Call it once for each session; the executors need lakefold installed, too. The options are those of
+    docs/reference/spark.md and docs/reference/spark-writes.md. It also lets Python sources answer filters,
+    which is off in Spark by default (`spark.sql.python.filterPushdown.enabled`); if that is turned off again,
+    Spark refuses to read tables.
+    """
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(LakefoldFormat)
+
+
+class LakefoldFormat(TableFormat):
+    """Tables as Spark reads and writes them. Spark loads this class by its name in processes of its own."""
+
+    def write_settings(self, given: GivenWrite) -> WriteSettings:
+        """Returns the settings of a write: its options, else those of the environment and `config`."""
+        return write_settings(given.path, cast("WriteOptions", given.settings()))

@@ -1,0 +1,212 @@
+"""Spark writes by `format("lakefold")`: each row once, nothing that doesn't fit, no files of failed ones."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from lakefold.spark import register
+from lakefold_ingest.writing.view import read_view
+from lakefold_log.client.topics import watermarks
+from lakefold_log.read.outcomes import read_outcomes
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.uri import canonical
+from tests.integration import killed_format
+from tests.integration.committers import running_committer
+from tests.integration.own_log import OwnLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+    from tests.integration.conftest import TopicNames
+
+cloudpickle.register_pickle_by_value(killed_format)  # type: ignore[no-untyped-call] # as pyspark has it
+
+
+@pytest.fixture(autouse=True)
+def _registered(spark: SparkSession) -> None:
+    register(spark)
+    spark.dataSource.register(killed_format.KilledFormat)
+
+
+def options(bootstrap: str, names: TopicNames) -> dict[str, str]:
+    """The options of a write for this test's log."""
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "transactionsTopic": names.transactions,
+        "outcomesTopic": names.outcomes,
+    }
+
+
+@contextmanager
+def committer(bootstrap: str, names: TopicNames, root: Path) -> Iterator[None]:
+    with running_committer(bootstrap, names, root) as running:
+        running.wait_until_ready()
+        yield
+        assert running.process.poll() is None, running.log.read_text()
+
+
+def files_of(table: Path) -> tuple[int, int]:
+    """How many data files the folder has, and how many of them the newest version names."""
+    named = [file for fragment in lance.dataset(table).get_fragments() for file in fragment.data_files()]
+    return len(list((table / "data").iterdir())), len(named)
+
+
+def numbers(table: Path, column: str = "n") -> list[int]:
+    found: list[int] = lance.dataset(table).to_table()[column].to_pylist()
+    return sorted(found)
+
+
+def test_a_frame_is_appended_once_or_replaces_what_the_table_has(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    table, given = tmp_path / "t", options(bootstrap, topic_names)
+
+    def write(frame: DataFrame, mode: str = "append", **more: str) -> None:
+        frame.write.format("lakefold").mode(mode).options(**given, **more).save(str(table))
+
+    rows = spark.range(100).selectExpr(
+        "id as n", "cast(id as string) as s", "if(id < 9, current_timestamp(), null) as at"
+    )
+    with committer(bootstrap, topic_names, tmp_path):
+        write(rows, maxRecordsPerFile="30")
+        write(rows.where("n < 10"), txnAppId="app", txnVersion="7")
+        write(rows.where("n < 10"), txnAppId="app", txnVersion="7")
+        assert numbers(table) == sorted([*range(100), *range(10)])
+        assert lance.dataset(table).schema.field("at").type == pa.timestamp("us", "UTC")
+        assert len(lance.dataset(table).get_fragments()) == 5
+        assert files_of(table)[0] == files_of(table)[1]
+        read = spark.read.format("lakefold").load(str(table))
+        assert read.where("n >= 95").count() == 5
+
+        write(rows.selectExpr("n", "'new' s").where("n >= 95"), "overwrite", replaceWhere="n >= 20")
+        assert numbers(table) == sorted([*range(20), *range(10), *range(95, 100)])
+        with pytest.raises(PySparkException, match="100 rows of the batch don't satisfy 's is null'"):
+            write(rows.selectExpr("n", "s"), "overwrite", replaceWhere="s is null")
+        assert lance.dataset(table).count_rows("s = 'new'") == 5
+
+        write(rows.selectExpr("n", "s").where("n < 3"), "overwrite")
+        assert numbers(table) == [0, 1, 2]
+        assert lance.dataset(table).schema.names == ["n", "s", "at"]
+        write(spark.sql("select 1.5D as x, 7 as n"), "overwrite", overwriteSchema="true")
+        assert lance.dataset(table).to_table().to_pylist() == [{"x": 1.5, "n": 7}]
+        write(spark.sql("select 2D as x, 7 as n").where("n < 7"), "overwrite")
+        assert lance.dataset(table).count_rows() == 0
+    lance.dataset(table).validate()
+
+
+def test_what_can_not_be_written_is_named_and_leaves_nothing(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    table, given = tmp_path / "t", options(bootstrap, topic_names)
+
+    def writer(frame: DataFrame, **more: str) -> DataFrameWriter:
+        return frame.write.format("lakefold").mode("append").options(**given, **more)
+
+    with committer(bootstrap, topic_names, tmp_path):
+        writer(spark.range(10).selectExpr("id", "cast(id as int) as small")).save(str(table))
+        log = OwnLog.make(bootstrap, topic_names)
+        before = watermarks(log.admin, topic_names.transactions, 0), files_of(table)
+        wrong = spark.range(0, 10, 1, 2).selectExpr("id", "cast(id as double) as small", "1 as more")
+        with pytest.raises(
+            PySparkException, match="small is double in the batch, int32 in the table; more is not"
+        ):
+            writer(wrong).save(str(table))
+        # The first task succeeds, and its files are removed by the driver.
+        null = spark.range(0, 10, 1, 2).selectExpr("id", "if(id = 7, null, 1) as small")
+        with pytest.raises(PySparkException, match="small: the batch has a null"):
+            writer(null).save(str(table))
+        failing = spark.range(0, 10, 1, 2).selectExpr(
+            "id", "cast(if(id = 9, raise_error('no'), 1) as int) small"
+        )
+        with pytest.raises(PySparkException):
+            writer(failing).save(str(table))
+        with pytest.raises(PySparkException, match="do you mean mergeSchema"):
+            writer(spark.range(1), mergeShema="true").save(str(table))
+        with pytest.raises(
+            PySparkException, match="mergeSchema: True is known, but this release can't do it"
+        ):
+            writer(spark.range(1), mergeSchema="true").save(str(table))
+        for mode in ("error", "ignore"):
+            with pytest.raises(PySparkException, match="cannot be written in the"):
+                writer(spark.range(1)).mode(mode).save(str(table))
+        assert (watermarks(log.admin, topic_names.transactions, 0), files_of(table)) == before
+
+
+@pytest.mark.timeout(600)
+def test_a_query_killed_at_any_step_adds_each_row_once(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """One query, restarted from its checkpoint after each kill, each in another batch."""
+    table, events, kill = tmp_path / "t", tmp_path / "events", tmp_path / "kill"
+    events.mkdir()
+
+    def run(step: str) -> str:
+        frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(events))
+        query = (
+            frame.writeStream.format("lakefold-killed")
+            .options(**options(bootstrap, topic_names), killAt=step, killFile=str(kill))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(table))
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query_ids.add(str(query.id))
+        return str(query.id)
+
+    query_ids: set[str] = set()
+    with committer(bootstrap, topic_names, tmp_path):
+        for batch, step in enumerate(killed_format.STEPS):
+            lines = [json.dumps({"n": batch * 10 + row}) for row in range(10)]
+            (events / f"{batch}.json").write_text("\n".join(lines))
+            kill.touch()
+            with pytest.raises(StreamingQueryException):
+                run(step)
+            assert not kill.exists(), step
+        run("")
+        view = read_view(canonical(table), {})
+        log = OwnLog.make(bootstrap, topic_names)
+        outcomes = [type(outcome.result) for _, outcome in read_outcomes(log.config, log.topics, 0, 0)]
+    assert numbers(table) == list(range(40))
+    assert view is not None
+    assert {app: mark.intervals for app, mark in view.marks.apps.items()} == {query_ids.pop(): ((0, 3),)}
+    # The creation and four batches; those killed after the send were found in the table's marks, unless their
+    # first proposal was folded only after the query had started again.
+    assert outcomes[:1] == [Committed]
+    assert outcomes.count(Committed) == 5
+    assert set(outcomes) <= {Committed, Duplicate}
+
+
+def test_a_complete_result_replaces_the_one_before(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    (tmp_path / "events").mkdir()
+    with committer(bootstrap, topic_names, tmp_path):
+        for last in (3, 5):
+            (tmp_path / "events" / f"{last}.json").write_text("\n".join('{"n": 1}' for _ in range(last)))
+            query = (
+                spark.readStream.schema("n long")
+                .json(str(tmp_path / "events"))
+                .groupBy()
+                .count()
+                .writeStream.format("lakefold")
+                .outputMode("complete")
+                .options(**options(bootstrap, topic_names), txnAppId="counter")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start(str(tmp_path / "t"))
+            )
+            query.awaitTermination()
+    assert numbers(tmp_path / "t", "count") == [8]

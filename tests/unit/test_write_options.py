@@ -1,0 +1,151 @@
+"""The options of a write are read and checked against one table, which `sink` shares."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from lakefold.spark import sink
+from lakefold_ingest.options.given import read_write_options
+from lakefold_ingest.options.write_options import (
+    WRITE_OPTIONS,
+    WriteMode,
+    WriteOption,
+    WriteUse,
+    parameters_of,
+)
+from lakefold_table.errors import InvalidError
+
+PATH = {"path": "/lake/t"}
+
+
+def test_values_are_read_by_their_option_in_any_case() -> None:
+    given = read_write_options(
+        PATH
+        | {
+            "KAFKA.bootstrap.servers": "broker:9092",
+            "kafka.security.protocol": "SSL",
+            "storage.aws_region": "eu",
+            "MAXRECORDSPERFILE": "30",
+            "maxBytesPerFile": "64m",
+            "wait": "Log",
+            "timeout": "1.5",
+            "txnAppId": "app",
+            "txnVersion": "7",
+        }
+    )
+    assert given.path == "/lake/t"
+    assert (given.value("txnVersion"), given.value("onRolledBack")) == (7, "raise")
+    given.check(WriteUse.BATCH, given.mode(overwrite=False))
+    assert given.settings() == {
+        "bootstrap_servers": "broker:9092",
+        "max_rows_per_file": 30,
+        "max_bytes_per_file": 64 * 1024 * 1024,
+        "wait": "log",
+        "timeout": 1.5,
+        "kafka": {"security.protocol": "SSL"},
+        "storage_options": {"aws_region": "eu"},
+    }
+
+
+@pytest.mark.parametrize("option", WRITE_OPTIONS, ids=lambda option: option.name)
+def test_each_option_refuses_an_empty_text_by_its_name(option: WriteOption) -> None:
+    with pytest.raises(InvalidError) as raised:
+        read_write_options({option.name.upper(): " "})
+    assert raised.value.where == option.name
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("mergeShema", "mergeSchema"),
+        ("max_records_per_file", "maxRecordsPerFile"),
+        ("txn_version", "txnVersion"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_one(name: str, near: str) -> None:
+    with pytest.raises(InvalidError, match=f"{name}: a write has no such option") as raised:
+        read_write_options(PATH | {name: "1"})
+    assert raised.value.hint.startswith(f"do you mean {near}?")
+
+
+def test_an_option_that_resembles_none_is_refused_with_all_of_them() -> None:
+    with pytest.raises(InvalidError) as raised:
+        read_write_options(PATH | {"zzz": "1"})
+    assert raised.value.hint.startswith("the options are ")
+    assert "kafka.*" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mergeSchema", "true"),
+        ("keys", "id"),
+        ("badRecords", "/lake/bad"),
+        ("commitProperties", "a=b"),
+        ("format", "delta"),
+    ],
+)
+def test_an_option_that_is_not_built_is_refused_not_ignored(name: str, text: str) -> None:
+    given = read_write_options(PATH | {name: text})
+    with pytest.raises(InvalidError, match=f"{name}: .* this release can't do it yet"):
+        given.check(WriteUse.BATCH, WriteMode.APPEND)
+
+
+def test_the_default_of_an_option_that_is_not_built_may_be_given() -> None:
+    given = read_write_options(PATH | {"mergeSchema": "false", "format": "lance", "writeMode": "append"})
+    given.check(WriteUse.STREAM, given.mode(overwrite=False))
+
+
+@pytest.mark.parametrize("mode", ["upsert", "delete", "cdc"])
+def test_a_mode_that_is_not_built_is_refused(mode: str) -> None:
+    with pytest.raises(InvalidError, match=f"writeMode: {mode} is known"):
+        read_write_options(PATH | {"writeMode": mode}).mode(overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "use", "overwrite", "message"),
+    [
+        ({"txnVersion": "1"}, WriteUse.STREAM, False, "txnVersion: it has no meaning for a streaming query"),
+        ({"onOlderBatch": "skip"}, WriteUse.BATCH, False, "onOlderBatch: it has no meaning for `write`"),
+        ({"replaceWhere": "a = 1"}, WriteUse.BATCH, False, "replaceWhere: .* in the mode append"),
+        ({"replaceWhere": "a", "overwriteSchema": "true"}, WriteUse.BATCH, True, "one of these may be given"),
+        ({"overwriteSchema": "true"}, WriteUse.STREAM, False, "overwriteSchema: .* in the mode append"),
+        ({"txnAppId": "app"}, WriteUse.BATCH, False, "txnVersion: it is missing"),
+        ({"txnVersion": "1"}, WriteUse.BATCH, True, "txnAppId: it is missing"),
+        ({"writeMode": "append"}, WriteUse.BATCH, True, "writeMode: append is given, but"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(
+    options: dict[str, str], use: WriteUse, *, overwrite: bool, message: str
+) -> None:
+    given = read_write_options(PATH | options)
+    with pytest.raises(InvalidError, match=message):
+        given.check(use, given.mode(overwrite=overwrite))
+
+
+def test_a_table_has_one_name() -> None:
+    assert read_write_options({"table": "/t"}).path == "/t"
+    assert read_write_options({"table": "/t", "path": "/t"}).path == "/t"
+    with pytest.raises(InvalidError, match="different tables"):
+        _ = read_write_options({"table": "/t", "path": "/u"}).path
+    with pytest.raises(InvalidError, match="no table is named"):
+        _ = read_write_options({}).path
+
+
+def test_secrets_are_not_shown() -> None:
+    given = read_write_options(
+        PATH | {"kafka.sasl.password": "hunter2", "storage.aws_secret_access_key": "hunter2"}
+    )
+    assert "hunter2" not in repr(given)
+
+
+def test_the_parameters_of_sink_are_those_of_the_table() -> None:
+    """With the same defaults, unless the option's default is looked up when the sink is made."""
+    parameters = inspect.signature(sink).parameters
+    options = {option.parameter: option for option in parameters_of(WriteUse.SINK)}
+    assert set(parameters) == {*options, "kafka", "storage_options"}
+    defaults = {name: parameter.default for name, parameter in parameters.items() if name in options}
+    assert defaults == {name: options[name].default for name in defaults} | {"table": inspect.Parameter.empty}
