@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 # The paths of the packages in an editable install; linters that import modules need them as well.
-ROOTS := .:protos:table:log:ingest:committer:reader
+ROOTS := .:protos:table:log:ingest:committer:reader:maintenance
 # Pure modules in folders with other modules that do IO. All of table/lakefold_table/lance is pure.
 CORE := $(addprefix table/lakefold_table/,allocation.py branch_names.py entry.py errors.py expansion.py format.py formats.py \
 	  position.py proposal.py roots.py values.py wire.py versions/succession.py) \
-	$(wildcard table/lakefold_table/marks/*.py committer/lakefold_committer/fold/*.py committer/lakefold_committer/states/*.py)
+	$(wildcard table/lakefold_table/marks/*.py committer/lakefold_committer/fold/*.py committer/lakefold_committer/states/*.py \
+	  maintenance/lakefold_maintenance/planning/*.py)
 # Tests without a broker that take longer: they run histories, test every store, or start processes.
 LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addprefix tests/unit/test_,bitmaps.py \
 	cli.py conflicts_forgotten.py cost.py demo_events.py expansion.py)

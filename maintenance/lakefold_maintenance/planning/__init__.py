@@ -1,0 +1,1 @@
+"""What maintenance a table needs: its policy, the figures of its fragments, the plan. Pure functions."""

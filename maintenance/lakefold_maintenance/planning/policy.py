@@ -1,0 +1,187 @@
+"""The maintenance policy of a table, as data: how large fragments should be, how long versions stay.
+
+A table says it in its configuration, under keys that begin with `lakefold.maintenance.`. What a table
+doesn't say is taken from the settings of the process, then from the defaults here. Lance's own keys for
+cleaning up (`lance.auto_cleanup.*`) count as the table's if it has none of ours for the same thing. A value
+that makes no sense is refused when it is read, and the error names its key.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from lakefold_maintenance.planning.durations import duration_of
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PREFIX: Final = "lakefold.maintenance."
+"""How the keys of a table's configuration begin that hold its policy."""
+
+LANCE_KEYS: Final = {
+    "version_age": "lance.auto_cleanup.older_than",
+    "min_versions": "lance.auto_cleanup.retain_versions",
+}
+"""Lance's keys with the meaning of one of ours."""
+
+_MOST: Final = 2**62
+_HOURS: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+_DAY: Final = 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """A part of each day, in minutes since midnight (UTC). It may pass midnight."""
+
+    begin: int
+    end: int
+
+    def contain(self, minute: int) -> bool:
+        """Returns whether this minute of the day is in the quiet hours."""
+        return (minute - self.begin) % _DAY < (self.end - self.begin) % _DAY
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,19}", text) or not least <= int(text) <= _MOST:
+            raise ValueError(f"it must be a whole number from {least} on")
+        return int(text)
+
+    return parse
+
+
+def _share(text: str) -> float:
+    share = _number(text)
+    if not 0 < share <= 1:
+        raise ValueError("it must be above 0 and at most 1, as 0.1 for a tenth")
+    return share
+
+
+def _positive(text: str) -> float:
+    number = _number(text)
+    if number <= 0:
+        raise ValueError("it must be above 0")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError("it is not a number")
+    return number
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+def _quiet(text: str) -> QuietHours:
+    match = _HOURS.fullmatch(text)
+    if match is None or match.group(1, 2) == match.group(3, 4):
+        raise ValueError("write it as 08:00-18:00 (UTC)")
+    begin, end = (int(hours) * 60 + int(minutes) for hours, minutes in (match.group(1, 2), match.group(3, 4)))
+    return QuietHours(begin, end)
+
+
+def _key(parse: Callable[[str], object], text: str) -> dict[str, object]:
+    return {"parse": parse, "text": text}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What maintenance a table gets. Each field is also the end of a key (`PREFIX`)."""
+
+    compaction: bool = field(default=True, metadata=_key(_switch, "whether fragments are compacted"))
+    target_rows: int = field(
+        default=1024 * 1024, metadata=_key(_whole(1), "rows from which a fragment is large enough")
+    )
+    target_bytes: int = field(
+        default=512 * 1024**2,
+        metadata=_key(_whole(1), "bytes of data files from which a fragment is large enough"),
+    )
+    growth: int = field(
+        default=16,
+        metadata=_key(
+            _whole(2), "a rewritten row is afterwards in a fragment of a size class this many times larger"
+        ),
+    )
+    deleted_share: float = field(
+        default=0.1,
+        metadata=_key(_share, "share of deleted rows from which a fragment is rewritten"),
+    )
+    bytes_per_second: int = field(
+        default=0, metadata=_key(_whole(0), "most bytes of data files rewritten per second; 0: no limit")
+    )
+    quiet_hours: QuietHours | None = field(
+        default=None, metadata=_key(_quiet, "hours (UTC) in which nothing is rewritten, as 08:00-18:00")
+    )
+    quiet_load: float | None = field(
+        default=None,
+        metadata=_key(_positive, "load per core of the maintainer's machine from which nothing is rewritten"),
+    )
+    cleanup: bool = field(default=True, metadata=_key(_switch, "whether old versions are removed"))
+    version_age: timedelta = field(
+        default=timedelta(days=14), metadata=_key(duration_of, "age from which a version is removed")
+    )
+    min_versions: int = field(
+        default=1, metadata=_key(_whole(1), "the newest versions that stay, whatever their age")
+    )
+
+
+NAMES: Final = tuple(each.name for each in fields(Policy))
+"""The names of all keys, without the prefix."""
+
+
+def policy_of(config: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> Policy:
+    """Returns the policy of a table with this configuration.
+
+    `defaults`: the settings of the process, by the names of the keys without the prefix. Raises
+    `InvalidError` naming the key if a value makes no sense, or if a key with our prefix is not known.
+    """
+    values: dict[str, object] = {}
+    for name, text in (defaults or {}).items():
+        values[name] = _parsed(name, text, f"maintenance.{name}")
+    for name, key in LANCE_KEYS.items():
+        if key in config:
+            # Lance keeps the newest version if told to retain none.
+            text = "1" if name == "min_versions" and config[key] == "0" else config[key]
+            values[name] = _parsed(name, text, key)
+    for key, text in config.items():
+        if key.startswith(PREFIX):
+            name = key.removeprefix(PREFIX)
+            values[name] = _parsed(name, text, key)
+    return Policy(**values)  # type: ignore[arg-type] # each value has the type of its field: its parser gave it
+
+
+def _parsed(name: str, text: str, key: str) -> object:
+    known = next((each for each in fields(Policy) if each.name == name), None)
+    if known is None:
+        raise InvalidError(
+            f"{key} is not a key of the maintenance policy",
+            where=key,
+            hint=f"the keys are: {', '.join(NAMES)}",
+        )
+    try:
+        value: object = known.metadata["parse"](text.strip())
+    except ValueError as error:
+        hint = f"{known.metadata['text']}; the default is {_shown(known.default)}"
+        raise InvalidError(f"{key} is {text!r}: {error}", where=key, hint=hint) from error
+    return value
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, timedelta):
+        return f"{value.days}d"
+    return "none" if value is None else str(value)
