@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefold_maintenance.planning.fragments import FragmentFigures, coverages_of
-from lakefold_maintenance.planning.plan import Task, classes_of, plan, weights_of
-from lakefold_maintenance.planning.policy import Policy
+from lakefold_maintenance.planning.plan import RewriteTask, classes_of, plan, weights_of
+from lakefold_maintenance.planning.policy import MaintenancePolicy
 
-POLICY = Policy(target_rows=1000, target_bytes=10_000, growth=4)
+POLICY = MaintenancePolicy(target_rows=1000, target_bytes=10_000, growth=4)
 
 
 def figures(rows: list[tuple[int, int, int, int]]) -> FragmentFigures:
@@ -42,7 +42,7 @@ FRAGMENTS = st.lists(
     max_size=120,
 ).map(figures)
 POLICIES = st.builds(
-    Policy,
+    MaintenancePolicy,
     target_rows=st.integers(1, 3000),
     target_bytes=st.integers(1, 30_000),
     growth=st.integers(2, 20),
@@ -53,7 +53,7 @@ POLICIES = st.builds(
 @given(FRAGMENTS, POLICIES, st.sets(st.integers(0, 400), max_size=20), st.booleans())
 def test_each_task_rewrites_adjacent_free_fragments_of_one_coverage_in_their_order(
     fragments: FragmentFigures,
-    policy: Policy,
+    policy: MaintenancePolicy,
     passed_over: set[int],
     full: bool,  # noqa: FBT001 - drawn by the test
 ) -> None:
@@ -72,7 +72,9 @@ def test_each_task_rewrites_adjacent_free_fragments_of_one_coverage_in_their_ord
 
 
 @given(FRAGMENTS, POLICIES)
-def test_each_joined_row_moves_to_a_larger_class(fragments: FragmentFigures, policy: Policy) -> None:
+def test_each_joined_row_moves_to_a_larger_class(
+    fragments: FragmentFigures, policy: MaintenancePolicy
+) -> None:
     weights = weights_of(fragments, policy)
     classes = classes_of(weights, policy.growth)
     index = {number: at for at, number in enumerate(fragments.ids.tolist())}
@@ -89,7 +91,7 @@ def test_each_joined_row_moves_to_a_larger_class(fragments: FragmentFigures, pol
 
 @given(FRAGMENTS, POLICIES)
 def test_a_full_plan_leaves_no_two_small_fragments_side_by_side(
-    fragments: FragmentFigures, policy: Policy
+    fragments: FragmentFigures, policy: MaintenancePolicy
 ) -> None:
     named = set(chain.from_iterable(task.fragment_ids for task in plan(fragments, policy, full=True)))
     small = weights_of(fragments, policy) < 1
@@ -119,7 +121,7 @@ def test_fragments_of_different_coverage_are_not_joined() -> None:
 
 def test_deleted_rows_are_removed_from_a_large_fragment() -> None:
     fragments = figures([*same(1, 2000), *same(1, 4000, deleted=400), *same(1, 4000, deleted=399)])
-    assert plan(fragments, POLICY) == [Task((4,), 3600, 400, 40_000)]
+    assert plan(fragments, POLICY) == [RewriteTask((4,), 3600, 400, 40_000)]
 
 
 def test_a_run_is_divided_where_the_target_is_reached() -> None:
@@ -136,7 +138,7 @@ def test_coverages_distinguish_any_number_of_indices() -> None:
     assert len({first, third, fourth, fifth}) == 4
 
 
-def simulated(appends: int, rows: int, policy: Policy, every: int) -> tuple[float, int]:
+def simulated(appends: int, rows: int, policy: MaintenancePolicy, every: int) -> tuple[float, int]:
     """A stream of equal appends, compacted after every few of them.
 
     Returns how often a row was rewritten on average, and the most fragments that there were.
@@ -176,10 +178,10 @@ def test_a_plan_of_100_000_fragments_takes_less_than_200_milliseconds() -> None:
         rows * 100,
         random.integers(0, 2, count).cumsum() // 50,
     )
-    seconds, tasks = [], list[Task]()
+    seconds, tasks = [], list[RewriteTask]()
     for _ in range(5):
         begin = time.process_time()
-        tasks = plan(fragments, Policy())
+        tasks = plan(fragments, MaintenancePolicy())
         seconds.append(time.process_time() - begin)
     assert len(tasks) > 1000
     assert min(seconds) < 0.2

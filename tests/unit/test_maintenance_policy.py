@@ -6,12 +6,19 @@ from datetime import timedelta
 
 import pytest
 
-from lakefold_maintenance.planning.policy import LANCE_KEYS, NAMES, PREFIX, Policy, QuietHours, policy_of
+from lakefold_maintenance.planning.policy import (
+    LANCE_KEYS,
+    NAMES,
+    PREFIX,
+    MaintenancePolicy,
+    QuietHours,
+    policy_of,
+)
 from lakefold_table.errors import InvalidError
 
 
 def test_a_table_that_says_nothing_has_the_defaults() -> None:
-    assert policy_of({"other": "1", "lakefold.table": "x"}) == Policy()
+    assert policy_of({"other": "1", "lakefold.table": "x"}) == MaintenancePolicy()
 
 
 def test_the_table_counts_before_the_settings() -> None:

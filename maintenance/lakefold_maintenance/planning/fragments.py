@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -46,7 +46,7 @@ class FragmentFigures:
         return share
 
 
-def coverages_of(ids: NDArray[np.int64], indices: Sequence[Collection[int] | None]) -> NDArray[np.int64]:
+def coverages_of(ids: NDArray[np.int64], indices: Iterable[Iterable[int] | None]) -> NDArray[np.int64]:
     """Returns a number for each fragment: equal if the same indices cover it.
 
     `indices`: the ids of the fragments that each index covers; None: not known, so it may cover any of them.
@@ -55,7 +55,7 @@ def coverages_of(ids: NDArray[np.int64], indices: Sequence[Collection[int] | Non
     for covered in indices:
         if covered is None:
             continue
-        is_covered = np.isin(ids, np.fromiter(covered, np.int64, len(covered)))
+        is_covered = np.isin(ids, np.fromiter(covered, np.int64))
         # Numbered again each time, so that any number of indices fits.
         coverages = np.unique(coverages * 2 + is_covered, return_inverse=True)[1].astype(np.int64)
     return coverages

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_maintenance.planning.fragments import FragmentFigures
-    from lakefold_maintenance.planning.policy import Policy
+    from lakefold_maintenance.planning.policy import MaintenancePolicy
 
 SMALLEST_CLASS = 62
 """The class of fragments without live rows, and the smallest one."""
@@ -35,7 +35,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RewriteTask:
     """Adjacent fragments that are rewritten together, in their order.
 
     `rows`: the live rows, which are in the new fragment. `bytes`: those of the data files that are read.
@@ -48,8 +48,12 @@ class Task:
 
 
 def plan(
-    fragments: FragmentFigures, policy: Policy, *, passed_over: Collection[int] = (), full: bool = False
-) -> list[Task]:
+    fragments: FragmentFigures,
+    policy: MaintenancePolicy,
+    *,
+    passed_over: Collection[int] = (),
+    full: bool = False,
+) -> list[RewriteTask]:
     """Returns the tasks, the ones that join the most fragments first. No fragment is in two of them.
 
     `passed_over`: ids of fragments that stay as they are. `full`: join all adjacent small fragments, whatever
@@ -70,7 +74,7 @@ def plan(
     return list(planned.tasks())
 
 
-def weights_of(fragments: FragmentFigures, policy: Policy) -> NDArray[np.float64]:
+def weights_of(fragments: FragmentFigures, policy: MaintenancePolicy) -> NDArray[np.float64]:
     """Returns the size of each fragment as a share of the target, from 0 on."""
     live = fragments.live
     live_bytes = fragments.bytes * (live / np.maximum(fragments.rows, 1))
@@ -108,13 +112,13 @@ class _Planning:
         alone = np.flatnonzero(chosen & self._free).tolist()
         self._parts.extend((index, index + 1) for index in alone)
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[RewriteTask]:
         """Yields the tasks, the ones that join the most fragments first."""
         fragments = self._fragments
         ids = fragments.ids.tolist()
         live, deleted, size = map(_sums, (fragments.live, fragments.deleted, fragments.bytes))
         for begin, end in sorted(self._parts, key=lambda part: (part[0] - part[1], part[0])):
-            yield Task(
+            yield RewriteTask(
                 tuple(ids[begin:end]),
                 live[end] - live[begin],
                 deleted[end] - deleted[begin],

@@ -98,7 +98,7 @@ def _key(parse: Callable[[str], object], text: str) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class MaintenancePolicy:
     """What maintenance a table gets. Each field is also the end of a key (`PREFIX`)."""
 
     compaction: bool = field(default=True, metadata=_key(_switch, "whether fragments are compacted"))
@@ -138,11 +138,11 @@ class Policy:
     )
 
 
-NAMES: Final = tuple(each.name for each in fields(Policy))
+NAMES: Final = tuple(each.name for each in fields(MaintenancePolicy))
 """The names of all keys, without the prefix."""
 
 
-def policy_of(config: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> Policy:
+def policy_of(config: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> MaintenancePolicy:
     """Returns the policy of a table with this configuration.
 
     `defaults`: the settings of the process, by the names of the keys without the prefix. Raises
@@ -160,11 +160,11 @@ def policy_of(config: Mapping[str, str], defaults: Mapping[str, str] | None = No
         if key.startswith(PREFIX):
             name = key.removeprefix(PREFIX)
             values[name] = _parsed(name, text, key)
-    return Policy(**values)  # type: ignore[arg-type] # each value has the type of its field: its parser gave it
+    return MaintenancePolicy(**values)  # type: ignore[arg-type] # its parser gave it its type
 
 
 def _parsed(name: str, text: str, key: str) -> object:
-    known = next((each for each in fields(Policy) if each.name == name), None)
+    known = next((each for each in fields(MaintenancePolicy) if each.name == name), None)
     if known is None:
         raise InvalidError(
             f"{key} is not a key of the maintenance policy",

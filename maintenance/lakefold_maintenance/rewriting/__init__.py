@@ -1,0 +1,1 @@
+"""Rewrites the fragments of a plan with pylance, and proposes the results through the log."""

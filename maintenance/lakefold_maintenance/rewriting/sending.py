@@ -1,0 +1,93 @@
+"""Sends proposals of one table to the log and waits for their outcomes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from lakefold_log.read.outcomes import OutcomeWaiter
+from lakefold_log.write.producer import Proposer
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topic_names import Topics
+    from lakefold_maintenance.rewriting.survey import TableSurvey
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Outcome
+
+TIMEOUT_S = 60.0
+"""How long the outcome of a proposal is awaited, if nothing else is set."""
+
+
+class Asking(Protocol):
+    """What a compaction needs of the log."""
+
+    def ask(self, envelope: Envelope) -> Outcome:
+        """Sends the envelope and returns its outcome. Raises `RetryError` if that is not known in time."""
+        ...
+
+
+class TableLog:
+    """The log of one table.
+
+    Raises `MissingTopicError`, `RetryError` if no broker answers, and `InvalidError` if the table is bound to
+    another log.
+    """
+
+    def __init__(
+        self,
+        survey: TableSurvey,
+        kafka: KafkaConfig,
+        topics: Topics,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._options = storage_options
+        self._partition = survey.partition
+        self._proposer = Proposer(kafka, topics)
+        try:
+            self._check_binding(survey)
+            self._waiter = OutcomeWaiter(kafka, topics, survey.table, partition=survey.partition)
+        except BaseException:
+            self._proposer.close()
+            raise
+
+    def ask(self, envelope: Envelope) -> Outcome:
+        """Sends the envelope and returns its outcome.
+
+        Raises `RetryError` if no committer has answered in time: then it may still be folded.
+        """
+        self._waiter.skip_to_end()
+        position = self._proposer.send_wait(envelope, self._partition, storage_options=self._options)
+        return self._waiter.wait(position, envelope, self._timeout_s)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._waiter.close()
+        self._proposer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_binding(self, survey: TableSurvey) -> None:
+        if survey.bound is None:
+            return
+        log, topic = survey.bound.log, self._proposer.topic
+        if (log.cluster_id, log.topic_id) != (topic.cluster_id, topic.topic_id):
+            raise InvalidError(
+                f"the table is bound to topic {survey.bound.topic} ({log.topic_id}) of cluster "
+                f"{log.cluster_id}, not to {topic.name} ({topic.topic_id}) of {topic.cluster_id}",
+                where=survey.table,
+                hint="name that cluster and topic, or rebind the table",
+            )

@@ -1,0 +1,147 @@
+"""Reads what a plan is made of: the figures of a version's fragments, what indices cover them, the policy.
+
+Fragments are kept in encoded chunks that versions share (`lakefold_table.lance.manifests.fragments`). So the
+figures of a chunk are kept too, and of the next version only the chunks that changed are decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from lakefold_maintenance.planning.fragments import FragmentFigures, coverages_of
+from lakefold_maintenance.planning.policy import policy_of
+from lakefold_protos.lance.table_pb2 import IndexSection
+from lakefold_reader.lance.versions import read_state
+from lakefold_reader.versions.branches import main_and_branch
+from lakefold_reader.versions.listing import newest_of
+from lakefold_table.errors import DamagedError, LocationError
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, coverage
+from lakefold_table.lance.indexing.reuse import remapped
+from lakefold_table.lance.manifests.features import check_writable, has_stable_row_ids
+from lakefold_table.marks.marks import decode_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lakefold_maintenance.planning.policy import MaintenancePolicy
+    from lakefold_reader.format.source import Source
+    from lakefold_table.lance.manifests.chunks import Chunk
+    from lakefold_table.lance.rows.bitmaps import Bitmap
+    from lakefold_table.lance.state import LanceState
+    from lakefold_table.position import Position
+
+ROWS, DELETED, BYTES = range(3)
+
+
+@dataclass(frozen=True)
+class TableSurvey:
+    """A version of a table, as maintenance sees it.
+
+    `table`: the canonical URI of the main branch. `branch`: the name of the branch, empty for the main one.
+    `covered`: the ids of the fragments that an index covers which knows rows by their addresses. `bound`: the
+    position to which the table is bound, None if it is bound to no log.
+    """
+
+    source: Source
+    table: str
+    branch: str
+    state: LanceState
+    figures: FragmentFigures
+    covered: frozenset[int]
+    policy: MaintenancePolicy
+    bound: Position | None
+
+    @property
+    def version(self) -> int:
+        """The version's number."""
+        return self.state.version
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of the log that the table is bound to; None if it isn't bound yet."""
+        return None if self.bound is None else self.bound.log.partition
+
+
+@dataclass
+class Surveyor:
+    """Surveys one branch of a table again and again. `settings`: the policy's, as `policy_of` takes them."""
+
+    source: Source
+    settings: Mapping[str, str] = field(default_factory=dict)
+    _columns: dict[bytes, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
+
+    def survey(self) -> TableSurvey:
+        """Returns the newest version's figures.
+
+        Raises `NotATableError` if there is no table, `InvalidError` if its policy makes no sense or it uses
+        features that this release doesn't know, `DamagedError` if it can't be read.
+        """
+        main, branch = main_and_branch(self.source)
+        state = read_state(self.source, newest_of(self.source))
+        check_writable(state.head, self.source.uri)
+        indices = self._coverage_of_indices(state)
+        ids = np.fromiter(state.fragments.ids(), np.int64, state.fragments.count)
+        columns = self._figures(state.fragments.chunks)
+        figures = FragmentFigures(
+            ids, columns[ROWS], columns[DELETED], columns[BYTES], coverages_of(ids, indices)
+        )
+        by_address = [] if has_stable_row_ids(state.head) else indices
+        covered = frozenset(number for bitmap in by_address for number in bitmap)
+        marks = decode_marks(state.metadata, self.source.uri)
+        return TableSurvey(
+            self.source,
+            main.uri,
+            branch,
+            state,
+            figures,
+            covered,
+            policy_of(state.head.config, self.settings),
+            None if marks is None else marks.position,
+        )
+
+    def _figures(self, chunks: Sequence[Chunk]) -> NDArray[np.int64]:
+        self._columns = {
+            chunk.encoded: self._columns[chunk.encoded]
+            if chunk.encoded in self._columns
+            else _figures_of(chunk)
+            for chunk in chunks
+        }
+        if not chunks:
+            return np.zeros((3, 0), np.int64)
+        return np.concatenate([self._columns[chunk.encoded] for chunk in chunks], axis=1)
+
+    def _coverage_of_indices(self, state: LanceState) -> list[Bitmap]:
+        """Returns the fragments that each index covers, after all compactions since it was built."""
+        try:
+            entries = IndexSection.FromString(state.index_section).indices
+        except DecodeError as error:
+            message = f"the index section can't be decoded: {error}"
+            raise DamagedError(message, where=self.source.uri) from error
+        indices = remapped(state.head, tuple(entries), self._content)
+        known = (coverage(index) for index in indices if index.name != FRAGMENT_REUSE)
+        return [bitmap for bitmap in known if bitmap is not None]
+
+    def _content(self, path: str) -> bytes | None:
+        try:
+            return self.source.content(path)
+        except (FileNotFoundError, LocationError):
+            return None
+
+
+def _figures_of(chunk: Chunk) -> NDArray[np.int64]:
+    """Returns three rows: of each fragment its rows, the deleted ones of them, the bytes of its files."""
+    figures = [
+        (
+            fragment.physical_rows,
+            fragment.deletion_file.num_deleted_rows,
+            sum(file.file_size_bytes for file in fragment.files),
+        )
+        for fragment in chunk.decode()
+    ]
+    return np.array(figures, np.int64).T

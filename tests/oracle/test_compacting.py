@@ -1,0 +1,261 @@
+"""Compactions by maintenance, folded by us: pylance reads the same rows of each version, and validates it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lakefold_committer.tables.branches import versions_of
+from lakefold_maintenance.planning.policy import PREFIX
+from lakefold_maintenance.rewriting.compact import Compaction
+from lakefold_maintenance.rewriting.survey import Surveyor
+from lakefold_reader.opening import open_source
+from lakefold_table.entry import Outcome, Rejected
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.rows.bitmaps import decode_bitmap
+from lakefold_table.position import LogId, Position
+from tests.oracle.committing import fold, owned, state
+from tests.oracle.compactions import append, rows
+from tests.oracle.operations import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lakefold_maintenance.rewriting.survey import TableSurvey
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+LOG = LogId("cluster", "topic", 0)
+
+
+@dataclass
+class FoldingLog:
+    """A log whose committer folds each entry at once. `before`: what other clients do before each of them."""
+
+    table: Path
+    before: Callable[[Envelope], object] = lambda _: None
+    asked: list[Envelope] = field(default_factory=list)
+
+    def ask(self, envelope: Envelope) -> Outcome:
+        self.before(envelope)
+        self.asked.append(envelope)
+        offset = 100 * state(self.table).version + len(self.asked)
+        (result,) = fold(owned(self.table), [envelope], offset)
+        return Outcome(Position(LOG, offset, "t"), envelope.table, result, envelope.lance.uuid)
+
+
+def compaction(table: Path, log: FoldingLog, **settings: str) -> Compaction:
+    surveyor = Surveyor(open_source(str(table)), {"target_rows": "1000", **settings})
+
+    def opened(_: TableSurvey) -> FoldingLog:
+        return log
+
+    return Compaction(surveyor, opened)
+
+
+def check(table: Path, before: pa.Table) -> lance.LanceDataset:
+    """Reads what is left of the table, which must have the same rows."""
+    dataset = lance.dataset(str(table))
+    dataset.validate()
+    assert dataset.to_table().sort_by("a").equals(before.sort_by("a"))
+    for number in before["a"].to_pylist()[::7]:
+        assert dataset.to_table(filter=f"a = {number}").num_rows == 1, number
+    assert dataset.to_table(filter="a = 100000").num_rows == 0
+    return dataset
+
+
+def made(path: Path, *, stable: bool, version: str, appends: int = 9) -> Path:
+    for number in range(appends):
+        lance.write_dataset(
+            rows(number * 10),
+            str(path),
+            mode="append" if number else "create",
+            enable_stable_row_ids=stable,
+            data_storage_version=version,  # type: ignore[arg-type] # one of the literals
+        )
+    return path
+
+
+VERSIONS = pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+STABLE = pytest.mark.parametrize("stable", [False, True], ids=["plain", "stable"])
+
+
+@STABLE
+@VERSIONS
+def test_small_fragments_become_one(tmp_path: Path, stable: bool, version: str) -> None:  # noqa: FBT001 - a parameter
+    table = made(tmp_path / "t", stable=stable, version=version)
+    lance.dataset(str(table)).delete("a % 4 = 1")
+    before = lance.dataset(str(table)).to_table()
+    ids = lance.dataset(str(table)).to_table(with_row_id=True).sort_by("a")["_rowid"]
+    report = compaction(table, FoldingLog(table)).run(full=True)
+    dataset = check(table, before)
+    assert (report.fragments_before, report.fragments_after) == (9, 1)
+    assert (report.tasks, report.rows, report.deleted_rows, report.failed) == (1, len(before), 23, [])
+    assert report.version == dataset.version
+    (fragment,) = dataset.get_fragments()
+    assert fragment.deletion_file() is None
+    if stable:
+        assert dataset.to_table(with_row_id=True).sort_by("a")["_rowid"].equals(ids)
+
+
+def test_files_of_lances_first_format(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="0.1")
+    before = lance.dataset(str(table)).to_table()
+    compaction(table, FoldingLog(table)).run(full=True)
+    assert len(check(table, before).get_fragments()) == 1
+
+
+@STABLE
+def test_indices_find_the_rows_where_they_are_now(tmp_path: Path, stable: bool) -> None:  # noqa: FBT001 - a parameter
+    table = made(tmp_path / "t", stable=stable, version="2.1")
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    lance.dataset(str(table)).create_scalar_index("s", "BITMAP")
+    lance.dataset(str(table)).delete("a % 5 = 0")
+    append(lance.dataset(str(table)), 500)
+    append(lance.dataset(str(table)), 600)
+    before = lance.dataset(str(table)).to_table()
+    log = FoldingLog(table)
+    report = compaction(table, log).run(full=True)
+    dataset = check(table, before)
+    assert report.failed == []
+    # Fragments that an index covers are not joined with others.
+    assert len(dataset.get_fragments()) == 2
+    texts = before["s"].to_pylist()
+    assert dataset.to_table(filter="s = 's1'").num_rows == sum(text == "s1" for text in texts)
+    # With stable row ids a BTREE still knows rows by their addresses: it covers less until it is optimized.
+    used = "s = 's1'" if stable else "a = 7"
+    assert "ScalarIndexQuery" in dataset.scanner(filter=used).explain_plan()
+    assert any(each.HasField("fragment_reuse_index") for each in log.asked) is not stable
+    # A second compaction of what was compacted, after further appends.
+    for first in (700, 710, 720):
+        append(dataset, first)
+    lance.dataset(str(table)).optimize.optimize_indices()
+    before = lance.dataset(str(table)).to_table()
+    report = compaction(table, log).run(full=True)
+    assert report.failed == []
+    dataset = check(table, before)
+    assert "ScalarIndexQuery" in dataset.scanner(filter=used).explain_plan()
+
+
+def test_several_covered_groups_share_one_proposal(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1")
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    before = lance.dataset(str(table)).to_table()
+    log = FoldingLog(table)
+    report = compaction(table, log, target_rows="30").run(full=True)
+    assert (report.tasks, report.fragments_after) == (3, 3)
+    assert [each.lance.WhichOneof("operation") for each in log.asked] == ["reserve_fragments", "rewrite"]
+    check(table, before)
+    covered = {one.name: decode_bitmap(one.fragment_bitmap) for one in version_of(table).indices.indices}
+    assert set(covered["__lance_frag_reuse"]) == {
+        each.fragment_id for each in lance.dataset(str(table)).get_fragments()
+    }
+
+
+def test_a_row_is_created_when_it_was(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=True, version="2.1")
+    columns = ["a", "_row_created_at_version", "_row_last_updated_at_version"]
+    lance.dataset(str(table)).update({"b": "b + 1000"}, where="a = 33")
+    before = lance.dataset(str(table)).to_table(columns=columns).sort_by("a")
+    compaction(table, FoldingLog(table)).run(full=True)
+    assert lance.dataset(str(table)).to_table(columns=columns).sort_by("a").equals(before)
+
+
+def test_a_table_at_its_target_is_left_alone(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1")
+    log = FoldingLog(table)
+    report = compaction(table, log, target_rows="10").run(full=True)
+    assert (report.tasks, report.fragments_before, report.fragments_after, log.asked) == (0, 9, 9, [])
+
+
+def data_files(table: Path) -> set[str]:
+    return {path.name for path in (table / "data").iterdir()}
+
+
+def test_a_refused_compaction_leaves_no_file_and_others_go_on(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1", appends=8)
+    deleted: list[int] = []
+
+    def drop_rows(envelope: Envelope) -> None:
+        """Replaces a rewritten fragment by another client's version of it: its column is made anew."""
+        first = envelope.lance.rewrite.groups[0].old_fragments[0].id
+        if first == 0 and not deleted:
+            deleted.append(first)
+            lance.dataset(str(table)).add_columns({"c": "a + 1"})
+
+    before, files = lance.dataset(str(table)).to_table(), data_files(table)
+    log = FoldingLog(table, drop_rows)
+    report = compaction(table, log, target_rows="40").run(full=True, rounds=1)
+    assert deleted
+    assert {number for each in report.failed for number in each.fragment_ids} == set(range(8))
+    assert all(isinstance(each.refusal, Rejected) and each.message for each in report.failed)
+    named = {
+        file.path for fragment in lance.dataset(str(table)).get_fragments() for file in fragment.data_files()
+    }
+    assert data_files(table) == files | named
+    assert lance.dataset(str(table)).to_table(columns=["a", "s", "b"]).equals(before)
+    again = compaction(table, FoldingLog(table), target_rows="40").run(full=True)
+    assert (again.failed, again.fragments_after) == ([], 2)
+
+
+def test_a_damaged_file_fails_its_task_alone(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1", appends=8)
+    (broken,) = lance.dataset(str(table)).get_fragments()[2].data_files()
+    shutil.copy(table / "data" / broken.path, tmp_path / "kept")
+    (table / "data" / broken.path).write_bytes(b"x" * 100)
+    report = compaction(table, FoldingLog(table), target_rows="40").run(full=True)
+    (failed,) = report.failed
+    assert failed.fragment_ids == (0, 1, 2, 3)
+    assert failed.error is not None
+    assert failed.error.exit_code == 4
+    assert report.fragments_after == 5
+    shutil.copy(tmp_path / "kept", table / "data" / broken.path)
+    check(table, pa.concat_tables(rows(number * 10) for number in range(8)))
+
+
+def test_a_missing_file_fails_its_task_alone(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1", appends=8)
+    (gone,) = lance.dataset(str(table)).get_fragments()[7].data_files()
+    (table / "data" / gone.path).unlink()
+    report = compaction(table, FoldingLog(table), target_rows="40").run(full=True)
+    (failed,) = report.failed
+    assert failed.fragment_ids == (4, 5, 6, 7)
+    assert gone.path in failed.message
+    assert report.fragments_after == 5
+
+
+def test_a_policy_that_makes_no_sense_stops_before_anything_is_done(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1")
+    lance.dataset(str(table)).update_config({PREFIX + "target_rows": "0"})
+    log = FoldingLog(table)
+    with pytest.raises(InvalidError, match=PREFIX + "target_rows"):
+        compaction(table, log).run(full=True)
+    assert log.asked == []
+
+
+def test_a_branch_is_compacted_by_itself(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1")
+    branch = lance.dataset(str(table)).create_branch("audit")
+    survey = Surveyor(open_source(branch.uri)).survey()
+    assert (survey.branch, survey.table) == ("audit", Surveyor(open_source(str(table))).survey().table)
+    assert versions_of(survey.table, "audit", {}).latest() == survey.version
+
+
+def test_figures_of_a_version_are_those_of_its_fragments(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1")
+    lance.dataset(str(table)).delete("a < 13")
+    surveyor = Surveyor(open_source(str(table)))
+    surveyor.survey()
+    append(lance.dataset(str(table)))
+    figures = surveyor.survey().figures
+    fragments: list[DataFragment] = list(state(table).fragments)
+    assert figures.ids.tolist() == [each.id for each in fragments]
+    assert figures.rows.tolist() == [10] * 9
+    assert figures.deleted.tolist() == [3, *([0] * 8)]
+    assert figures.bytes.tolist() == [each.files[0].file_size_bytes for each in fragments]
