@@ -6,6 +6,7 @@ has some 150 error codes; callers need to know which of four things to do.
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from lakefold_table.errors import FencedError, InvalidError, LakefoldError, Retr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from confluent_kafka.admin import ClusterMetadata
 
     from lakefold_log.client.rights import Right
 
@@ -261,7 +264,7 @@ class Admin:
         """
         if not self._was_answered:
             # This request finds out whether a broker will ever answer.
-            self.result(self.client.describe_cluster(request_timeout=self.timeout_s), doing)
+            self.result(self._ask_for_cluster(), doing)
         isolation = "read_committed" if read_committed else "read_uncommitted"
         fixed: dict[str, Option] = {"group.id": NO_GROUP, "isolation.level": isolation}
         fixed |= {"enable.auto.commit": False, "log_level": 0}
@@ -289,11 +292,30 @@ class Admin:
 
         Raises `RetryError` if none answers in time.
         """
-        future = self.client.describe_cluster(request_timeout=self.timeout_s)
-        cluster = self.answer(future, "no broker answers")
-        if not cluster.nodes or not cluster.cluster_id:
+        cluster = self.answer(self._ask_for_cluster(), "no broker answers")
+        # The library declares it as always None.
+        found: object = cluster.cluster_id
+        if not cluster.brokers or not isinstance(found, str):
             raise RetryError("the cluster has no live broker yet", where=self.config.bootstrap_servers)
-        return str(cluster.cluster_id)
+        return found
+
+    def _ask_for_cluster(self) -> Future[ClusterMetadata]:
+        """Request the cluster's brokers without waiting, in a thread.
+
+        The client's own `describe_cluster` needs no thread. But it ends the process if a broker answers that
+        no broker is alive, as one does that is fenced or has just started: librdkafka (2.16) then asserts a
+        result that it doesn't have.
+        """
+        asked: Future[ClusterMetadata] = Future()
+
+        def ask() -> None:
+            try:
+                asked.set_result(self.client.list_topics(timeout=self.timeout_s))
+            except Exception as error:  # noqa: BLE001 - the waiting thread raises it
+                asked.set_exception(error)
+
+        threading.Thread(target=ask, name="lakefold-cluster", daemon=True).start()
+        return asked
 
 
 def cluster_id(bootstrap_servers: str, timeout: float) -> str:

@@ -1,0 +1,53 @@
+"""Brokers that answer, and report that no broker is alive: as they do while all of them are fenced.
+
+A broker is fenced while it starts, and if the controller has not heard from it for a session, for example on
+an overloaded machine. It then goes on answering, and leaves itself out of the answer.
+
+Promise: cut-connections (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.servers.fenced_broker import FencedBroker
+
+ASK = """
+import sys
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_table.errors import RetryError
+admin = Admin(KafkaConfig("127.0.0.1:{port}"), timeout_s=2.0)
+for _ in sys.stdin:
+    try:
+        print(admin.cluster_id(), flush=True)
+    except RetryError:
+        print("try again", flush=True)
+"""
+"""A process of its own, which the client library may end. It asks once for each line that it reads."""
+
+
+@pytest.mark.parametrize("connected", [False, True], ids=["at first", "later"])
+def test_a_request_about_the_cluster_may_be_repeated(*, connected: bool) -> None:
+    """`connected`: the client has been told of a broker that is alive before."""
+    with FencedBroker(alive=connected) as broker:
+        command = [sys.executable, "-c", ASK.format(port=broker.port)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert asked(process) == ("cluster" if connected else "try again")
+            broker.alive = False
+            assert asked(process) == "try again"
+            broker.alive = True
+            assert asked(process) == "cluster"
+            process.communicate(timeout=30)
+        assert process.returncode == 0
+
+
+def asked(process: subprocess.Popen[str]) -> str:
+    """The answer to one more request; "" if the process has ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
