@@ -408,7 +408,8 @@ class Committer:
             begin = recovery.read_back_from
             answered = answered_offsets(options.kafka, options.topics, log, start, begin, reporter.trust)
         on_gap = _accept_gap if accept else end_at_gap
-        reader = RepeatingReader(options.kafka, topic, log, start, on_gap=on_gap)
+        last_read = None if recovery.anchor is None else recovery.anchor.last_read
+        reader = RepeatingReader(options.kafka, topic, log, start, on_gap=on_gap, last_read=last_read)
         return reader, recovery, answered
 
     def _tables(self, recovery: RecoveryContext) -> Tables:

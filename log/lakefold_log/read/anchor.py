@@ -62,6 +62,11 @@ class Anchor:
             uuid = ""
         return cls(message.offset, Fingerprint.of(message.value, message.time_us, uuid), message.leader_epoch)
 
+    @property
+    def last_read(self) -> tuple[int, int] | None:
+        """The offset and the epoch, as `PartitionReader` takes them; None if the epoch is not known."""
+        return None if self.leader_epoch is None else (self.offset, self.leader_epoch)
+
     def encode(self) -> list[int | str | None]:
         """Returns the anchor as a list of plain values, for JSON."""
         return [self.offset, self.fingerprint.digest, self.fingerprint.uuid, self.leader_epoch]

@@ -48,6 +48,8 @@ _TUNED: Final[dict[str, Option]] = {
 }
 _OFFSET_LOST = frozenset({Local.AUTO_OFFSET_RESET, Local.LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 _MICROSECONDS = 1000
+# The client's value for an epoch that is not known.
+_NO_EPOCH = -1
 # If a name is not UTF-8 the client (2.16) returns a list with a null element and leaves an error set. A
 # method call that Python has specialized doesn't check for that, and reading the list again ends the process.
 _headers_of = methodcaller("headers")
@@ -108,11 +110,13 @@ class PartitionReader:
     `FIRST` none is returned before that; with `LATER` call `prove` before the messages have any effect.
     `on_gap` is called with offsets that contain neither a message nor the marker of a transaction, before
     any later message is returned; what it raises ends reading. Without it such gaps aren't searched for.
+    `last_read` is the offset of the last entry that is known to be in the log, and the epoch of the leader
+    that took it: no entry follows it before `start_offset`, unless it is at or above that.
     Raises `GapError` if the topic is not that of `log`, or `start_offset` is not within its
     offsets, `RetryError` if no broker answers, `MissingTopicError` if the topic does not exist.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known of the log is passed in
         self,
         config: KafkaConfig,
         topic: str,
@@ -123,6 +127,7 @@ class PartitionReader:
         verify_every_s: float = 5.0,
         verify: Verify = Verify.NEVER,
         on_gap: Callable[[GapError], None] | None = None,
+        last_read: tuple[int, int] | None = None,
     ) -> None:
         self.topic = topic
         self.log = log
@@ -140,6 +145,8 @@ class PartitionReader:
         self._deferred_check = DeferredTopicCheck(self._guard)
         self._offset_lost = False
         self._failure: LakefoldError | None = None
+        self._last_read = last_read
+        self._assigned = start_offset
         self._check_topic()
         self._check_offset(start_offset)
         self._consumer = self._make(config)
@@ -209,6 +216,7 @@ class PartitionReader:
     def seek(self, offset: int) -> None:
         """Continue at `offset`. Raises as the constructor does if the log doesn't contain it."""
         self._check_offset(offset)
+        self._last_read = None
         self._assign(offset)
         self.position, self._offset_lost, self._failure = offset, False, None
         self._whole_below = offset
@@ -282,7 +290,18 @@ class PartitionReader:
             return Consumer({**options, "error_cb": self._on_error}, logger=LOGGER)
 
     def _assign(self, offset: int) -> None:
-        self._consumer.assign([TopicPartition(self.topic, self.log.partition, offset)])
+        """Begin to read at `offset`, or before it, after the last entry that was read.
+
+        With the epoch of that entry's leader the client notices if the log loses the entry, even if it has
+        grown beyond the offset by then. Without an epoch the client would continue in the new entries. The
+        epoch need not be that of the markers between the entry and the offset, so it begins before them.
+        """
+        self._assigned, epoch = offset, _NO_EPOCH
+        if self._last_read is not None:
+            last, epoch = self._last_read
+            self._assigned = min(offset, last + 1)
+        begin = TopicPartition(self.topic, self.log.partition, self._assigned, leader_epoch=epoch)
+        self._consumer.assign([begin])
 
     def _check_topic(self) -> None:
         topic = describe(self._admin, self.topic)
@@ -316,7 +335,10 @@ class PartitionReader:
         if offset is not None and offset != self.position and not self._may_go_to(offset, error):
             return False
         if error is None and offset is not None:
-            messages.append(Message(raw, offset))
+            message = Message(raw, offset)
+            messages.append(message)
+            epoch = message.leader_epoch
+            self._last_read = None if epoch is None else (offset, epoch)
             self.position = offset + 1
             self._guard.answering = True
         elif error is not None:
@@ -400,7 +422,12 @@ class PartitionReader:
                 self.last_error = str(unknown)
                 self._guard.hurry()
                 return
-            if start <= self.position < end:
+            if self._assigned < start <= self.position:
+                # Retention has removed markers that were read already, and no entry.
+                self._last_read, self._offset_lost = None, False
+                self._assign(self.position)
+                return
+            if start <= self.position <= end:
                 raise self._withheld(start, end)
             raise self._gap(self.position, start, end)
         if self._failure is not None:

@@ -48,8 +48,11 @@ class RepeatingReader(PartitionReader):
         start_offset: int,
         *,
         on_gap: Callable[[GapError], None] = end_at_gap,
+        last_read: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(config, topic, log, start_offset, verify=Verify.LATER, on_gap=on_gap)
+        super().__init__(
+            config, topic, log, start_offset, verify=Verify.LATER, on_gap=on_gap, last_read=last_read
+        )
         self._make_another: Callable[[int], PartitionReader] = lambda offset: PartitionReader(
             config, topic, log, offset, verify=Verify.FIRST
         )

@@ -1,0 +1,197 @@
+"""A log that loses its end and grows beyond a reader's offset, while the reader lives.
+
+The reader is connected all the time, and the broker comes back with an earlier copy of the partition, as a
+replica does that had not got the newest entries. What the log has at the reader's offset then is another
+entry, and entries before it were never read. Until then the reader's fetches are cut, as it would notice a
+log that ends before its offset. Each test leaves the reader's client in another state, since only the epoch
+of a leader shows the client what has happened.
+
+Promise: same-entry (docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.read import consumer
+from lakefold_log.read.anchor import Anchor
+from lakefold_log.read.consumer import PartitionReader, Verify
+from lakefold_log.read.reread import end_at_gap
+from lakefold_table.errors import GapError, RetryError
+from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take
+from tests.servers.kafka_relay import KafkaRelay, Kind, RelayedBroker, Way
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold_log.read.consumer import Message
+    from tests.integration.conftest import TopicNames
+
+KEPT, LOST, OTHERS = (0, 1), (2, 3), (5, 6, 7, 8, 9)
+
+
+@dataclass
+class RegrownLog:
+    """A log with the entries `KEPT` and `LOST`; `regrow` replaces `LOST` by the entries `OTHERS`."""
+
+    own: OwnLog
+    broker: RelayedBroker
+    relay: KafkaRelay
+    copy: Path
+
+    @property
+    def _data(self) -> Path:
+        return self.broker.directory / "data" / f"{self.own.topics.transactions}-0"
+
+    def grow(self, *, marker: bool = False) -> None:
+        """Writes the entries; with `marker` the first of `LOST` is followed by one of a transaction."""
+        self.own.propose(*KEPT)
+        self.broker.stop()
+        shutil.copytree(self._data, self.copy)
+        self.broker.start()
+        first, *rest = LOST
+        if marker:
+            self.transact(first)
+        else:
+            self.own.propose(first)
+        self.own.propose(*rest)
+
+    def regrow(self) -> None:
+        """The log loses `LOST`, and gets more entries than it had before a reader can fetch again."""
+        self.relay.plan(None, always=Kind.FETCH, way=Way.BEFORE)
+        self.broker.stop()
+        shutil.rmtree(self._data)
+        shutil.copytree(self.copy, self._data)
+        self.broker.start()
+        until(lambda: self._proposed(*OTHERS), "the other entries", seconds=PATIENCE_S)
+        self.relay.plan(None)
+
+    def reader(self, start: int, verify: Verify, last_read: tuple[int, int] | None = None) -> PartitionReader:
+        """Returns a reader whose client reaches the broker through the relay."""
+        return PartitionReader(
+            KafkaConfig(self.broker.relayed_servers), self.own.topics.transactions, self.own.log, start,
+            verify=verify, on_gap=end_at_gap, last_read=last_read,
+        )  # fmt: skip
+
+    def transact(self, batch: int, *, commit: bool = True) -> None:
+        """Writes an entry in a transaction, and the marker that ends it."""
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "transactional.id": "t"})
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        value = envelope(batch).SerializeToString()
+        producer.produce(self.own.topics.transactions, value, TABLE.encode(), partition=0)
+        producer.flush(PATIENCE_S)
+        (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
+
+    def _proposed(self, *numbers: int) -> bool:
+        try:
+            return bool(self.own.propose(*numbers))
+        except RetryError:
+            return False
+
+
+@pytest.fixture
+def log(topic_names: TopicNames, tmp_path: Path) -> Iterator[RegrownLog]:
+    """A log of its own on a broker of its own."""
+    with (
+        TemporaryDirectory(prefix="lakefold-broker-") as folder,
+        KafkaRelay() as relay,
+        RelayedBroker(folder, relay) as broker,
+    ):
+        own = OwnLog.make(broker.bootstrap_servers, topic_names)
+        yield RegrownLog(own, broker, relay, tmp_path / "copy")
+
+
+def read_on(reader: PartitionReader) -> list[Message]:
+    """Returns the next messages. Raises what the reader raises before it returns any."""
+    return until(lambda: reader.poll(10, 0.2), "messages or a gap", seconds=PATIENCE_S)
+
+
+def test_a_reader_that_has_read_messages(log: RegrownLog) -> None:
+    log.grow()
+    with log.reader(0, Verify.LATER) as reader:
+        assert batches(take(reader, 4)) == [*KEPT, *LOST]
+        log.regrow()
+        with pytest.raises(GapError, match="lost its end"):
+            read_on(reader)
+
+
+def test_a_reader_that_has_just_begun_after_the_last_entry(log: RegrownLog) -> None:
+    log.grow()
+    with log.reader(3, Verify.LATER) as before:
+        (last,) = take(before, 1)
+    with log.reader(4, Verify.LATER, Anchor.of(last).last_read) as reader:
+        assert reader.poll(1, 0.2) == []
+        log.regrow()
+        with pytest.raises(GapError, match="lost its end"):
+            read_on(reader)
+
+
+def test_a_reader_that_has_just_begun_before_the_last_entry(log: RegrownLog) -> None:
+    """As after a restart with answers that were reported above the first entry without one."""
+    log.grow()
+    with log.reader(3, Verify.LATER) as before:
+        (last,) = take(before, 1)
+    log.regrow()
+    with (
+        log.reader(3, Verify.LATER, Anchor.of(last).last_read) as reader,
+        pytest.raises(GapError, match="lost its end"),
+    ):
+        read_on(reader)
+
+
+def test_a_reader_that_reads_messages_again_which_were_not_verified(
+    log: RegrownLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.grow()
+    with log.reader(0, Verify.FIRST) as reader:
+        assert batches(take(reader, 1)) == [0]
+        until(lambda: reader.poll(2, 0.2), "two more", seconds=PATIENCE_S)
+        assert reader.position == 3
+        with monkeypatch.context() as patch:
+            patch.setattr(reader._guard, "verify", _unreachable)
+            until(lambda: not reader.poll(1, 0.2) and reader.last_error, "a message that is not verified")
+        assert reader.position == 3
+        log.regrow()
+        with pytest.raises(GapError, match="lost its end"):
+            read_on(reader)
+
+
+def test_a_reader_that_could_not_check_a_marker(log: RegrownLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.grow(marker=True)
+    with log.reader(0, Verify.LATER) as reader:
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer, "count_records", _unreachable)
+            assert batches(take(reader, 3)) == [*KEPT, LOST[0]]
+            until(lambda: not reader.poll(1, 0.2) and reader.last_error, "a check without an answer")
+        assert reader.position == 3
+        log.regrow()
+        with pytest.raises(GapError, match="lost its end"):
+            read_on(reader)
+
+
+def test_markers_after_the_last_entry_are_no_gap(log: RegrownLog) -> None:
+    """The epoch of the markers' leader may be a later one than that of the last entry."""
+    log.own.propose(*KEPT)
+    log.broker.stop()
+    log.broker.start()
+    log.transact(2, commit=False)
+    with log.reader(0, Verify.LATER) as before:
+        last = take(before, 2)[-1]
+        until(lambda: not before.poll(1, 0.2) and before.position == 4, "the end", seconds=PATIENCE_S)
+    with log.reader(4, Verify.LATER, Anchor.of(last).last_read) as reader:
+        log.own.propose(*OTHERS)
+        assert batches(take(reader, 5)) == list(OTHERS)
+
+
+def _unreachable(*_: object) -> None:
+    raise RetryError("no broker answers")
