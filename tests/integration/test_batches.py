@@ -58,6 +58,9 @@ class Writer:
         self.then()
         return written
 
+    def count(self) -> int:
+        return len(self.rows)
+
 
 @dataclass
 class Place:
@@ -76,7 +79,7 @@ class Place:
         self, batch_id: int, write: Writer, app_id: str = APP, *, in_order: bool = False, **told: str | float
     ) -> Result | None:
         settings = replace(self.settings, **told)  # type: ignore[arg-type] # the test names the field
-        operation = AppendRows(write.rows.schema, write)
+        operation = AppendRows(write.rows.schema, write, count=write.count)
         return put_batch(settings, Key(app_id, batch_id), operation, in_order=in_order).result
 
     def end(self) -> int:
@@ -168,9 +171,10 @@ def test_a_query_whose_checkpoint_is_older_than_the_table_is_refused(place: Plac
         with pytest.raises(InvalidError, match=later_ones) as caught:
             place.put(1, older, in_order=True)
         assert "another app_id" in caught.value.hint
-        assert place.put(1, older, in_order=True, on_older_batch="skip") == Duplicate(3)
+        dropped = Duplicate(3, different_content=True)
+        assert place.put(1, older, in_order=True, on_older_batch="skip") == dropped
         # Who sends its batches in any order may repeat any of them.
-        assert place.put(1, older) == Duplicate(3)
+        assert place.put(1, older) == dropped
         lance.dataset(place.table).update_config({"made": "by another client"})
         with pytest.raises(InvalidError, match=later_ones):
             place.put(1, older, in_order=True, wait="log")
@@ -194,6 +198,25 @@ def test_a_batch_with_other_rows_under_its_key_is_a_warning(
     assert place.numbers() == [1, 2]
     warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert [text.partition("; ")[2] for text in warnings] == ["its content is another than that of the first"]
+
+
+def test_the_newest_batch_with_other_rows_is_a_warning(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A checkpoint that is one batch older than the table gives the last batch all rows that came since."""
+    same, longer, fewer, none = rows(2, 3), rows(2, 3, 4), rows(2), rows()
+    narrower = Writer(same.rows.select(["n"]))
+    with place.committer():
+        place.put(0, rows(1), in_order=True)
+        assert isinstance(place.put(1, rows(2, 3), in_order=True), Committed)
+        assert place.put(1, same, in_order=True) == Duplicate(3)
+        for other in (longer, fewer, none, narrower):
+            assert place.put(1, other, in_order=True) == Duplicate(3, different_content=True)
+            assert other.calls == 0
+    assert place.numbers() == [1, 2, 3]
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(warnings) == 4
+    assert all(text.endswith("its content is another than that of the first") for text in warnings)
 
 
 def test_creates_the_table_and_folds_each_batch_once(place: Place) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.proposals.envelopes import append
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.fragments import Target, write_fragments
+from lakefold_table.lance.proposal import APPEND, content_text
+from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment
 
 ATTEMPTS = 2
+NO_FIELD = -1
+"""The id of no field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,25 @@ class AppendRows:
     """An `Operation` that adds rows. `schema` is that of the rows.
 
     `write` writes the rows as files for the target that it is given and returns their fragments. It is called
-    again if an append is refused because the table's schema changed while the files were written.
+    again if an append is refused because the table's schema changed while the files were written. `count`
+    returns how many rows there are; it is called only if the batch was folded before.
     """
 
     schema: pa.Schema
     write: Callable[[Target], list[DataFragment]]
     attempts: int = ATTEMPTS
+    count: Callable[[], int] | None = None
+
+    def content(self, view: View) -> str:
+        """Returns the content of the Append, by its columns and the number of rows."""
+        if self.count is None:
+            return ""
+        ids = set(view.field_ids(self.schema.names))
+        fields = [field for field in view.fields if field.id in ids]
+        listed = expected_file_fields(fields, file_version(view.data_storage_version))
+        # Columns that the table lacks make another content.
+        more = [NO_FIELD] * (not set(self.schema.names) <= set(view.schema.names))
+        return content_text(APPEND, self.count(), [*listed, *more])
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Append of the rows, or None if there are none.
@@ -51,7 +68,10 @@ def append_source(source: RowSource) -> AppendRows:
     def write(target: Target) -> list[DataFragment]:
         return list(write_fragments(target, source.batches()))
 
-    return AppendRows(source.schema, write, ATTEMPTS if source.is_repeatable else 1)
+    def count() -> int:
+        return sum(batch.num_rows for batch in source.batches())
+
+    return AppendRows(source.schema, write, ATTEMPTS if source.is_repeatable else 1, count)
 
 
 def target_for(schema: pa.Schema, view: View, settings: WriteSettings) -> Target:

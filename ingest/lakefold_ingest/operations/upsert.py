@@ -60,6 +60,11 @@ class UpsertRows:
         """The schema with which the table is created if it doesn't exist. None: it must exist."""
         return self.rows.schema if self.merge.inserts else None
 
+    def content(self, view: View) -> str:
+        """Returns "": what it would change depends on the table as it was before the batch was folded."""
+        del view
+        return ""
+
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the files of the upsert and returns its envelope; None if no row changes.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.envelopes import append, overwrite
 from lakefold_table.errors import RetryError
+from lakefold_table.lance.proposal import APPEND, OVERWRITE, content_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,12 @@ class AppendWritten:
     attempts: int = 1
     built: bool = field(default=False, init=False)
 
+    def content(self, view: View) -> str:
+        """Returns the content of the Append, by what was written."""
+        del view
+        fields = {number for each in self.fragments for file in each.files for number in file.fields}
+        return content_text(APPEND, _rows(self.fragments), fields)
+
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Append of the fragments, or None if there are none."""
         del settings
@@ -61,6 +68,11 @@ class OverwriteWritten:
     attempts: int = 3
     built: bool = field(default=False, init=False)
 
+    def content(self, view: View) -> str:
+        """Returns the content of the Overwrite, by the number of rows."""
+        del view
+        return content_text(OVERWRITE, _rows(self.fragments), ())
+
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Overwrite. It is sent without rows, too: then the table is empty.
 
@@ -71,6 +83,10 @@ class OverwriteWritten:
             check_columns(self.columns, view)
         self.built = True
         return overwrite(view.uri, key, view.version, self.columns, self.fragments)
+
+
+def _rows(fragments: Sequence[DataFragment]) -> int:
+    return sum(fragment.physical_rows for fragment in fragments)
 
 
 def check_columns(columns: Schema, view: View) -> None:

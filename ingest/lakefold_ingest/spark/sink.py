@@ -62,7 +62,7 @@ class Sink:
         """
         query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
-        operation = AppendRows(arrow_schema_of(frame.schema), partial(_write, frame))
+        operation = AppendRows(arrow_schema_of(frame.schema), partial(_write, frame), count=frame.count)
         return put_batch(self.settings, key, operation, in_order=bool(query_id)).result
 
 

@@ -4,8 +4,8 @@ Exactly once depends on two things only: the key (app id, batch id) is the same 
 again, and the committer folds a key once. So every step may fail or be repeated at any point:
 
 - Before the envelope is built, the table's marks are read. If they contain the batch, nothing is written.
-  This
-  only saves work: the committer would answer Duplicate.
+  That only saves work: the committer would answer Duplicate. As the committer does, this compares the number
+  of rows and their columns with those that were folded. If they differ, rows are dropped, so it is a warning.
 - A batch that changes nothing is not proposed. A later run of the same batch that does have rows is folded,
   because a key that was never sent is a gap, and gaps can be filled.
 - A refusal changed nothing, so the batch may be sent again under its key, built on the version that refused
@@ -22,6 +22,7 @@ again, and the committer folds a key once. So every step may fail or be repeated
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.envelopes import creation
@@ -31,6 +32,7 @@ from lakefold_ingest.writing.view import View, read_view
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_table.entry import Duplicate, Invalid, Rejected, rolled_back_text
 from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError, StopError
+from lakefold_table.lance.proposal import LanceProposal
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from lakefold_table.lance.schemas.data_files import file_version
 
@@ -88,7 +90,8 @@ class _Batch:
                 raise self._older(later)
             folded = view.folded(self._key)
             if folded is not None:
-                return BatchReport(folded, len(refused), is_sent=False)
+                compared = _compared(view, self._key, folded, self._operation.content(view))
+                return BatchReport(compared, len(refused), is_sent=False)
             envelope = self._operation.build(view, self._key, self._settings)
             if envelope is None:
                 return BatchReport(None, len(refused) + 1, is_sent=False)
@@ -118,19 +121,19 @@ class _Batch:
             return None
         answer = client.ask(envelope, view.partition, self._settings.timeout_s, storage_options=options)
         if answer.outcome is None:
-            return self._outcome_by_marks(answer)
+            return self._outcome_by_marks(answer, envelope)
         return accepted(answer.outcome)
 
-    def _outcome_by_marks(self, answer: Answer) -> Duplicate:
+    def _outcome_by_marks(self, answer: Answer, envelope: Envelope) -> Duplicate:
         """Returns the outcome by the table's marks, if no outcome was reported in time.
 
         Raises `RetryError` if the marks don't contain the batch.
         """
         view = _read_view(self._settings, afresh=True)
         folded = None if view is None else view.folded(self._key)
-        if folded is None:
+        if view is None or folded is None:
             raise _no_answer(self._settings, answer, str(self._key))
-        return folded
+        return _compared(view, self._key, folded, LanceProposal.of(envelope).content())
 
     def _older(self, later: int) -> InvalidError:
         return InvalidError(
@@ -208,6 +211,11 @@ def accepted(outcome: Outcome) -> Committed | Duplicate | Rejected:
         message = f"the batch was refused: {result.conflict.message}"
         raise RefusedError(message, outcome=outcome, where=outcome.table, hint=hint)
     return result
+
+
+def _compared(view: View, key: Key, folded: Duplicate, content: str) -> Duplicate:
+    """Returns the outcome of a batch that was folded before. It says whether the batch has other rows now."""
+    return replace(folded, different_content=view.differs(key, content))
 
 
 def _rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:

@@ -24,6 +24,13 @@ class Operation(Protocol):
     def attempts(self) -> int:
         """How often the envelope is built at most. After a retryable refusal it is built again."""
 
+    def content(self, view: View) -> str:
+        """Returns the content that an envelope for the version of `view` would have, without writing files.
+
+        That is what `TableProposal.content` says of it, and shows whether a batch that was folded before has
+        the same rows now. Returns "" if it is not known.
+        """
+
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the files of the batch and returns its envelope, built on the version of `view`.
 

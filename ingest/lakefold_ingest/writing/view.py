@@ -16,6 +16,7 @@ from lakefold_table.entry import Duplicate
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.schemas.arrow import schema_to_arrow
 from lakefold_table.lance.schemas.schema import TOP
+from lakefold_table.marks.content_digest import UNKNOWN, digest_of
 from lakefold_table.marks.marks import Marks, decode_marks
 
 if TYPE_CHECKING:
@@ -62,6 +63,15 @@ class View:
         if mark is None or not mark.has(key.batch_id):
             return None
         return Duplicate(mark.version_of(key.batch_id), mark.rolled_back_by(key.batch_id))
+
+    def differs(self, key: Key, content: str) -> bool:
+        """Whether this batch was folded with another content, as far as is known (`TableProposal.content`).
+
+        The content is remembered for the newest batches of each app.
+        """
+        mark = None if key.batch_id is None else self.marks.apps.get(key.app_id)
+        known = UNKNOWN if key.batch_id is None or mark is None else mark.content_of(key.batch_id)
+        return UNKNOWN not in {known, digest_of(content)} and known != digest_of(content)
 
     def folded_later(self, key: Key) -> int | None:
         """Returns the highest batch id of the app if this batch was folded, and that later one too.

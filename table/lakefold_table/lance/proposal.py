@@ -21,7 +21,7 @@ from lakefold_table.lance.manifests.plain import plain_of
 from lakefold_table.proposal import LargeProposal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 NAME: Final = "lance"
 """The name of the format and of its field of the envelope."""
 APPEND: Final = "append"
+OVERWRITE: Final = "overwrite"
 CLONE: Final = "clone"
 
 
@@ -89,8 +90,7 @@ class LanceProposal:
         operation = self.operation
         if not operation:
             return ""
-        rows, fields = self._rows_and_fields()
-        return f"{operation} {rows} {' '.join(map(str, sorted(fields)))}"
+        return content_text(operation, *self._rows_and_fields())
 
     def whole(self) -> LanceProposal:
         """Returns the same with all its fragments in the envelope, as messages."""
@@ -108,11 +108,16 @@ class LanceProposal:
             files = (file for kind in self.packed.kinds for file in kind.files)
             return sum(self.packed.rows), {number for file in files for number in file.fields}
         lance = self.envelope.lance
-        if lance.HasField("overwrite"):
+        if lance.HasField(OVERWRITE):
             return sum(fragment.physical_rows for fragment in lance.overwrite.fragments), set()
         fragments = lance.append.fragments
         numbers = {number for fragment in fragments for file in fragment.files for number in file.fields}
         return sum(fragment.physical_rows for fragment in fragments), numbers
+
+
+def content_text(operation: str, rows: int, fields: Iterable[int]) -> str:
+    """Returns the content of a proposal with so many rows in data files with these field ids."""
+    return f"{operation} {rows} {' '.join(map(str, sorted(fields)))}"
 
 
 def proposal_of(entry: Entry) -> LanceProposal:

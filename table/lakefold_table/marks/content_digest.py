@@ -27,10 +27,14 @@ def content_of(entry: Entry) -> str:
     Its format says what its content is (`TableProposal.content`). Returns `UNKNOWN` for a claim that was not
     fetched.
     """
-    text = "" if entry.proposal is None else entry.proposal.content()
-    if not text:
+    return digest_of("" if entry.proposal is None else entry.proposal.content())
+
+
+def digest_of(content: str) -> str:
+    """Returns the digest of a content as a format describes it, `UNKNOWN` if that is empty."""
+    if not content:
         return UNKNOWN
-    digest = hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+    digest = hashlib.sha256(content.encode()).hexdigest()[:DIGITS]
     return digest if digest != UNKNOWN else "1".zfill(DIGITS)
 
 
