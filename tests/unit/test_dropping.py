@@ -22,7 +22,7 @@ from lakefold.binding.rebinding import Consent, RebindTarget, rebind_branches
 from lakefold.cli import run
 from lakefold_committer.tables.branches import open_branch
 from lakefold_table.entry import Committed, Invalid
-from lakefold_table.errors import PreconditionError, RetryError
+from lakefold_table.errors import PreconditionError, RetryError, StopError
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
 from lakefold_table.marks.marks import RebindReason
 from lakefold_table.position import Position
@@ -314,6 +314,20 @@ def test_nothing_is_folded_or_bound_once_a_table_is_condemned(tmp_path: Path, *,
         bound(uri)
     bound(uri, keep=True)
     assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
+
+
+def test_a_committer_that_has_read_the_condemned_version_notices_that_the_table_is_gone(
+    tmp_path: Path,
+) -> None:
+    """It was parked for good, and so were proposals for a table that was created there afterwards."""
+    uri = on_disk(tmp_path / "flights")
+    table, late = open_branch(uri, "", None), [append_of(uri), append_of(uri)]
+    branches = condemn(uri, {})
+    assert isinstance(fold_at(table, [late[0]], 41)[0].result, Invalid)
+    dropping.remove(uri, branches, {}, lambda _: None)
+    with pytest.raises(StopError, match="the table was dropped"):
+        fold_at(table, [late[1]], 42)
+    assert isinstance(fold_at(open_branch(uri, "", None), [create(uri)], 43)[0].result, Committed)
 
 
 NESTED = [

@@ -107,10 +107,12 @@ def is_dropped(versions: Versions, table: FoldedTable, storage_options: Mapping[
 
 
 def _last_folded(marks: Marks) -> Position | None:
-    """Returns the last position that was folded. If the table was detached, the position before that."""
-    if marks.position is not None or not marks.moves:
-        return marks.position
-    return marks.moves[-1].before
+    """Returns the last position that was folded. If the table was detached, the position before that.
+
+    The version by which `lakefold drop` begins is a move without a position, after the one that detached it.
+    """
+    before = (move.before for move in reversed(marks.moves) if move.before is not None)
+    return marks.position or next(before, None)
 
 
 def _exists(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str] | None) -> bool:
