@@ -14,6 +14,8 @@ program that only reads needs neither Kafka nor Spark.
     lakefold.changes("s3://lake/flights.lance", 7, 12).read_all()
 
     lakefold.append("s3://lake/flights.lance", rows, app_id="loader", batch_id=7).version
+    lakefold.upsert("s3://lake/flights.lance", rows, keys=["id"], order_by="changed_at")
+    lakefold.delete("s3://lake/flights.lance", where="carrier is null")
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakefold.writing.append import append as append
+    from lakefold.writing.delete import delete as delete
     from lakefold.writing.options import WriteOptions as WriteOptions
+    from lakefold.writing.upsert import upsert as upsert
+    from lakefold_ingest.merge.batch_keys import BadKeysError as BadKeysError
+    from lakefold_ingest.merge.clauses import MatchedDelete as MatchedDelete
+    from lakefold_ingest.merge.clauses import MatchedUpdate as MatchedUpdate
+    from lakefold_ingest.merge.clauses import NotMatchedBySourceDelete as NotMatchedBySourceDelete
+    from lakefold_ingest.merge.clauses import NotMatchedBySourceUpdate as NotMatchedBySourceUpdate
+    from lakefold_ingest.merge.clauses import NotMatchedInsert as NotMatchedInsert
     from lakefold_ingest.writing.report import BatchReport as BatchReport
     from lakefold_reader.consumers.consumers import Consumer as Consumer
     from lakefold_reader.consumers.consumers import consumers as consumers
@@ -53,6 +63,7 @@ if TYPE_CHECKING:
     from lakefold_table.versions.refs import UnknownRefError as UnknownRefError
 
 __all__ = [
+    "BadKeysError",
     "BatchReport",
     "Change",
     "Consumer",
@@ -61,9 +72,14 @@ __all__ = [
     "InvalidError",
     "LakefoldError",
     "MadeAnewError",
+    "MatchedDelete",
+    "MatchedUpdate",
     "MisfitError",
     "NotATableError",
     "NotFoldedYetError",
+    "NotMatchedBySourceDelete",
+    "NotMatchedBySourceUpdate",
+    "NotMatchedInsert",
     "OutcomesTopic",
     "Pace",
     "RefusedError",
@@ -80,12 +96,24 @@ __all__ = [
     "append",
     "changes",
     "consumers",
+    "delete",
     "open",
     "tail",
+    "upsert",
 ]
 
 _HOMES = {
     "lakefold.writing.append": ("append",),
+    "lakefold.writing.delete": ("delete",),
+    "lakefold.writing.upsert": ("upsert",),
+    "lakefold_ingest.merge.batch_keys": ("BadKeysError",),
+    "lakefold_ingest.merge.clauses": (
+        "MatchedDelete",
+        "MatchedUpdate",
+        "NotMatchedBySourceDelete",
+        "NotMatchedBySourceUpdate",
+        "NotMatchedInsert",
+    ),
     "lakefold.writing.options": ("WriteOptions",),
     "lakefold_ingest.writing.report": ("BatchReport",),
     "lakefold_reader.tail.change": ("Change",),

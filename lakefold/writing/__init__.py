@@ -1,1 +1,1 @@
-"""`append`: rows into a table through the log, without Spark; from Python and from the command line."""
+"""`append`, `upsert` and `delete` through the log without Spark; from Python and as verbs."""

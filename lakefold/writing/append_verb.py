@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
+from lakefold.writing.verb_options import FILE, key_options, wait_option
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lakefold.console.settings import Settings
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.report import BatchReport
-
-WAIT_S = 60.0
-FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
 @click.command(
@@ -29,18 +28,8 @@ FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")
-@click.option("--app-id", help="The application that numbers its batches.")
-@click.option(
-    "--batch-id", type=click.IntRange(0, 2**64 - 1), help="The batch's number within the application."
-)
-@click.option(
-    "--wait",
-    type=click.FloatRange(0),
-    default=WAIT_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds to wait for the outcome; 0 only waits until the brokers have stored the proposal.",
-)
+@key_options
+@wait_option(or_log=True)
 @settings_options(*KAFKA, *TOPICS, *STORE)
 @json_option
 def command(
@@ -48,8 +37,7 @@ def command(
     table: str,
     *,
     files: tuple[Path, ...],
-    app_id: str | None,
-    batch_id: int | None,
+    key: Key,
     wait: float,
     as_json: bool,
 ) -> None:
@@ -61,17 +49,14 @@ def command(
 
     With --app-id and --batch-id the rows are added once, however often the command is repeated.
     """
-    from lakefold.writing.files import file_rows
-    from lakefold.writing.options import batch_key, settings_for
+    from lakefold.writing.files import rows_for
+    from lakefold.writing.options import settings_for
     from lakefold_ingest.operations.append import append_source
     from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
-    from lakefold_ingest.writing.view import read_view
 
     write_settings = settings_for(table, settings, wait_s=wait)
-    key = batch_key(app_id, batch_id)
-    view = read_view(write_settings.table, write_settings.storage_options)
-    rows = file_rows(files, None if view is None else view.schema)
+    rows = rows_for(write_settings, files)
     print_report(put_batch(write_settings, key, append_source(RowSource(rows))), key, as_json=as_json)
 
 

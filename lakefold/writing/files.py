@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage.os_errors import failure
 
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from lakefold_ingest.writing.settings import WriteSettings
+
 Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+
+
+def rows_for(settings: WriteSettings, paths: Sequence[Path]) -> pa.RecordBatchReader:
+    """Returns the rows of the files with the types of the table, if it exists. Raises as `file_rows`."""
+    view = read_view(settings.table, settings.storage_options)
+    return file_rows(paths, None if view is None else view.schema)
 
 
 def file_rows(paths: Sequence[Path], table: pa.Schema | None) -> pa.RecordBatchReader:

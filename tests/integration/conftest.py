@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lakefold import WriteOptions
+
 _numbers = itertools.count()
 
 
@@ -94,6 +96,25 @@ def topic_names() -> TopicNames:
     unique = f"{os.getpid()}-{next(_numbers)}"
     parts = ("events", "transactions", "outcomes", "dead-letters", "group")
     return TopicNames(*(f"{part}-{unique}" for part in parts))
+
+
+@pytest.fixture
+def options(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator[WriteOptions]:
+    """The options of a log of the test's own; a committer folds tables below `tmp_path`."""
+    from lakefold_ingest.writing.log_client import close_clients
+    from tests.integration.committers import running_committer
+    from tests.integration.own_log import OwnLog
+
+    OwnLog.make(bootstrap, topic_names)
+    with running_committer(bootstrap, topic_names, tmp_path) as committer:
+        committer.wait_until_ready()
+        yield {
+            "bootstrap_servers": bootstrap,
+            "transactions_topic": topic_names.transactions,
+            "outcomes_topic": topic_names.outcomes,
+            "timeout": 30,
+        }
+        close_clients()
 
 
 @contextmanager

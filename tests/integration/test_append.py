@@ -29,21 +29,6 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema([pa.field("n", pa.int64()), ("s", pa.string())])
 
 
-@pytest.fixture
-def options(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator[lakefold.WriteOptions]:
-    """The options of a log of the test's own; a committer folds tables below `tmp_path`."""
-    OwnLog.make(bootstrap, topic_names)
-    with running_committer(bootstrap, topic_names, tmp_path) as committer:
-        committer.wait_until_ready()
-        yield {
-            "bootstrap_servers": bootstrap,
-            "transactions_topic": topic_names.transactions,
-            "outcomes_topic": topic_names.outcomes,
-            "timeout": 30,
-        }
-        close_clients()
-
-
 def rows(*numbers: int) -> pa.Table:
     return pa.table({"n": list(numbers), "s": [str(number) for number in numbers]}, schema=SCHEMA)
 

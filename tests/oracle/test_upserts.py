@@ -10,6 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lakefold_ingest.merge import matching
 from lakefold_ingest.merge.clauses import (
     Clause,
     MatchedDelete,
@@ -353,14 +354,22 @@ def test_pylance_upserts_after_us_and_we_after_pylance(tmp_path: Path) -> None:
     assert (rows[1], rows[3], rows[300], rows[402]) == ("step 2 1", "ours 3", "ours 300", "ours 402")
 
 
-def test_an_index_on_the_key_finds_rows_after_upserts(tmp_path: Path) -> None:
+def test_an_index_on_the_key_finds_rows_after_upserts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matching, "SPARSE", 1)
+    monkeypatch.setattr(matching, "AT_ONCE", 2)
     folding = Folding(tmp_path / "t")
     dataset = lance.write_dataset(people(list(range(5000))), str(folding.path), max_rows_per_file=1000)
     dataset.create_scalar_index("id", "BTREE")
     lance.write_dataset(people([6000, 6001]), str(folding.path), mode="append")
     folding.put(UpsertRows(people([17, 4999, 6000, 7000], "second"), Merge(("id",))))
-    folding.put(UpsertRows(people([17, 7000, 7001], "third"), Merge(("id",))))
+    # In no order, so that the rows that several look-ups find are not ascending.
+    folding.put(
+        UpsertRows(people([7000, 4000, 17, 7001, 6001, 3], "third").drop_columns(["n"]), Merge(("id",)))
+    )
     names = {row["id"]: row["name"] for row in folding.rows()}
+    assert [row["n"] for row in folding.rows() if row["id"] in {3, 4000}] == [30, 40_000]
     assert len(names) == len(folding.rows()) == 5004
     assert (names[17], names[4999], names[6000], names[7000]) == (
         "third 17",
@@ -404,7 +413,7 @@ def test_a_batch_that_does_not_fit_is_refused_before_a_file_is_written(tmp_path:
     for batch, words in (
         (people([1]).append_column("more", pa.array([1])), "more is not in the table"),
         (people([1]).set_column(1, "name", pa.array([1])), "name is int64 in the batch"),
-        (people([1, 1]), "1 keys are in several rows"),
+        (people([1, 1]), "keys that are in several rows of the batch: 1"),
         (people([1]).set_column(0, "id", pa.array([None], pa.int64())), "key column id has no value"),
     ):
         with pytest.raises(InvalidError, match=words):

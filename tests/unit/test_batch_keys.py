@@ -112,7 +112,7 @@ def test_the_last_row_of_a_key_in_the_given_order_counts(rows: list[tuple[int, i
 def test_a_key_in_several_rows_is_an_error_with_examples() -> None:
     table = pa.table({"k": [5, 7, 5, 8, 7, 5], "s": list("xxxyyy")})
     with pytest.raises(
-        BadKeysError, match=r"2 keys are in several rows of the batch, such as k=5; k=7"
+        BadKeysError, match=r"keys that are in several rows of the batch: 2, such as k=5; k=7"
     ) as error:
         BatchKeys(table.select(["k"]), "here").check_unique()
     assert (error.value.rows, error.value.columns) == (5, ("k",))

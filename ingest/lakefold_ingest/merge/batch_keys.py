@@ -129,7 +129,7 @@ class BatchKeys:
         examples = self.examples(self._rows[repeated])
         shown = "; ".join(map(_shown, examples))
         raise BadKeysError(
-            f"{repeated.size} keys are in several rows of the batch, such as {shown}",
+            f"keys that are in several rows of the batch: {repeated.size}, such as {shown}",
             columns=self.names,
             rows=int(counts[repeated].sum()),
             examples=examples,

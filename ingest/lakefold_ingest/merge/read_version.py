@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from lakefold_ingest.writing.view import seen_source
 from lakefold_reader.format.snapshots import RowRange
 from lakefold_reader.lance.read_errors import explained, guarded
 from lakefold_reader.lance.scan.scan import ADDRESS, ROW_ID, Dataset
 from lakefold_reader.lance.snapshot.indices import indices_of
 from lakefold_reader.lance.versions import read_state
-from lakefold_reader.opening import open_source
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.rows.bitmaps import Bitmap
@@ -127,7 +127,7 @@ def open_read_version(view: View, storage_options: Mapping[str, str]) -> ReadVer
             where=view.uri,
             hint="copy the table into a new one, which gets newer data files",
         )
-    source = open_source(view.uri, storage_options)
+    source = seen_source(view.uri, storage_options)
     return ReadVersion(source, read_state(source, view.version))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
 from lakefold_ingest.merge.deletions import delete_rows, rows_where
 from lakefold_ingest.merge.read_version import open_read_version
-from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows
+from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_table.errors import InvalidError
 
@@ -49,6 +49,7 @@ class DeleteWhere:
 
         Raises `InvalidError` if the predicate can't be evaluated, and as `ReadVersion`.
         """
+        check_waits(settings)
         table = open_read_version(view, settings.storage_options)
         rows = rows_where(table, self.where)
         if not rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.transaction_pb2 import Transaction
 
+LOGGER = logging.getLogger("lakefold")
 ATTEMPTS = 20
 """How often an upsert or a delete is built at most. Each time some other writer's proposal was folded."""
 PAIRS_AT_ONCE = 2**16
@@ -71,6 +73,7 @@ class UpsertRows:
         Raises `InvalidError` if the batch doesn't fit the table or a condition can't be evaluated,
         `BadKeysError` if rows can't be matched by their keys, and as `ReadVersion`.
         """
+        check_waits(settings)
         batch = merge_batch(self.rows, self.merge, view.schema, view.uri)
         _check_conditions(self.merge, batch, view)
         table = open_read_version(view, settings.storage_options)
@@ -79,6 +82,16 @@ class UpsertRows:
         if not rows.count and not changes.deleted.size:
             return None
         _check_blobs(rows, view)
+        moved, new = rows.moved_ids.size, changes.inserted.size
+        LOGGER.info(
+            "%s changes version %s of %s: %s rows updated, %s inserted, %s deleted",
+            key,
+            view.version,
+            view.uri,
+            moved,
+            new,
+            changes.deleted.size - moved,
+        )
         fragments = list(write_fragments(_target(view, settings, rows.schema), rows.batches()))
         if table.stable_row_ids:
             set_row_ids(fragments, rows.moved_ids)
@@ -94,6 +107,17 @@ class UpsertRows:
         if changes.inserted.size:
             _name_inserted_keys(envelope.lance.update, view, batch, changes.inserted)
         return envelope
+
+
+def check_waits(settings: WriteSettings) -> None:
+    """Raises `InvalidError` if the outcome is not awaited: a refusal must be answered with a new build."""
+    if settings.wait != "commit":
+        raise InvalidError(
+            "upserts and deletes have to wait for their outcome, because they are built again if others "
+            "changed the same rows meanwhile",
+            where="wait",
+            hint='give wait="commit", or leave it out',
+        )
 
 
 @dataclass(frozen=True, slots=True)

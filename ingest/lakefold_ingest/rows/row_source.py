@@ -44,6 +44,10 @@ class RowSource:
             raise InvalidError(message, where="rows", hint="pass a table or data frame, not a stream")
         self._count = count
 
+    def table(self) -> pa.Table:
+        """Returns all rows, which are held in memory then. Raises as `batches`."""
+        return pa.Table.from_batches(self.batches(), self.schema)
+
 
 def _reader_of(rows: ArrowStream) -> pa.RecordBatchReader:
     if not hasattr(rows, "__arrow_c_stream__"):

@@ -139,6 +139,12 @@ def read_view(uri: str, storage_options: Mapping[str, str], *, afresh: bool = Fa
     )
 
 
+def seen_source(uri: str, storage_options: Mapping[str, str]) -> Source:
+    """Returns the table as `read_view` opened it, so that its versions are not listed again."""
+    seen = _seen.get((uri, *sorted(storage_options.items())))
+    return open_source(uri, storage_options) if seen is None else seen[0]
+
+
 def newest(versions: Versions, known: int) -> int:
     """Returns the newest version without listing, starting from a version that exists.
 
