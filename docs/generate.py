@@ -50,6 +50,7 @@ def page(title: str, source: str, text: str, body: str) -> str:
 VERDICTS = [
     ["`·`", "compatible", "It is committed unchanged, with ids that the table assigns now.", "Nothing."],
     ["`m`", "rebase", "It is adapted to the versions in between, then committed.", "Nothing."],
+    ["`c`", "carried", "Its rows are followed to where they are now, then it is committed.", "Nothing."],
     [
         "`r` `R`",
         "retryable",
@@ -67,7 +68,10 @@ These proposals are Rejected as well, whatever the operation in between was:
 
 - **Both removed the same row.** Affected rows of a proposal are merged with the rows that are deleted
   already. If it deletes or moves a row that was deleted meanwhile, it is retryable, and the outcome names
-  the row (`row_addresses`).
+  the row (`row_addresses`). A row that a Rewrite has moved is named by the address under which the
+  proposal names it.
+- **A deletion file is gone.** To follow rows through a Rewrite the committer needs the deletion files that
+  the Rewrite read. If they were cleaned up, the proposal is retryable.
 - **A field id belongs to another column now.** The id of a dropped column can be used again. A proposal
   that uses such an id is retryable, with the schema of the newest version. Data files of an Append or
   Update may contain dropped columns whose ids were not used again; a fragment that contains only such
@@ -95,7 +99,9 @@ def conflicts() -> str:
         "and keys.\n\n"
         "The rules are those of pylance 14, since its users share the tables.\n"
         "[Lance fact 5.2](format/lance.md#fact-5.2) says where they differ from the specification, decision\n"
-        "[0009](decisions/0009-the-rules-are-those-of-pylance.md) where ours differ from pylance's.",
+        "[0009](decisions/0009-the-rules-are-those-of-pylance.md) where ours differ from pylance's.\n"
+        "Decision [0063](decisions/0063-rows-are-followed-through-a-compaction.md) says how a Delete or an\n"
+        "Update is carried over a Rewrite, and a Rewrite over them, which pylance refuses.",
         f"{table(['sign', 'verdict', 'outcome', 'what its writer does'], verdicts)}\n"
         "## The matrix\n\n"
         "A row is the operation that is proposed, a column the operation in between (`none`: a version\n"
@@ -110,7 +116,12 @@ def conflicts() -> str:
 
 
 def _signs(ours: Kind, theirs: Kind) -> str:
-    letters = {Severity.REBASE: "m", Severity.RETRYABLE: "r", Severity.INCOMPATIBLE: "x"}
+    letters = {
+        Severity.REBASE: "m",
+        Severity.CARRIED: "c",
+        Severity.RETRYABLE: "r",
+        Severity.INCOMPATIBLE: "x",
+    }
     rules = RULES[ours].get(theirs, ())
     signs = {letters[rule.severity].upper() if rule.always else letters[rule.severity] for rule in rules}
     return "".join(sorted(signs, key=lambda sign: (sign.lower(), sign))) or "·"
@@ -118,18 +129,25 @@ def _signs(ours: Kind, theirs: Kind) -> str:
 
 def _reasons(ours: Kind) -> str:
     """Returns the rules of one row of the matrix; those with the same reason share a line."""
-    reasons: dict[tuple[Severity, str, str], list[str]] = {}
+    reasons: dict[tuple[Severity, str, str, str], list[str]] = {}
     for theirs, rules in RULES[ours].items():
         for rule in rules:
             if theirs is not Kind.UNKNOWN:
-                reasons.setdefault((rule.severity, rule.when, rule.to_do), []).append(f"`{theirs}`")
+                reason = rule.severity, rule.when, rule.carries, rule.to_do
+                reasons.setdefault(reason, []).append(f"`{theirs}`")
     if not reasons:
         return "It conflicts with nothing.\n"
     rows = [
-        [", ".join(names), severity.name.lower(), _sentence(when), _sentence(to_do)]
-        for (severity, when, to_do), names in sorted(reasons.items(), key=lambda item: -item[0][0])
+        [
+            ", ".join(names),
+            severity.name.lower(),
+            _sentence(when),
+            _sentence(carries) if carries else "",
+            _sentence(to_do),
+        ]
+        for (severity, when, carries, to_do), names in sorted(reasons.items(), key=lambda item: -item[0][0])
     ]
-    return table(["after", "verdict", "if", "what its writer does"], rows)
+    return table(["after", "verdict", "if", "carried", "what its writer does"], rows)
 
 
 def _sentence(words: str) -> str:

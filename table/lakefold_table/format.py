@@ -399,7 +399,7 @@ class RecordedVersion:
     """A version that is folded again: its file at `path` of the table at `uri`, and what was answered then.
 
     `answers`: by offset. `sizes`: gives the sizes of files as they are now. Offsets `given` are not judged
-    again: their answers are taken from the record.
+    again: their answers are taken from the record. `rules`: the version of the rules by which it was folded.
     """
 
     path: str
@@ -407,6 +407,7 @@ class RecordedVersion:
     uri: str
     answers: Mapping[int, Result]
     sizes: Callable[[Collection[str]], Mapping[str, int | None]]
+    rules: int
     given: Collection[int] = ()
 
 

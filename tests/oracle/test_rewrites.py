@@ -152,8 +152,6 @@ def test_a_compaction_that_others_came_before(name: str, table: Path) -> None:
 
 
 CLASHING: dict[str, Callable[[lance.LanceDataset], object]] = {
-    "deleted rows": lambda dataset: dataset.delete("a = 3"),
-    "updated rows": updated,
     "another compaction": lambda dataset: dataset.optimize.compact_files(target_rows_per_fragment=20),
     "another column": lambda dataset: dataset.add_columns({"c": "a * 2"}),
     "a new index": lambda dataset: dataset.create_scalar_index("b", "BTREE", name="b_tree"),

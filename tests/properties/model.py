@@ -149,9 +149,12 @@ def must_commit(ours: Effect, since: Sequence[Effect], *, knows_rows: bool) -> b
     if ours.kind == "append":
         return kinds <= PLAIN
     if ours.kind == "delete" or (ours.kind == "update" and not ours.adds):
+        carried = {"append", "index", "config", "delete", "compact"}
         return kinds <= {"append", "index", "config"} or (
-            knows_rows and kinds <= {"append", "index", "config", "delete"} and not must_refuse(ours, since)
+            knows_rows and kinds <= carried and not must_refuse(ours, since)
         )
+    if ours.kind == "compact":
+        return kinds <= {"append", "config", "delete", "update"}
     return ours.kind == "config" and kinds <= PLAIN
 
 

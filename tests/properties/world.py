@@ -15,6 +15,7 @@ from lakefold_committer.fold.grouping import Limits, groups_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.lance.operations import FOLDED, kind_of
+from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 from lakefold_table.uri import canonical
 from tests.folding import FORMAT, entries
 from tests.oracle.committing import owned, state
@@ -125,11 +126,24 @@ class World:
         if transaction is None:
             return None
         sent = Sent(name, self.envelope(transaction, read), act.effect)
+        if transaction.HasField("rewrite"):
+            sent.envelope.lance.transaction_properties[ROW_ORDER] = KEPT
         if knows_rows and act.effect.kind in {"delete", "update"}:
-            for number, rows in rows_at(self.table, read, act.effect.touches).items():
-                sent.envelope.affected_rows[number] = rows
+            self.name_rows(sent, without_removed=picks[0] % 3 == 0)
         self.waiting.append(sent)
         return sent
+
+    def name_rows(self, sent: Sent, *, without_removed: bool) -> None:
+        """Names the rows of a proposal, perhaps only those of fragments of which some rows are left."""
+        assert sent.effect is not None
+        envelope = sent.envelope
+        rows = dict(rows_at(self.table, sent.read, sent.effect.touches))
+        delete, update = envelope.lance.delete, envelope.lance.update
+        if without_removed and (delete.updated_fragments or update.updated_fragments):
+            for number in (*delete.deleted_fragment_ids, *update.removed_fragment_ids):
+                rows.pop(number, None)
+        for number, offsets in rows.items():
+            envelope.affected_rows[number] = offsets
 
     def envelope(self, transaction: Transaction, read: int) -> Envelope:
         envelope = Envelope(table=canonical(str(self.table)))

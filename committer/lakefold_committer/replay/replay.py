@@ -285,7 +285,7 @@ class _Replay:
             rules=case.record.rules,
         )
         path = self._versions.path(case.version)
-        recorded = RecordedVersion(path, case.stored, self._uri, case.answers, self._sizes)
+        recorded = RecordedVersion(path, case.stored, self._uri, case.answers, self._sizes, case.record.rules)
         recalling = self._format.recalling(recorded)
         folded: Folded | None = None
         try:

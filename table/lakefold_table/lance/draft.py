@@ -6,6 +6,7 @@ transaction, built on the version before.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,8 @@ from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme, transaction_name, transaction_path
 from lakefold_table.lance.new_files import may_be_known_by_files, new_file_keys, read_of
 from lakefold_table.lance.old_releases import note_data_format
-from lakefold_table.lance.operations import Kind, clone, kind_of, overwrite
+from lakefold_table.lance.operations import Kind, carried, clone, kind_of, overwrite
+from lakefold_table.lance.operations.carried import CarriedRows
 from lakefold_table.lance.operations.change import NOTHING, Proposal, TableChange
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import proposal_of
@@ -340,27 +342,46 @@ class LanceDraft:
         rows = affected_rows(envelope)
         if isinstance(rows, Invalid):
             return rows
-        ours = self._ours = proposed_footprint(envelope, rows, state.schema)
+        ours = self._ours = proposed_footprint(envelope, rows, state.head)
         read = known_version(transaction) or state.version
-        verdict = self._history.verdict(ours, read)
+        plain = Proposal(envelope, rows, packed=packed, sizes=self._table.observed.listed.get(entry.position))
+        moved = self._followed_rows(plain, ours, read)
+        landed = moved.landed if isinstance(moved, CarriedRows) else None
+        verdict = self._history.verdict(ours, read, landed)
         if isinstance(verdict, Conflict):
             return Rejected(verdict)
         late = _too_old(read, state)
         if late is not None:
             return Rejected(late)
+        rebase = verdict if isinstance(verdict, Rebase) else NOTHING
+        change = self._change(kind, replace(plain, rebase=rebase), moved, read)
+        if isinstance(change, Rejected) and (rebase.merges or rebase.carries):
+            return Rejected(self._history.named(change.conflict, ours, read))
+        return change
+
+    def _followed_rows(
+        self, proposal: Proposal, ours: Footprint, read: int
+    ) -> CarriedRows | Rejected | Invalid | None:
+        """Returns where Rewrites since the read version moved the rows of a proposal; None if none did."""
+        rewrites = self._history.carried(ours, read)
+        return carried.followed(self._table, proposal, rewrites) if rewrites else None
+
+    def _change(
+        self, kind: Kind, proposal: Proposal, moved: CarriedRows | Rejected | Invalid | None, read: int
+    ) -> TableChange | Rejected | Invalid:
+        """Returns what a proposal changes that doesn't conflict with the versions since it was built."""
+        if isinstance(moved, Rejected | Invalid):
+            return moved
+        transaction, packed = proposal.transaction, proposal.packed
         sample = transaction if packed is None else packed.sample_of(transaction)
         is_packed = packed is not None
         dropped = self._meanings.dropped(sample, read, packed=is_packed) if self._meanings else NONE
-        rebase = verdict if isinstance(verdict, Rebase) else NOTHING
-        sizes = self._table.observed.listed.get(entry.position)
         if isinstance(dropped, Rejected):
-            change: TableChange | Rejected | Invalid = dropped
-        else:
-            proposal = Proposal(envelope, rows, rebase, packed, sizes, dropped)
-            change = RULES[kind].change(self._table, proposal)
-        if isinstance(change, Rejected) and rebase.merges:
-            return Rejected(self._history.named(change.conflict, ours, read))
-        return change
+            return dropped
+        complete: Proposal | Rejected | Invalid = replace(proposal, dropped=dropped)
+        if moved is not None:
+            complete = carried.carried(self._table, replace(proposal, dropped=dropped), moved)
+        return RULES[kind].change(self._table, complete) if isinstance(complete, Proposal) else complete
 
     def _next_head(self, stamps: Stamps) -> Manifest:
         head = Manifest()

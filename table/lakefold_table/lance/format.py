@@ -29,7 +29,7 @@ from lakefold_table.lance.manifests.memory_cost import memory_to_fold
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.new_files import may_be_known_by_files, read_of
 from lakefold_table.lance.old_releases import check_up_to_date
-from lakefold_table.lance.operations import Kind, kind_of
+from lakefold_table.lance.operations import Kind, carried, kind_of
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import (
     NAME,
@@ -50,7 +50,7 @@ from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import Manifest
@@ -150,7 +150,7 @@ class LanceFormat:
         _scheme(path, head.version, where)
         is_missing = own is None and bool(head.transaction_file)
         missing = (transaction_path(head.transaction_file),) if is_missing else ()
-        footprint = published_footprint(own, index_section(data, head, where))
+        footprint = published_footprint(own, index_section(data, head, where), head)
         properties = {} if own is None else dict(own.transaction_properties)
         kind = footprint.kind
         return VersionSummary(
@@ -197,6 +197,7 @@ class LanceFormat:
         needs = [usual, replace(needed, listed=listed)]
         if state is not None:
             needs += [_needs_to_judge(state, others), _needs_of_indices(state, others)]
+            needs += _needs_to_carry(state, others)
         return Requirements.all_of(needs)
 
     def with_history(self, state: LanceState, older: Iterable[VersionSummary]) -> LanceState:
@@ -214,7 +215,7 @@ class LanceFormat:
         """The foreign version that came after `state`, with the history of operations carried on."""
         history, newest = state.history, state.version
         steps = [(summary.version, cast("Footprint", summary.footprint)) for summary in between]
-        did = published_footprint(foreign.transaction, foreign.index_section)
+        did = published_footprint(foreign.transaction, foreign.index_section, foreign.head)
         for version, footprint in (
             *steps,
             (foreign.version, did),
@@ -326,9 +327,22 @@ def _needs_to_judge(state: LanceState, envelopes: Sequence[Envelope]) -> Require
                 since.append(read)
         if read < history.schema_since and read not in schemas:
             rows = affected_rows(envelope)
-            footprint = proposed_footprint(
-                envelope, None if isinstance(rows, Invalid) else rows, state.schema
-            )
-            if not isinstance(history.verdict(footprint, read), Conflict):
+            footprint = proposed_footprint(envelope, None if isinstance(rows, Invalid) else rows, state.head)
+            refused = isinstance(history.verdict(footprint, read), Conflict)
+            if not refused or history.carried(footprint, read):
                 schemas.add(read)
     return Requirements(schemas=frozenset(schemas), operations_since=min(since, default=None))
+
+
+def _needs_to_carry(state: LanceState, envelopes: Sequence[Envelope]) -> Iterator[Requirements]:
+    """Yields what is needed to follow rows that Rewrites moved since a Delete or an Update was built."""
+    for envelope in envelopes:
+        read, kind = known_version(envelope.lance), kind_of(envelope.lance)
+        if kind not in {Kind.DELETE, Kind.UPDATE} or not state.history.rewritten_since(read or state.version):
+            continue
+        rows = affected_rows(envelope)
+        if rows is None or isinstance(rows, Invalid):
+            continue
+        rewrites = state.history.carried(proposed_footprint(envelope, rows, state.head), read)
+        if rewrites:
+            yield carried.needs(state, envelope, rewrites)

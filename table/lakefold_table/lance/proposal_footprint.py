@@ -14,14 +14,16 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE as REUSE_INDEX
 from lakefold_table.lance.conflicts.index_conditions import FRAGMENT_IDS
 from lakefold_table.lance.conflicts.reading import footprint_of
+from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
+from lakefold_table.lance.rows.row_order import committed_in_order, states_order
 from lakefold_table.lance.schemas.schema import related
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.conflicts import Footprint
 
@@ -42,24 +44,41 @@ def affected_rows(envelope: Envelope) -> Mapping[int, Bitmap] | Invalid | None:
     return rows
 
 
-def proposed_footprint(
-    envelope: Envelope, rows: Mapping[int, Bitmap] | None, fields: Sequence[Field]
-) -> Footprint:
+def proposed_footprint(envelope: Envelope, rows: Mapping[int, Bitmap] | None, head: Manifest) -> Footprint:
     """Returns what a proposal touches.
 
-    `fields`: the schema, which maps an index on a list to the list's items.
+    `head`: the table's manifest, whose schema maps an index on a list to the list's items. With stable row
+    ids the operation itself checks the order in which a Rewrite has the rows.
     """
     reuse = envelope.HasField("fragment_reuse_index")
-    footprint = footprint_of(envelope.lance, affected_rows=rows, carries_reuse=reuse)
+    keeps_order = reuse or has_stable_row_ids(head) or states_order(envelope.lance)
+    footprint = footprint_of(
+        envelope.lance, affected_rows=rows, carries_reuse=reuse, keeps_order=keeps_order, last_id=FRAGMENT_IDS
+    )
     if footprint.indexing is None:
         return footprint
-    added = tuple(replace(index, fields=related(fields, index.fields)) for index in footprint.indexing.added)
+    added = tuple(
+        replace(index, fields=related(head.fields, index.fields)) for index in footprint.indexing.added
+    )
     return replace(footprint, indexing=replace(footprint.indexing, added=added))
 
 
-def published_footprint(transaction: Transaction | None, index_section: bytes) -> Footprint:
-    """Returns what a version touched, by its transaction and its indices. Raises as `carries_reuse` does."""
-    return footprint_of(transaction, carries_reuse=carries_reuse(transaction, index_section))
+def published_footprint(
+    transaction: Transaction | None, index_section: bytes, head: Manifest | None = None
+) -> Footprint:
+    """Returns what a version touched, by its transaction and its indices. Raises as `carries_reuse` does.
+
+    `head`: its manifest; not needed for a version that a committer makes.
+    """
+    reuse = carries_reuse(transaction, index_section)
+    if transaction is None or not transaction.HasField("rewrite"):
+        return footprint_of(transaction)
+    return footprint_of(
+        transaction,
+        carries_reuse=reuse,
+        keeps_order=committed_in_order(transaction, head, carries_reuse=reuse),
+        last_id=0 if head is None else head.max_fragment_id,
+    )
 
 
 def known_version(transaction: Transaction) -> int:

@@ -25,6 +25,7 @@ from lakefold_table.format import Accepted, Fetched
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
+from lakefold_table.marks.marks import CARRIES_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -49,6 +50,7 @@ class Recall:
         requirements: Callable[[LanceState | None, Sequence[Entry]], Requirements],
     ) -> None:
         self.answers, self.given, self.sizes_now = recorded.answers, recorded.given, recorded.sizes
+        self.carries_rows = recorded.rules >= CARRIES_ROWS
         self.requirements = requirements
         self._recorded = recorded
         self._decode = decode
@@ -129,6 +131,7 @@ class _Draft(LanceDraft):
     ) -> None:
         super().__init__(state, observed, transaction_file=recalling.names_transaction_file)
         self._recalling, self._before, self._seen = recalling, state, seen
+        self._table.records_row_order = recalling.carries_rows
 
     def _may_join(self, entry: Entry) -> bool:
         """Entries that are recorded in the same version were folded together."""
@@ -144,10 +147,17 @@ class _Draft(LanceDraft):
         if answer is None or isinstance(answer, Committed | Duplicate):
             self._see(self._stored_sizes(entry))
             return super().add(self._with_stored_indices(entry))
-        if offset in self._recalling.given:
+        if offset in self._recalling.given or self._was_not_carried(entry, answer):
             return answer
         whole = proposal_of(entry).whole()
         return self._refused(replace(entry, envelope=whole.envelope, proposal=whole), answer)
+
+    def _was_not_carried(self, entry: Entry, answer: Rejected | Invalid) -> bool:
+        """Whether an entry was refused by rules under which no rows were followed through Rewrites."""
+        if self._recalling.carries_rows or not isinstance(answer, Rejected):
+            return False
+        pair = {proposal_of(entry).operation, answer.conflict.other_operation}
+        return "rewrite" in pair and bool(pair & {"delete", "update"})
 
     def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
         needs = self._recalling.requirements(self._before, [entry])

@@ -13,6 +13,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.lance.manifests.naming import data_path, is_data_name, is_inside
 from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
 from lakefold_table.lance.operations import FOLDED, Kind
+from lakefold_table.lance.rows.row_order import ROW_ORDER, states_order
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.marks.marks import PREFIX
 
@@ -57,7 +58,10 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
             "the transaction has fields that this release doesn't know, or of another type than it knows",
             "send it to a newer release, or without them: they might mean something",
         )
-    return reserved_key_fault(transaction.transaction_properties)
+    properties = dict(transaction.transaction_properties)
+    if kind is Kind.REWRITE and states_order(transaction):
+        del properties[ROW_ORDER]
+    return reserved_key_fault(properties)
 
 
 def reserved_key_fault(keys: Collection[str]) -> Invalid | None:

@@ -53,7 +53,8 @@ class VersionBuilder:
     added by the entries before, `proposed`: each of them as its entry proposed it, encoded. `packed`:
     fragments of the first entry that are kept in that form and are not in `new`. `before`: the files to write
     before the version is published, by path. `keeps_files_apart`: whether it is a fault if two fragments have
-    the same data file.
+    the same data file. `records_row_order`: whether a Rewrite states in its transaction that it keeps the
+    order of its rows, as it does since rules 6.
     """
 
     def __init__(self, state: LanceState | None, observed: Fetched) -> None:
@@ -61,6 +62,7 @@ class VersionBuilder:
         self.head = Manifest() if state is None else state.head
         self.version = 1 if state is None else state.version + 1
         self.keeps_files_apart = True
+        self.records_row_order = True
         self.file_version = None if state is None else state.file_version
         self.columns = columns_of((), None) if state is None else state.columns
         self.new: list[Numbered] = []

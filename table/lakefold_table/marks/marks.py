@@ -37,14 +37,17 @@ UUIDS_ROLLED_BACK = "lakefold.uuids-rolled-back"
 MOVES = "lakefold.logs"
 APP = "lakefold.app."
 
-RULES = 5
+RULES = 6
 """The version of the rules by which this release folds. A committer steps down if it finds newer rules.
 
 1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay. 3: Appends,
 Deletes and Updates of rows share versions (decision 0018). 4: a Duplicate says whether a Restore left its
 rows out and whether its content is different (decision 0049). 5: a schema has at most 63 levels, which is
-all that pylance can show (64 before).
+all that pylance can show (64 before). 6: a Delete or an Update is carried over a Rewrite, and a Rewrite over
+Deletes and Updates (decision 0063).
 """
+CARRIES_ROWS = 6
+"""The rules from which on rows are followed through Rewrites."""
 OLDEST_RULES = 3
 """The oldest rules under which versions can be folded again."""
 

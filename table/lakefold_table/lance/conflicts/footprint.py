@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
+
+from lakefold_table.lance.rows.bitmaps import Bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakefold_protos.lance.table_pb2 import DataFile
     from lakefold_table.lance.operations import Kind
-    from lakefold_table.lance.rows.bitmaps import Bitmap
 
 NO_IDS: frozenset[int] = frozenset()
 NO_KEYS: frozenset[str] = frozenset()
@@ -32,6 +34,12 @@ MEM_WAL = "__lance_mem_wal"
 
 
 DIGEST_BYTES = 16
+
+
+@cache
+def every_row() -> Bitmap:
+    """Returns the row offsets of a fragment of any size; as a set of runs they take a megabyte."""
+    return Bitmap(range(2**32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,20 @@ class Indexing:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedGroup:
+    """One group of a Rewrite that kept the order of its rows.
+
+    `group`: an encoded `RewriteGroup` with no more than ids, numbers of rows and deletion files. Its old
+    fragments are those that the Rewrite read, its new ones those that it wrote; a new fragment of which no
+    row was left when the Rewrite was committed has the id 0. `new`: the ids of the others, with the digests
+    of their data files.
+    """
+
+    group: bytes
+    new: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Footprint:
     """What a transaction touches. Which fields are filled depends on its kind; the others stay empty.
 
@@ -133,9 +155,11 @@ class Footprint:
     `rewrites_columns`: it changes them in place. `fields`: ids of the fields whose values it changes;
     `values`: the same by fragment id, if it names fragments. `schema`: ids of the fields that a Project
     keeps. `covered`: the row offsets that overlays cover, by fragment id, None for all. `groups`: ids of the
-    fragments that a Rewrite makes into others, by group; `rewritten`: their data files. `carries_reuse`: it
-    contains a fragment-reuse index. `schema_metadata`, `field_metadata`: it names the schema's metadata, that
-    of these fields; `describes`: it also changes some of it. `shards`: newest generation merged, by shard id.
+    fragments that a Rewrite makes into others, by group; `rewritten`: their data files; `moved`: the same
+    groups with their new fragments, None if it is not known that the rows kept their order. `carries_reuse`:
+    it contains a fragment-reuse index. `schema_metadata`, `field_metadata`: it names the schema's metadata,
+    that of these fields; `describes`: it also changes some of it. `shards`: newest generation merged, by
+    shard id.
     """
 
     kind: Kind
@@ -151,6 +175,7 @@ class Footprint:
     covered: Mapping[int, Bitmap | None] = field(default_factory=dict)
     groups: tuple[frozenset[int], ...] = ()
     rewritten: FileDigests = FileDigests()
+    moved: tuple[MovedGroup, ...] | None = None
     carries_reuse: bool = False
     indexing: Indexing | None = None
     config: KeyChanges | None = None
@@ -169,7 +194,36 @@ class Footprint:
         ids += sum(map(len, self.groups)) + sum(map(len, self.values.values()))
         filtered = 0 if self.inserted is None else len(self.inserted.hashes) + self.inserted.shape[0]
         bare = BARE_BYTES + filtered + len(self.rewritten.digests)
-        return bare + ID_BYTES * ids + FILE_BYTES * len(self.files)
+        moved = sum(len(group.group) + FILE_BYTES * len(group.new) for group in self.moved or ())
+        return bare + moved + ID_BYTES * ids + FILE_BYTES * len(self.files)
+
+    def carried_over(self, rewrite: Footprint, rows: Mapping[int, Bitmap] | None = None) -> Footprint:
+        """Returns what a Delete or an Update touches after a Rewrite moved the rows of its fragments.
+
+        `rows`: those of its rows that are in new fragments now, by fragment id. If None, it isn't known in
+        which ones they are: then all new fragments of the groups are touched, with all their rows.
+        """
+        groups = [
+            (old, moved)
+            for old, moved in zip(rewrite.groups, rewrite.moved or (), strict=True)
+            if not old.isdisjoint(self.touched)
+        ]
+        gone = NO_IDS.union(*(old for old, _ in groups))
+        new = {
+            number: files
+            for _, moved in groups
+            for number, files in moved.new.items()
+            if rows is None or number in rows
+        }
+        values = NO_IDS.union(*(self.values.get(number, NO_IDS) for number in gone))
+        return replace(
+            self,
+            touched=(self.touched - gone) | new.keys(),
+            removed=self.removed - gone,
+            files={**self.files, **new},
+            rows={**(self.rows or {}), **(dict.fromkeys(new, every_row()) if rows is None else rows)},
+            values={**self.values, **dict.fromkeys(new, values)} if values else self.values,
+        )
 
 
 class RowsTouched:

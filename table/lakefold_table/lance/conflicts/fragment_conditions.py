@@ -54,6 +54,55 @@ def _is_mergeable(ours: Footprint, theirs: Footprint, fragment: int) -> bool:
     )
 
 
+def rows_carried(ours: Footprint, theirs: Footprint, version: int) -> Met | None:
+    """Theirs moved rows of fragments that ours deletes or moves, and they can be followed."""
+    shared = ours.touched & theirs.touched
+    if not shared or ours.rows is None or ours.rewrites_columns or theirs.moved is None:
+        return None
+    return Met(shared, rebase=Rebase(carries=frozenset({version})))
+
+
+def rows_unnamed(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Theirs moved rows of fragments that ours changes, and ours doesn't name its rows."""
+    return met_fragments(ours.touched & theirs.touched) if ours.rows is None else None
+
+
+def columns_of_rewritten(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Theirs moved rows of fragments whose columns ours writes again."""
+    return met_fragments(ours.touched & theirs.touched) if ours.rewrites_columns else None
+
+
+def rows_unordered(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Theirs moved rows of fragments that ours changes, and it is not known in which order."""
+    return met_fragments(ours.touched & theirs.touched) if theirs.moved is None else None
+
+
+def rows_lost(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Theirs deleted or moved rows of fragments that ours rewrites, and left their values as they were."""
+    shared = ours.touched & theirs.touched
+    if not shared or ours.moved is None or _changed(ours, theirs):
+        return None
+    return Met(shared, rebase=Rebase(lost=shared))
+
+
+def rewritten_unordered(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Theirs deleted or moved rows of fragments that ours rewrites, perhaps in another order."""
+    return met_fragments(ours.touched & theirs.touched) if ours.moved is None else None
+
+
+def rewritten_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+    """Theirs changed values in fragments that ours rewrites."""
+    return met_fragments(_changed(ours, theirs))
+
+
+def _changed(ours: Footprint, theirs: Footprint) -> frozenset[int]:
+    """Returns the fragments that ours rewrites and that have other data files after theirs."""
+    kept = ours.touched & theirs.touched - theirs.removed
+    if theirs.rewrites_columns:
+        return kept
+    return frozenset(number for number in kept if ours.files.get(number) != theirs.files.get(number))
+
+
 def moved_rows_covered(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
     """Ours moves rows whose values their overlay changed, or doesn't name the rows that it moves."""
     if not ours.moves_rows:

@@ -8,11 +8,13 @@ Append) leave no footprint. Of versions up to `detailed_since` only the kinds ar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.footprint import Footprint
+from lakefold_table.lance.conflicts.fragment_conditions import rows_carried
 from lakefold_table.lance.conflicts.judging import judge, severity_of, worse
 from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
 from lakefold_table.lance.conflicts.reading import PLAIN
@@ -21,10 +23,11 @@ from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Rebase
 from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from lakefold_table.lance.conflicts.rule import Rule
     from lakefold_table.lance.conflicts.verdicts import Verdict
+    from lakefold_table.lance.rows.bitmaps import Bitmap
 
 OLDEST_READ_VERSION = 10_000
 """How many versions a proposal may be behind, and so how many versions are remembered."""
@@ -37,6 +40,8 @@ needed they are read from the versions again."""
 
 VersionFootprint = tuple[int, Footprint]
 """A version and what it changed."""
+Landed = Mapping[int, Mapping[int, "Bitmap"]]
+"""By the version of a Rewrite: the rows that it moved, as row offsets by the id of a new fragment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,20 @@ class Chain:
                 if step[0] <= version:
                     return
                 yield step
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a proposal touches between two Rewrites: it is compared with the versions in (`since`, `until`].
+
+    `rewrite`: what was done by the version `until`, which moved rows of the proposal. The last stage has none
+    and no end.
+    """
+
+    ours: Footprint
+    since: int
+    until: int = 0
+    rewrite: Footprint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,28 +203,52 @@ class History:
         )
         return next(replaced, None)
 
-    def verdict(self, ours: Footprint, read_version: int) -> Verdict:
+    def verdict(self, ours: Footprint, read_version: int, landed: Landed | None = None) -> Verdict:
         """Returns the verdict on a proposal that was built on `read_version`.
+
+        `landed`: where the rows of a Delete or an Update are after each Rewrite that moved them; None if that
+        isn't known, then they may be in any new fragment.
 
         An incompatible conflict counts before a retryable conflict, so that no writer is advised to try again
         if that would be wrong. Of equal conflicts the newest is returned. If footprints are missing that
         `needs_details` asked for, the verdict is a retryable conflict.
         """
         if ours is not PLAIN[ours.kind]:
-            return self._judged(ours, read_version)
+            return self._judged(ours, read_version, landed)
         verdict = self._plain.get((ours.kind, read_version))
         if verdict is None:
             verdict = self._plain[ours.kind, read_version] = self._judged(ours, read_version)
         return verdict
 
-    def _judged(self, ours: Footprint, read_version: int) -> Verdict:
+    def carried(self, ours: Footprint, read_version: int) -> list[tuple[int, Footprint]]:
+        """Returns the Rewrites, oldest first, that moved rows of a Delete or an Update and can be followed.
+
+        Each has its version. Later ones may have moved the rows again.
+        """
+        return [(stage.until, stage.rewrite) for stage in self._stages(ours, read_version) if stage.rewrite]
+
+    def _stages(self, ours: Footprint, read_version: int, landed: Landed | None = None) -> list[Stage]:
+        """Returns what a proposal touches before and after each Rewrite over which it is carried."""
+        stages: list[Stage] = []
+        if ours.rows is not None and self.rewritten_since(read_version):
+            steps = list(self.chains.get(Kind.REWRITE, Chain()).after(read_version))
+            for version, theirs in reversed(steps):
+                if rows_carried(ours, theirs, version) is not None:
+                    stages.append(Stage(ours, read_version, version, theirs))
+                    rows = None if landed is None else landed.get(version, {})
+                    ours, read_version = ours.carried_over(theirs, rows), version
+        return [*stages, Stage(ours, read_version)]
+
+    def _judged(self, ours: Footprint, read_version: int, landed: Landed | None = None) -> Verdict:
         verdict: Verdict = COMPATIBLE
+        stages = self._stages(ours, read_version, landed)
         for kind, rules in RULES.get(ours.kind, {}).items():
             newest = self.latest.get(kind, 0)
             if newest <= read_version:
                 continue
             if any(rule.reads_theirs for rule in rules):
-                verdict = worse(verdict, self._verdict_on(kind, rules, ours, read_version))
+                for stage in stages:
+                    verdict = worse(verdict, self._verdict_on(kind, rules, stage))
             else:
                 verdict = worse(verdict, judge(ours, Footprint(kind), newest))
         for kind in self._unknown_kinds(ours.kind, read_version):
@@ -218,31 +261,39 @@ class History:
         The table says which rows these are; only the history knows which version it was.
         """
         ids = frozenset(conflict.fragment_ids)
-        kinds = RULES.get(ours.kind, {})
-        last = {self._joined_last(kind, ours, read_version, ids): kind.value for kind in kinds}
+        last: dict[int, str] = {}
+        for stage in self._stages(ours, read_version):
+            last |= {self._joined_last(kind, stage, ids): kind.value for kind in RULES.get(ours.kind, {})}
+            if stage.rewrite is not None:
+                ids = replace(ours, touched=ids).carried_over(stage.rewrite).touched
         version = max(last, default=0)
         if not version or conflict.other_version:
             return conflict
         message = f"{conflict.message} (the {last[version]} of version {version} changed them last)"
         return replace(conflict, message=message, other_version=version, other_operation=last[version])
 
-    def _joined_last(self, kind: Kind, ours: Footprint, read_version: int, ids: frozenset[int]) -> int:
+    def _joined_last(self, kind: Kind, stage: Stage, ids: frozenset[int]) -> int:
         """Returns the newest version of this kind that deleted or moved rows of these fragments, or 0."""
-        for version, theirs in self.chains.get(kind, Chain()).after(read_version):
-            verdict = judge(ours, theirs, version)
+        for version, theirs in self._within(kind, stage):
+            verdict = judge(stage.ours, theirs, version)
             if isinstance(verdict, Rebase) and verdict.merges & ids:
                 return version
         return 0
 
-    def _verdict_on(self, kind: Kind, rules: Iterable[Rule], ours: Footprint, read_version: int) -> Verdict:
+    def _verdict_on(self, kind: Kind, rules: Iterable[Rule], stage: Stage) -> Verdict:
         """Returns the verdict on the versions of a kind. Stops as soon as no older version can be worse."""
         worst = max(rule.severity for rule in rules)
         verdict: Verdict = COMPATIBLE
-        for version, theirs in self.chains.get(kind, Chain()).after(read_version):
-            verdict = worse(verdict, judge(ours, theirs, version))
-            if severity_of(verdict) == worst > Severity.REBASE:
+        for version, theirs in self._within(kind, stage):
+            verdict = worse(verdict, judge(stage.ours, theirs, version))
+            if severity_of(verdict) == worst > Severity.CARRIED:
                 break
         return verdict
+
+    def _within(self, kind: Kind, stage: Stage) -> Iterator[VersionFootprint]:
+        """Yields the versions of a kind in a stage, newest first."""
+        steps = self.chains.get(kind, Chain()).after(stage.since)
+        return (step for step in steps if not stage.until or step[0] <= stage.until)
 
     def _unknown_kinds(self, ours: Kind, read_version: int) -> Iterator[Kind]:
         """Yields the kinds whose rules need footprints that are not known."""

@@ -55,7 +55,7 @@ def _weight(verdict: Verdict) -> tuple[int, int]:
 
 
 def _verdict(rule: Rule, met: Met, ours: Kind, theirs: Kind, version: int) -> Verdict:
-    if rule.severity is Severity.REBASE:
+    if rule.severity <= Severity.CARRIED:
         return met.rebase
     other = f"version {version}" if theirs is Kind.UNKNOWN else f"the {theirs} of version {version}"
     return Conflict(

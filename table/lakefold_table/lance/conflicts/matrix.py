@@ -18,7 +18,7 @@ from lakefold_table.lance.operations import Kind
 
 Row = Mapping[Kind, tuple[Rule, ...]]
 
-REBASE, RETRYABLE, INCOMPATIBLE = Severity
+REBASE, CARRIED, RETRYABLE, INCOMPATIBLE = Severity
 
 
 def _of_kind(severity: Severity, when: str) -> tuple[Rule, ...]:
@@ -54,6 +54,47 @@ MERGEABLE = Rule(
 )
 ROWS = (UNMERGEABLE, MERGEABLE)
 REWRITTEN = Rule(RETRYABLE, "it moved the rows of a fragment to another", on.shared_fragments)
+FOLLOWED = Rule(
+    CARRIED,
+    "it moved rows of a fragment to another in their order, and the proposal names its own rows",
+    on.rows_carried,
+    carries="each row that the proposal deletes or moves is found in its new fragment",
+)
+MOVED_UNNAMED = Rule(
+    RETRYABLE,
+    "it moved the rows of a fragment to another, and the proposal doesn't name its rows",
+    on.rows_unnamed,
+    advice="build it again on the newest version; a proposal whose envelope names its rows is carried over",
+)
+MOVED_UNORDERED = Rule(
+    RETRYABLE,
+    "it moved the rows of a fragment to another, and doesn't say that it kept their order",
+    on.rows_unordered,
+)
+MOVED_COLUMNS = Rule(
+    RETRYABLE,
+    "it moved the rows of a fragment to another, and the proposal writes columns of it again",
+    on.columns_of_rewritten,
+)
+MOVED = (MOVED_UNNAMED, MOVED_UNORDERED, FOLLOWED)
+LOST_ROWS = Rule(
+    CARRIED,
+    "it deleted or moved rows of a fragment that the proposal rewrites in their order",
+    on.rows_lost,
+    carries="these rows are marked as deleted in the proposal's new fragments",
+)
+LOST_UNORDERED = Rule(
+    RETRYABLE,
+    "it deleted or moved rows of a fragment that the proposal rewrites without saying that it keeps their "
+    "order",
+    on.rewritten_unordered,
+    advice="build it again on the newest version; a Rewrite with the property `lakefold.row-order` is "
+    "carried over",
+)
+CHANGED_VALUES = Rule(
+    RETRYABLE, "it changed values in a fragment that the proposal rewrites", on.rewritten_values
+)
+LOST = (LOST_UNORDERED, CHANGED_VALUES, LOST_ROWS)
 REMOVED = Rule(RETRYABLE, "it removed a fragment that the proposal changes", on.removed_fragments)
 TARGET_REMOVED = Rule(
     INCOMPATIBLE, "it removed a fragment in which the proposal replaces a column", on.removed_fragments
@@ -216,7 +257,7 @@ RULES: Mapping[Kind, Row] = MappingProxyType(
                 **MERGES,
                 Kind.DELETE: ROWS,
                 Kind.UPDATE: ROWS,
-                Kind.REWRITE: (REWRITTEN,),
+                Kind.REWRITE: MOVED,
                 Kind.DATA_REPLACEMENT: (FRAGMENT,),
             }
         ),
@@ -227,7 +268,7 @@ RULES: Mapping[Kind, Row] = MappingProxyType(
                 Kind.APPEND: (ANY_KEYS,),
                 Kind.DELETE: ROWS,
                 Kind.UPDATE: (SAME_KEYS, *ROWS),
-                Kind.REWRITE: (REWRITTEN,),
+                Kind.REWRITE: (*MOVED, MOVED_COLUMNS),
                 Kind.PROJECT: NULLABILITY,
                 Kind.PROJECT_KEEPING_NULLABILITY: (DROPPED,),
                 Kind.DATA_REPLACEMENT: (FRAGMENT,),
@@ -258,8 +299,8 @@ RULES: Mapping[Kind, Row] = MappingProxyType(
             {
                 **WHOLE,
                 **MERGES,
-                Kind.DELETE: (FRAGMENT,),
-                Kind.UPDATE: (FRAGMENT,),
+                Kind.DELETE: LOST,
+                Kind.UPDATE: LOST,
                 Kind.REWRITE: (FRAGMENT, REUSE_TWICE),
                 Kind.CREATE_INDEX: (REWRITE_INDEXED, HALF_INDEXED, REUSE_DROPPED, REUSE_MIXED, REUSE_TRIMMED),
                 Kind.DATA_REPLACEMENT: (FRAGMENT,),

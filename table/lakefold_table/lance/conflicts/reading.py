@@ -20,11 +20,13 @@ from lakefold_table.lance.conflicts.footprint import (
     Indexing,
     IndexPrint,
     KeyChanges,
+    MovedGroup,
     name_of_file,
 )
 from lakefold_table.lance.conflicts.keys import bits_of, hashes_of
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
+from lakefold_table.lance.rows.row_order import groups_of, written_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -45,14 +47,17 @@ def footprint_of(
     *,
     affected_rows: Mapping[int, Bitmap] | None = None,
     carries_reuse: bool = False,
+    keeps_order: bool = False,
+    last_id: int = 0,
 ) -> Footprint:
     """Returns what a transaction touches. None is a version without a transaction.
 
     `affected_rows`: the row offsets that a Delete or an Update deletes or moves, by fragment id, as its
     envelope says; None if it doesn't say. `carries_reuse`: a Rewrite comes with a fragment-reuse index. The
-    transaction doesn't contain that index; the envelope of a proposal or the manifest of a version does. A
-    part that can't be read (the bitmap of an index, the details of an index, an overlay's coverage) counts as
-    not known, for which the rules assume the worst; that it can't be read is an error of the operation
+    transaction doesn't contain that index; the envelope of a proposal or the manifest of a version does.
+    `keeps_order`: a Rewrite is known to keep the order of its rows. `last_id`: as of `written_groups`. A part
+    that can't be read (the bitmap of an index, the details of an index, an overlay's coverage) counts as not
+    known, for which the rules assume the worst; that it can't be read is an error of the operation
     itself.
     """
     kind = kind_of(transaction)
@@ -62,7 +67,10 @@ def footprint_of(
     footprint = reader(transaction)
     if kind in {Kind.DELETE, Kind.UPDATE} and affected_rows is not None:
         return replace(footprint, rows=affected_rows)
-    return replace(footprint, carries_reuse=True) if kind is Kind.REWRITE and carries_reuse else footprint
+    if kind is Kind.REWRITE and (carries_reuse or keeps_order):
+        moved = _moved(transaction, last_id) if keeps_order else None
+        return replace(footprint, carries_reuse=carries_reuse, moved=moved)
+    return footprint
 
 
 def _delete(transaction: Transaction) -> Footprint:
@@ -116,15 +124,35 @@ def _create_index(transaction: Transaction) -> Footprint:
 
 def _rewrite(transaction: Transaction) -> Footprint:
     rewrite = transaction.rewrite
-    replaced = [group.old_fragments for group in rewrite.groups]
-    if rewrite.old_fragments:
-        replaced.append(rewrite.old_fragments)
+    replaced = [group.old_fragments for group in groups_of(rewrite)]
     groups = tuple(frozenset(fragment.id for fragment in fragments) for fragments in replaced)
     old = frozenset[int]().union(*groups)
     files = (
         name_of_file(file) for fragments in replaced for fragment in fragments for file in fragment.files
     )
-    return Footprint(Kind.REWRITE, touched=old, removed=old, groups=groups, rewritten=FileDigests.of(files))
+    return Footprint(
+        Kind.REWRITE,
+        touched=old,
+        removed=old,
+        files={fragment.id: _digest(fragment.files) for fragments in replaced for fragment in fragments},
+        groups=groups,
+        rewritten=FileDigests.of(files),
+    )
+
+
+def _moved(transaction: Transaction, last_id: int) -> tuple[MovedGroup, ...] | None:
+    """Returns the groups of a Rewrite that keeps the order of its rows, None if they can't be read."""
+    written = written_groups(transaction, last_id)
+    if written is None:
+        return None
+    groups: list[MovedGroup] = []
+    for group, listed in zip(written, groups_of(transaction.rewrite), strict=True):
+        new = [fragment.id for fragment in group.new_fragments if fragment.id]
+        if len(new) != len(listed.new_fragments):
+            return None
+        digests = [_digest(fragment.files) for fragment in listed.new_fragments]
+        groups.append(MovedGroup(group.SerializeToString(), dict(zip(new, digests, strict=True))))
+    return tuple(groups)
 
 
 def _project(transaction: Transaction) -> Footprint:

@@ -22,12 +22,14 @@ class Severity(IntEnum):
     """How severe a rule is. If several rules apply, the most severe counts."""
 
     REBASE = 1
-    RETRYABLE = 2
-    INCOMPATIBLE = 3
+    CARRIED = 2
+    RETRYABLE = 3
+    INCOMPATIBLE = 4
 
 
 ADVICE = {
     Severity.REBASE: "nothing",
+    Severity.CARRIED: "nothing",
     Severity.RETRYABLE: BUILD_AGAIN,
     Severity.INCOMPATIBLE: LOOK_FIRST,
 }
@@ -49,8 +51,9 @@ class Rule:
     """A reason why an operation can't be committed unchanged after another.
 
     `when` is that reason in a few words, in which "it" is the operation that came before. `advice` is what
-    the writer should do, if that is more than the severity says. `reads_theirs`: the condition reads more of
-    the other operation than its kind.
+    the writer should do, if that is more than the severity says. `carries`: what becomes of the rows, if the
+    proposal is carried over the other operation. `reads_theirs`: the condition reads more of the other
+    operation than its kind.
     """
 
     severity: Severity
@@ -58,6 +61,7 @@ class Rule:
     condition: Callable[[Footprint, Footprint, int], Met | None]
     reads_theirs: bool = True
     advice: str = ""
+    carries: str = ""
 
     @property
     def to_do(self) -> str:

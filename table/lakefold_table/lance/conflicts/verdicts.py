@@ -31,7 +31,9 @@ class Rebase:
     of which rows were moved; the proposal is refused if it covers some of them. `reuse`: the versions whose
     fragment-reuse index the proposal's own must include. `mem_wal`: the versions whose merged generations the
     proposal's index `__lance_mem_wal` must include. `uncovers`: by uuid (hexadecimal) of a new index the ids
-    of fragments that it no longer describes.
+    of fragments that it no longer describes. `carries`: the versions of Rewrites that moved rows which the
+    proposal deletes or moves. `lost`: ids of fragments that the proposal rewrites and that have lost rows
+    since it read them.
     """
 
     merges: frozenset[int] = frozenset()
@@ -39,6 +41,8 @@ class Rebase:
     reuse: frozenset[int] = frozenset()
     mem_wal: frozenset[int] = frozenset()
     uncovers: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    carries: frozenset[int] = frozenset()
+    lost: frozenset[int] = frozenset()
 
     def joined(self, other: Rebase) -> Rebase:
         """Returns what both require together."""
@@ -52,6 +56,8 @@ class Rebase:
             self.reuse | other.reuse,
             self.mem_wal | other.mem_wal,
             uncovers,
+            self.carries | other.carries,
+            self.lost | other.lost,
         )
 
 

@@ -20,9 +20,9 @@ from lakefold_table.lance.rows.deleted_rows import deleted_rows
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata
+    from lakefold_protos.lance.table_pb2 import DataFragment, FragmentReuseIndexDetails, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.version_builder import VersionBuilder
@@ -35,8 +35,12 @@ def with_reuse(
     indices: Indices,
     proposed: IndexMetadata,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
+    old: Mapping[int, DataFragment],
 ) -> Indices | Invalid:
-    """Returns the indices with the fragment-reuse index last, to which the rewrite of `groups` is added."""
+    """Returns the indices with the fragment-reuse index last, to which the rewrite of `groups` is added.
+
+    `old`: the old fragments as the rewrite read them.
+    """
     if table.stable_row_ids:
         return Invalid(
             "a table with stable row ids needs no fragment-reuse index, and pylance can't read one",
@@ -51,7 +55,7 @@ def with_reuse(
         stored = [] if current is None else reuse.versions_of(table.head, current, table.content)
         own = next((version for version in reversed(versions) if _describes(version, groups)), None)
         if fault is None and own is not None:
-            fault = _version_fault(table, own, groups)
+            fault = _version_fault(table, own, groups, old)
     except DamagedError as error:
         return Invalid(
             f"the fragment-reuse index can't be read: {error.reason}",
@@ -92,6 +96,7 @@ def _version_fault(
     table: VersionBuilder,
     version: FragmentReuseIndexDetails.Version,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
+    old: Mapping[int, DataFragment],
 ) -> Invalid | None:
     """Returns a fault if the version lists other rows than the live rows of the old fragments."""
     if not 0 < version.dataset_version < table.version:
@@ -100,13 +105,12 @@ def _version_fault(
             f"state the version that was rewritten, at most {table.version - 1}",
         )
     new = {listed.id: listed.physical_rows for group in groups for listed in group.new_fragments}
-    current = table.get([listed.id for group in groups for listed in group.old_fragments])
     for group in version.groups:
         wrong = [listed.id for listed in group.new_fragments if listed.physical_rows != new[listed.id]]
         rows = decode_treemap(group.changed_row_addrs, FRAGMENT_REUSE)
         wrong += rows.keys() - {listed.id for listed in group.old_fragments}
         for listed in group.old_fragments:
-            fragment = current[listed.id]
+            fragment = old[listed.id]
             deleted = deleted_rows(table, fragment)
             live = Bitmap(range(fragment.physical_rows)) - deleted
             same = (listed.physical_rows, listed.num_deleted_rows) == (fragment.physical_rows, len(deleted))

@@ -31,7 +31,9 @@ class Proposal:
     say. `rebase`: what must be adapted to the versions after its read version (Lance fact 5.4). `packed`: the
     fragments of an Append that stay encoded; the transaction then lists none. `sizes`: the sizes of their
     files in the store, -1 for a missing file; None if they were not requested. `dropped`: the ids of fields
-    that were dropped since the read version, which the data files may still have.
+    that were dropped since the read version, which the data files may still have. `carried_to`: ids of
+    fragments into which Rewrites moved rows that it deletes or moves: it is as built on the newest version
+    there, but has no deletion files for them.
     """
 
     envelope: Envelope
@@ -40,6 +42,7 @@ class Proposal:
     packed: Packed | None = None
     sizes: array[int] | None = None
     dropped: frozenset[int] = frozenset()
+    carried_to: frozenset[int] = frozenset()
 
     @property
     def transaction(self) -> Transaction:

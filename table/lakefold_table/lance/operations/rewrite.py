@@ -10,12 +10,13 @@ ReserveFragments belongs to it: a compaction that remaps indices itself needs fr
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.entry import Invalid
+from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing import reuse
@@ -25,7 +26,10 @@ from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.rows.deleted_rows import needs_of
+from lakefold_table.lance.rows.lost_rows import MarkedGroups, as_read, marked, needs_of_stated
+from lakefold_table.lance.rows.merge_deletions import MAX_EVIDENCE
 from lakefold_table.lance.rows.rewritten_rows import count_live_rows, with_lineage
+from lakefold_table.lance.rows.row_order import ROW_ORDER, groups_of, record_order, states_order
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import field_locations, shared_file_fault
 
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Rejected
     from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
@@ -57,6 +60,7 @@ def needs(state: LanceState | None, envelope: Envelope) -> Requirements:
         sizes_of(file for fragment in _new(groups) for file in fragment.files),
     ]
     requirements.append(needs_of(state, (), _old_ids(groups), all_rows=all_rows))
+    requirements.append(needs_of_stated(state, _old(groups)))
     if has_reuse_index:
         requirements.append(reuse.needs_of(state.head, envelope.fragment_reuse_index))
     return Requirements.all_of(requirements)
@@ -66,25 +70,37 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Rejected 
     """Returns a change that replaces the old fragments and adapts the indices."""
     groups = groups_of(proposal.transaction.rewrite)
     current = table.get(_old_ids(groups))
-    fault = _old_fault(table, proposal, groups, current) or _new_fault(
+    lost = proposal.rebase.lost
+    read = as_read(_old(groups), current, lost)
+    fault = _old_fault(table, proposal, groups, read) or _new_fault(
         table, groups, remapped=bool(proposal.transaction.rewrite.rewritten_indices)
     )
     if fault is not None:
         return fault
     try:
-        completed = _with_rows(table, groups, current)
+        completed = _with_rows(table, groups, read)
     except DamagedError as error:
         return Invalid(f"the rows of the old fragments can't be read: {error}", "restore the missing file")
     if isinstance(completed, Invalid):
         return completed
-    indices = _indices(table, proposal, completed)
+    in_order = _in_order(proposal, completed)
+    if isinstance(in_order, Rejected | Invalid):
+        return in_order
+    after = marked(table, completed.groups, read, current, lost)
+    if not isinstance(after, MarkedGroups):
+        return after
+    indices = _indices(table, proposal, after.groups, completed.groups, read)
     if isinstance(indices, Invalid):
         return indices
+    rebased = _rebased(proposal.transaction, after.groups)
+    if in_order and table.records_row_order:
+        record_order(rebased, after.emptied)
     return TableChange(
-        _rebased(proposal.transaction, completed),
-        added=list(_new(completed)),
+        rebased,
+        added=list(_new(after.groups)),
         removed=frozenset(current),
         indices=indices,
+        before=after.files,
         rows_added=0,
         rows_deleted=0,
     )
@@ -94,13 +110,6 @@ def reserve(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
     """Returns a change that uses up the reserved fragment ids; the outcome names the first of them."""
     count = proposal.transaction.reserve_fragments.num_fragments
     return table.numbering.reserve_fault(count) or TableChange(proposal.transaction, reserved=count)
-
-
-def groups_of(rewrite: Transaction.Rewrite) -> Sequence[Group]:
-    """Returns the groups of old and new fragments; an older form of the message has a single group."""
-    if rewrite.groups or not (rewrite.old_fragments or rewrite.new_fragments):
-        return rewrite.groups
-    return [Group(old_fragments=rewrite.old_fragments, new_fragments=rewrite.new_fragments)]
 
 
 def _old_fault(
@@ -120,7 +129,7 @@ def _old_fault(
     if missing:
         return Invalid(f"fragments {some(missing)} are not in the table", REREAD_HINT)
     stale = proposal.transaction.read_version < table.version - 1
-    for stated in chain.from_iterable(group.old_fragments for group in groups):
+    for stated in _old(groups):
         if not _is_same(current[stated.id], stated, stale=stale):
             return Invalid(f"fragment {stated.id} has other files or rows in the table", REREAD_HINT)
     return None
@@ -221,17 +230,30 @@ def _bare(fragment: DataFragment, dropped: set[int]) -> DataFragment:
     return bare
 
 
+@dataclass(frozen=True, slots=True)
+class CompleteGroups:
+    """Groups whose new fragments have ids and rows. `in_order`: their row ids have the order of the old ones.
+
+    Without stable row ids nothing shows the order, and `in_order` is None.
+    """
+
+    groups: Sequence[Group]
+    in_order: bool | None
+
+
 def _with_rows(
-    table: VersionBuilder, groups: Sequence[Group], current: Mapping[int, DataFragment]
-) -> list[Group] | Invalid:
+    table: VersionBuilder, groups: Sequence[Group], read: Mapping[int, DataFragment]
+) -> CompleteGroups | Invalid:
     """Returns the groups with complete new fragments.
 
-    Returns `Invalid` unless these have exactly the live rows of the old fragments.
+    Returns `Invalid` unless these have exactly the rows of the old fragments that were live when the Rewrite
+    read them.
     """
     ids = iter(table.numbering.ids_for(list(_new(groups))))
     complete: list[Group] = []
+    in_order = True
     for group in groups:
-        old = [current[fragment.id] for fragment in group.old_fragments]
+        old = [read[fragment.id] for fragment in group.old_fragments]
         new = [_numbered(fragment, next(ids)) for fragment in group.new_fragments]
         rows = sum(count_live_rows(table, fragment) for fragment in old)
         written = sum(fragment.physical_rows for fragment in new)
@@ -241,11 +263,37 @@ def _with_rows(
                 f"{written} rows are written for the {rows} rows of fragments {some(group_ids)}",
                 "a rewrite keeps exactly the rows that aren't deleted",
             )
-        completed = with_lineage(table, old, new) if table.stable_row_ids else new
+        if not table.stable_row_ids:
+            complete.append(Group(old_fragments=group.old_fragments, new_fragments=new))
+            continue
+        completed = with_lineage(table, old, new)
         if isinstance(completed, Invalid):
             return completed
-        complete.append(Group(old_fragments=group.old_fragments, new_fragments=completed))
-    return complete
+        in_order = in_order and completed.in_order
+        complete.append(Group(old_fragments=group.old_fragments, new_fragments=completed.fragments))
+    return CompleteGroups(complete, in_order if table.stable_row_ids else None)
+
+
+def _in_order(proposal: Proposal, completed: CompleteGroups) -> bool | Rejected | Invalid:
+    """Returns whether the rows are known to keep their order, or a refusal if that can't be so."""
+    stated = states_order(proposal.transaction)
+    if completed.in_order is None:
+        return stated or proposal.envelope.HasField("fragment_reuse_index")
+    if stated and not completed.in_order:
+        return Invalid(
+            f"the property {ROW_ORDER} is set, but the row ids of the new fragments have another order",
+            "leave the property out",
+        )
+    if proposal.rebase.lost and not completed.in_order:
+        lost = sorted(proposal.rebase.lost)
+        message = f"rows of fragments {some(lost)}, which it writes in another order, were deleted or moved"
+        conflict = Conflict(
+            retryable=True,
+            message=f"{message} since it read them; build it again on the newest version",
+            fragment_ids=tuple(lost[:MAX_EVIDENCE]),
+        )
+        return Rejected(conflict)
+    return completed.in_order
 
 
 def _numbered(fragment: DataFragment, number: int) -> DataFragment:
@@ -255,11 +303,21 @@ def _numbered(fragment: DataFragment, number: int) -> DataFragment:
     return numbered
 
 
-def _indices(table: VersionBuilder, proposal: Proposal, groups: Sequence[Group]) -> Indices | Invalid:
+def _indices(
+    table: VersionBuilder,
+    proposal: Proposal,
+    groups: Sequence[Group],
+    written: Sequence[Group],
+    read: Mapping[int, DataFragment],
+) -> Indices | Invalid:
+    """Returns the entries of the index section.
+
+    `groups`: with the new fragments that the version has; `written`: with all that were written.
+    """
     indices = rewritten(table, groups, proposal.transaction.rewrite.rewritten_indices)
     if isinstance(indices, Invalid) or not proposal.envelope.HasField("fragment_reuse_index"):
         return indices
-    return with_reuse(table, indices, proposal.envelope.fragment_reuse_index, groups)
+    return with_reuse(table, indices, proposal.envelope.fragment_reuse_index, written, read)
 
 
 def _rebased(transaction: Transaction, groups: Sequence[Group]) -> Transaction:
@@ -271,6 +329,10 @@ def _rebased(transaction: Transaction, groups: Sequence[Group]) -> Transaction:
     rewrite.groups.extend(groups)
     rewrite.SetInParent()
     return rebased
+
+
+def _old(groups: Iterable[Group]) -> Iterable[DataFragment]:
+    return chain.from_iterable(group.old_fragments for group in groups)
 
 
 def _old_ids(groups: Iterable[Group]) -> list[int]:

@@ -98,7 +98,7 @@ def deletions_of(
     touched = _touched_fault(table, updated, removed_ids, proposal.affected_rows)
     if touched is not None:
         return touched
-    merger = _Merger(table, proposal.rebase.merges, proposal.affected_rows, needs_rows=needs_rows)
+    merger = _Merger(table, proposal, needs_rows=needs_rows)
     for fragment in table.each(removed_ids):
         fault = merger.remove(fragment)
         if fault is not None:
@@ -190,17 +190,11 @@ def _same_fragment_fault(current: DataFragment, proposed: DataFragment) -> Inval
 class _Merger:
     """Compares the fragments of a proposal with those of the table, and collects the results."""
 
-    def __init__(
-        self,
-        table: VersionBuilder,
-        merges: Collection[int],
-        affected: Mapping[int, Bitmap] | None,
-        *,
-        needs_rows: bool,
-    ) -> None:
+    def __init__(self, table: VersionBuilder, proposal: Proposal, *, needs_rows: bool) -> None:
         self._table = table
-        self._merges = merges
-        self._affected = affected
+        self._merges = proposal.rebase.merges
+        self._affected = proposal.affected_rows
+        self._carried_to = proposal.carried_to
         self._needs_rows = needs_rows
         self.collected = _Collected()
 
@@ -240,6 +234,8 @@ class _Merger:
         columns = has_other_files(current, proposed)
         if columns and current.id in self._merges:
             return _rewritten_and_deleted(current.id)
+        if current.id in self._carried_to:
+            return self._add(current)
         try:
             rows = deleted_rows(self._table, proposed)
         except DamagedError as error:
@@ -256,6 +252,14 @@ class _Merger:
         if current.id in self._merges:
             return self._merge(current, deleted, rows, affected)
         return self._use_file(current, proposed, deleted, rows, affected)
+
+    def _add(self, current: DataFragment) -> Rejected | Invalid | None:
+        """Writes a file that adds the affected rows; the proposal has no deletion file for this fragment."""
+        deleted = _deleted_in_table(self._table, current)
+        if isinstance(deleted, Rejected):
+            return deleted
+        affected = (self._affected or {}).get(current.id, Bitmap())
+        return self._merge(current, deleted, deleted | affected, affected)
 
     def _use_file(
         self,
@@ -318,15 +322,21 @@ class _Merger:
             self.collected.fresh[fragment_id] = rows
 
     def _written(self, current: DataFragment, rows: Bitmap) -> DataFragment:
-        base = self._table.version - 1
-        file = DeletionFile(
-            file_type=BITMAP,
-            read_version=base,
-            id=content_id(current.id, base, rows),
-            num_deleted_rows=len(rows),
-        )
-        self.collected.files.append(NewFile(deletion_path(current.id, file), encode_deletions(rows, BITMAP)))
-        return _with_file(current, file)
+        fragment, file = with_deletions(current, rows, self._table.version - 1)
+        self.collected.files.append(file)
+        return fragment
+
+
+def with_deletions(fragment: DataFragment, rows: Bitmap, base: int) -> tuple[DataFragment, NewFile]:
+    """Returns the fragment with these rows deleted, and its deletion file. `base`: the version before."""
+    file = DeletionFile(
+        file_type=BITMAP,
+        read_version=base,
+        id=content_id(fragment.id, base, rows),
+        num_deleted_rows=len(rows),
+    )
+    written = NewFile(deletion_path(fragment.id, file), encode_deletions(rows, BITMAP))
+    return _with_file(fragment, file), written
 
 
 def _with_file(fragment: DataFragment, file: DeletionFile | None) -> DataFragment:

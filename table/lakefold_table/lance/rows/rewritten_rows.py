@@ -63,9 +63,17 @@ def count_live_rows(table: VersionBuilder, fragment: DataFragment) -> int:
     return fragment.physical_rows - deleted
 
 
+@dataclass(frozen=True, slots=True)
+class CompleteRows:
+    """New fragments with row ids and versions. `in_order`: they have the order of the old ones."""
+
+    fragments: Sequence[DataFragment]
+    in_order: bool
+
+
 def with_lineage(
     table: VersionBuilder, old: Sequence[DataFragment], new: Sequence[DataFragment]
-) -> list[DataFragment] | Invalid:
+) -> CompleteRows | Invalid:
     """Returns the new fragments, complete, in a table with stable row ids.
 
     Returns `Invalid` unless each live row of the old fragments is in them once. Versions that a new fragment
@@ -80,18 +88,15 @@ def with_lineage(
             f"{rows} rows are in one group of fragments, at most {MOST_ROWS} can be checked",
             "rewrite fewer fragments in one group",
         )
-    current = Lineage.of(
-        _live_lineage(fragment, numbers_of(deleted_rows(table, fragment))) for fragment in old
-    )
+    parts = [_live_lineage(fragment, numbers_of(deleted_rows(table, fragment))) for fragment in old]
+    current = Lineage.of(parts)
     try:
         proposed = [_lineage_of(fragment) for fragment in new]
     except (DamagedError, InvalidError) as error:
         return Invalid(f"the row ids or versions of a new fragment can't be read: {error}", CARRY)
-    ids = (
-        np.sort(np.concatenate([fragment.ids for fragment in proposed]))
-        if proposed
-        else np.empty(0, np.uint64)
-    )
+    listed = np.concatenate([np.empty(0, np.uint64), *(fragment.ids for fragment in proposed)])
+    in_order = np.array_equal(listed, np.concatenate([part.ids for part in parts]))
+    ids = np.sort(listed)
     if not np.array_equal(ids, current.ids):
         return _ids_fault(current.ids, ids)
     complete: list[DataFragment] = []
@@ -101,7 +106,7 @@ def with_lineage(
         if fault is not None:
             return fault
         complete.append(_complete(fragment, current, indices))
-    return complete
+    return CompleteRows(complete, in_order)
 
 
 def _live_lineage(fragment: DataFragment, deleted: NDArray[np.uint32]) -> Lineage:
