@@ -206,10 +206,11 @@ def run(args: Sequence[str]) -> int:
         message, hint = f"{error.name} is not installed", f"pip install 'lakefold[{EXTRAS[error.name]}]'"
         _print_error(InvalidError(message, hint=hint), as_json=wants_json, code=USAGE)
         return USAGE
-    except click.ClickException as error:
-        error.show()
+    except click.ClickException as caught:
+        misuse = _placed(caught)
+        misuse.show()
         if wants_json:
-            _print_json_error(InvalidError(error.format_message()), USAGE)
+            _print_json_error(InvalidError(misuse.format_message()), USAGE)
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -221,6 +222,15 @@ def run(args: Sequence[str]) -> int:
             raise
         return _print_os_error(error, as_json=wants_json)
     return code if isinstance(code, int) else 0
+
+
+def _placed(error: click.ClickException) -> click.ClickException:
+    """Returns the error; it says so if an option that the verb lacks belongs before the verb."""
+    options = {name for parameter in lakefold.params for name in parameter.opts}
+    if not isinstance(error, click.NoSuchOption) or error.option_name not in options:
+        return error
+    name = error.option_name
+    return click.UsageError(f"{name} is given before the verb: lakefold {name} … VERB", error.ctx)
 
 
 def _name_tables_below(error: NotATableError) -> None:

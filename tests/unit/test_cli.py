@@ -323,6 +323,15 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("lakefold ")
 
 
+def test_an_option_that_belongs_before_the_verb_is_refused_with_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["show", "/nowhere", "--log-level", "debug"]) == cli.USAGE
+    assert "--log-level is given before the verb: lakefold --log-level … VERB" in capsys.readouterr().err
+    assert cli.run(["show", "/nowhere", "--log-levl", "debug"]) == cli.USAGE
+    assert "before the verb" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [("taill", "did you mean tail?"), ("comitter", "did you mean committer?"), ("zzz", "lists the verbs")],
