@@ -19,11 +19,12 @@ from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from lakefold.spark_format import register
     from lakefold.writing.options import WriteOptions
+    from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import OnOlderBatch, OnRolledBack, Wait
 
 __all__ = ["register", "sink"]
@@ -56,6 +57,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     max_bytes_per_file: int = MAX_BYTES_PER_FILE,
     on_rolled_back: OnRolledBack = "raise",
     on_older_batch: OnOlderBatch = "raise",
+    on_report: Callable[[BatchReport], object] | None = None,
 ) -> Sink:
     """Returns a function for `foreachBatch` that appends each batch to a Lance table exactly once.
 
@@ -88,7 +90,9 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
     `InvalidError` if rows don't fit, `RefusedError` if the batch was refused for good, `RetryError` if the
     log or the committer did not answer, `StopError` if the topic is another one than before. `sink` itself
-    raises `LocationError` if no table can be written at `table`.
+    raises `LocationError` if no table can be written at `table`. `on_report` is called with a report of each
+    batch on the driver (`lakefold_ingest.writing.report.BatchReport`): rows, files, bytes and seconds, for
+    metrics of one's own.
     """
     options: WriteOptions = {
         "bootstrap_servers": bootstrap_servers,
@@ -106,4 +110,4 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
         "on_rolled_back": on_rolled_back,
         "on_older_batch": on_older_batch,
     }
-    return Sink(write_settings(table, options), app_id)
+    return Sink(write_settings(table, options), app_id, on_report)

@@ -117,6 +117,15 @@ def running_committer(
         process.wait()
 
 
+@contextmanager
+def ready_committer(bootstrap: str, names: TopicNames, root: Path) -> Iterator[None]:
+    """A committer that folds from the beginning of the block to its end."""
+    with running_committer(bootstrap, names, root) as running:
+        running.wait_until_ready()
+        yield
+        assert running.process.poll() is None, running.log.read_text()
+
+
 def fold_to_the_end(bootstrap: str, names: TopicNames, root: Path | str, *extra: str) -> None:
     """Runs a committer until it has caught up; fails with its log where it ends otherwise."""
     command = [*committer_arguments(bootstrap, names, root), "--http-port", "0", "--until-caught-up", *extra]

@@ -124,11 +124,20 @@ def test_the_outcome_of_each_batch_is_logged(place: Place, caplog: pytest.LogCap
     with place.committer():
         results = [place.put(0, rows(1, 2)), place.put(0, rows(1, 2)), place.put(1, rows())]
     assert [type(one) for one in results] == [Committed, Duplicate, type(None)]
-    assert [text.partition(": ")[2] for text in caplog.messages if text.startswith("batch ")] == [
+    texts = [text.partition(": ")[2].partition("; 1 files ") for text in caplog.messages]
+    assert [text[0] for text in texts if text[0]] == [
         "committed in version 2, 2 rows",
         "duplicate, folded before in version 2: nothing was added",
         "nothing to change, nothing was sent",
     ]
+    assert [text[2].startswith("with 2 rows and ") for text in texts if text[2]] == [True]
+    batches = [vars(record)["batch"] for record in caplog.records if hasattr(record, "batch")]
+    assert [(batch["kind"], batch["rows"], batch["files"]) for batch in batches] == [
+        ("committed", 2, 1),
+        ("duplicate", 0, 0),
+        ("empty", 0, 0),
+    ]
+    assert all(batches[0][name] > 0 for name in ("bytes", "write_s", "send_s", "wait_s"))
 
 
 def test_a_batch_that_was_rolled_back_is_not_dropped_without_a_word(

@@ -30,7 +30,7 @@ from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
-from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.committers import fold_to_the_end, ready_committer
 from tests.integration.own_log import OwnLog
 from tests.waiting import until
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakefold_ingest.writing.report import BatchReport
     from tests.integration.conftest import TopicNames
 
 FILES = 4
@@ -57,14 +58,6 @@ def told(bootstrap: str, names: TopicNames) -> dict[str, Any]:
     """The arguments of a sink for this test's log."""
     topics = {"transactions_topic": names.transactions, "outcomes_topic": names.outcomes}
     return {"bootstrap_servers": bootstrap, "timeout": 60.0, **topics}
-
-
-@contextmanager
-def committer(bootstrap: str, names: TopicNames, root: Path) -> Iterator[None]:
-    with running_committer(bootstrap, names, root) as running:
-        running.wait_until_ready()
-        yield
-        assert running.process.poll() is None, running.log.read_text()
 
 
 def events_of(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
@@ -90,7 +83,7 @@ def test_a_query_from_a_topic_goes_on_under_its_key_after_a_restart(
     client = AdminClient({"bootstrap.servers": bootstrap})
     client.create_topics([NewTopic(topic_names.events, 1, 1)])[topic_names.events].result()
     query_ids = set()
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         for numbers in (range(100), range(100, 150)):
             send_events(bootstrap, topic_names.events, numbers)
             query = (
@@ -136,7 +129,7 @@ def test_a_query_whose_checkpoint_was_restored_to_an_earlier_copy_drops_nothing(
         for n in range(first, last):
             (tmp_path / "events" / f"{n}.json").write_text(json.dumps({"n": n}))
 
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         send(0, 2)
         run(files=1)
         shutil.copytree(checkpoint, copy)
@@ -154,7 +147,7 @@ def test_instants_are_kept_whatever_zone_the_session_shows(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     put = sink(tmp_path / "t", app_id="app", **told(bootstrap, topic_names))
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         for batch, zone in enumerate(("Asia/Tokyo", "America/New_York")):
             spark.conf.set("spark.sql.session.timeZone", zone)
             put(spark.sql("select timestamp '2013-01-01 00:00:00Z' as at"), batch)
@@ -168,7 +161,7 @@ def test_what_does_not_fit_is_named_before_anything_is_sent(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     put = sink(tmp_path / "t", app_id="app", **told(bootstrap, topic_names))
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         put(spark.range(10).selectExpr("id", "cast(id as int) as small"), 0)
     log = OwnLog.make(bootstrap, topic_names)
     before = watermarks(log.admin, topic_names.transactions, 0)
@@ -190,7 +183,7 @@ def test_a_query_that_fails_says_which_column_is_wrong(
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "0.json").write_text('{"id": 1, "more": 2}')
     put = sink(tmp_path / "t", **told(bootstrap, topic_names))
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         sink(tmp_path / "t", app_id="first", **told(bootstrap, topic_names))(spark.range(1), 0)
     events = spark.readStream.schema("id long, more long").json(str(tmp_path / "events"))
     query = (
@@ -215,8 +208,15 @@ def test_outside_of_a_query_an_app_id_is_asked_for(
 def test_the_function_returns_what_became_of_each_batch(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    put = sink(tmp_path / "t", app_id="app", on_rolled_back="skip", **told(bootstrap, topic_names))
-    with committer(bootstrap, topic_names, tmp_path):
+    reports: list[BatchReport] = []
+    put = sink(
+        tmp_path / "t",
+        app_id="app",
+        on_rolled_back="skip",
+        on_report=reports.append,
+        **told(bootstrap, topic_names),
+    )
+    with ready_committer(bootstrap, topic_names, tmp_path):
         returned = [put(spark.range(count), batch) for batch, count in [(0, 3), (0, 3), (1, 0), (2, 4)]]
         lance.dataset(tmp_path / "t", version=2).restore()
         returned.append(put(spark.range(4), 2))
@@ -225,13 +225,16 @@ def test_the_function_returns_what_became_of_each_batch(
     assert (first.version, first.rows_added) == (2, 3)
     assert returned[1:3] == [Duplicate(2), None]
     assert returned[4] == Duplicate(3, rolled_back_by=4)
+    assert [report.result for report in reports] == returned
+    assert [report.figures.rows for report in reports] == [3, 0, 0, 4, 4]
+    assert reports[0].figures.bytes > 0
 
 
 def test_files_end_at_the_limit_and_empty_partitions_write_none(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     put = sink(tmp_path / "t", app_id="app", max_rows_per_file=30, **told(bootstrap, topic_names))
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         put(spark.range(0, 100, 1, 2).where("id < 50"), 0)
         put(spark.range(10).where("id < 0"), 1)
     fragments = lance.dataset(tmp_path / "t").get_fragments()
@@ -283,7 +286,7 @@ def test_a_driver_killed_between_the_log_and_its_checkpoint_doubles_nothing(
         lines = [json.dumps({"n": number * ROWS + row, "s": str(row)}) for row in range(ROWS)]
         (tmp_path / "events" / f"{number}.json").write_text("\n".join(lines))
     arguments = told(bootstrap, topic_names)
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         kill_driver_after(1, tmp_path, {**arguments, "wait": "commit"})
     # Now batch 1 is in the table when it comes again, batch 2 only in the log.
     kill_driver_after(2, tmp_path, {**arguments, "wait": "log"})

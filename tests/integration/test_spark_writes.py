@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import lance
@@ -11,23 +10,27 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefold.spark import register
+from lakefold.spark_format import LakefoldFormat
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.spark import data_source
 from lakefold_ingest.writing.view import read_view
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.uri import canonical
 from tests.integration import killed_format
-from tests.integration.committers import running_committer
+from tests.integration.committers import ready_committer
 from tests.integration.own_log import OwnLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
+    from lakefold_ingest.spark.write_plan import WritePlan
     from tests.integration.conftest import TopicNames
 
 cloudpickle.register_pickle_by_value(killed_format)  # type: ignore[no-untyped-call] # as pyspark has it
@@ -46,14 +49,6 @@ def options(bootstrap: str, names: TopicNames) -> dict[str, str]:
         "transactionsTopic": names.transactions,
         "outcomesTopic": names.outcomes,
     }
-
-
-@contextmanager
-def committer(bootstrap: str, names: TopicNames, root: Path) -> Iterator[None]:
-    with running_committer(bootstrap, names, root) as running:
-        running.wait_until_ready()
-        yield
-        assert running.process.poll() is None, running.log.read_text()
 
 
 def files_of(table: Path) -> tuple[int, int]:
@@ -78,7 +73,7 @@ def test_a_frame_is_appended_once_or_replaces_what_the_table_has(
     rows = spark.range(100).selectExpr(
         "id as n", "cast(id as string) as s", "if(id < 9, current_timestamp(), null) as at"
     )
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         write(rows, maxRecordsPerFile="30")
         write(rows.where("n < 10"), txnAppId="app", txnVersion="7")
         write(rows.where("n < 10"), txnAppId="app", txnVersion="7")
@@ -113,7 +108,7 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
     def writer(frame: DataFrame, **more: str) -> DataFrameWriter:
         return frame.write.format("lakefold").mode("append").options(**given, **more)
 
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         writer(spark.range(10).selectExpr("id", "cast(id as int) as small")).save(str(table))
         log = OwnLog.make(bootstrap, topic_names)
         before = watermarks(log.admin, topic_names.transactions, 0), files_of(table)
@@ -167,7 +162,7 @@ def test_a_query_killed_at_any_step_adds_each_row_once(
         return str(query.id)
 
     query_ids: set[str] = set()
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         for batch, step in enumerate(killed_format.STEPS):
             lines = [json.dumps({"n": batch * 10 + row}) for row in range(10)]
             (events / f"{batch}.json").write_text("\n".join(lines))
@@ -189,11 +184,29 @@ def test_a_query_killed_at_any_step_adds_each_row_once(
     assert set(outcomes) <= {Committed, Duplicate}
 
 
+def test_a_stream_proposes_what_its_tasks_relied_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark makes another writer for the commit, which plans on a newer version of the table."""
+    proposed: list[tuple[int, Key]] = []
+
+    def commit_files(plan: WritePlan, key: Key, _: object, *, in_order: bool) -> None:
+        assert in_order
+        proposed.append((plan.read_version, key))
+
+    monkeypatch.setattr(data_source, "commit_files", commit_files)
+    given = {"path": str(tmp_path / "t"), "kafka.bootstrap.servers": "127.0.0.1:1", "txnAppId": "app"}
+    schema = StructType([StructField("n", LongType())])
+    lance.write_dataset(pa.table({"n": [1]}), tmp_path / "t")
+    message = LakefoldFormat(given).streamWriter(schema, overwrite=False).write(iter(()))
+    lance.write_dataset(pa.table({"n": [2]}), tmp_path / "t", mode="append")
+    LakefoldFormat(given).streamWriter(schema, overwrite=False).commit([message], 7)
+    assert proposed == [(1, Key("app", 7))]
+
+
 def test_a_complete_result_replaces_the_one_before(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     (tmp_path / "events").mkdir()
-    with committer(bootstrap, topic_names, tmp_path):
+    with ready_committer(bootstrap, topic_names, tmp_path):
         for last in (3, 5):
             (tmp_path / "events" / f"{last}.json").write_text("\n".join('{"n": 1}' for _ in range(last)))
             query = (

@@ -146,6 +146,6 @@ def test_the_parameters_of_sink_are_those_of_the_table() -> None:
     """With the same defaults, unless the option's default is looked up when the sink is made."""
     parameters = inspect.signature(sink).parameters
     options = {option.parameter: option for option in parameters_of(WriteUse.SINK)}
-    assert set(parameters) == {*options, "kafka", "storage_options"}
+    assert set(parameters) == {*options, "kafka", "storage_options", "on_report"}
     defaults = {name: parameter.default for name, parameter in parameters.items() if name in options}
     assert defaults == {name: options[name].default for name in defaults} | {"table": inspect.Parameter.empty}

@@ -8,6 +8,7 @@ Spark counts are committed: files of a repeated or speculative attempt are in no
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -45,14 +46,17 @@ QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class WrittenMessage(WriterCommitMessage):
-    """What a task sends to the driver, with the plan by which it wrote.
-
-    `query_id` is empty if no streaming query runs it.
-    """
+    """What a task sends to the driver."""
 
     files: TaskFiles
+
+
+@dataclass(frozen=True)
+class StreamMessage(WrittenMessage):
+    """What a task of a streaming query sends, with the plan by which it wrote, and the query's id."""
+
     plan: WritePlan
-    query_id: str = ""
+    query_id: str
 
 
 class FrameWriter(DataSourceArrowWriter):
@@ -64,11 +68,12 @@ class FrameWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of one task as files."""
-        return WrittenMessage(write_rows(self._plan, iterator), self._plan)
+        return WrittenMessage(write_rows(self._plan, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Adds the files of all tasks to the table, as one proposal. Raises as `put_batch` does."""
-        commit_files(self._plan, self._key, [message.files for message in _complete(messages)])
+        _log_each_batch()
+        commit_files(self._plan, self._key, [cast("WrittenMessage", message).files for message in messages])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Removes the files of a batch that was not sent."""
@@ -86,13 +91,16 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         """Writes the rows of one task as files."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        return WrittenMessage(write_rows(self._plan, iterator), self._plan, query_id or "")
+        return StreamMessage(write_rows(self._plan, iterator), self._plan, query_id or "")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Adds the files of all tasks to the table, as one proposal. Raises as `put_batch` does."""
-        complete = _complete(messages)
-        app_id = self._app_id or next((message.query_id for message in complete), "")
-        commit_files(self._plan, Key(app_id, batchId), [message.files for message in complete], in_order=True)
+        _log_each_batch()
+        written = [cast("StreamMessage", message) for message in messages]
+        app_id = self._app_id or next((message.query_id for message in written), "")
+        # The tasks relied on the plan of another process, which may have read an older version of the table.
+        plan = written[0].plan if written else self._plan
+        commit_files(plan, Key(app_id, batchId), [message.files for message in written], in_order=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Removes the files of a batch that was not sent."""
@@ -134,8 +142,12 @@ class TableFormat(LakefoldSource):
         return plan_write(given, self.write_settings(given), rows, key, use=use, overwrite=overwrite)
 
 
-def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenMessage]:
-    return [cast("WrittenMessage", message) for message in messages if message is not None]
+def _log_each_batch() -> None:
+    """Lets the logger `lakefold` log batches in this process of Spark's.
+
+    Spark collects the records if its user enabled that, but leaves Python's default level, which drops them.
+    """
+    logging.getLogger("lakefold").setLevel(logging.INFO)
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[TaskFiles | None]:

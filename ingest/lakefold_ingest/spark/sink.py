@@ -20,11 +20,12 @@ from lakefold_ingest.writing.batch import put_batch
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame
 
     from lakefold_ingest.rows.fragments import Target
+    from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lance.table_pb2 import DataFragment
 
@@ -44,11 +45,13 @@ _ARROW_RESULT = pa.schema(
 class Sink:
     """A function for `DataStreamWriter.foreachBatch`. It holds plain values only and connects when called.
 
-    If it has no `app_id`, the streaming query's id is used. Raises `InvalidError` if `app_id` can't be one.
+    If it has no `app_id`, the streaming query's id is used. `on_report` is called with the report of each
+    batch. Raises `InvalidError` if `app_id` can't be one.
     """
 
     settings: WriteSettings
     app_id: str | None = None
+    on_report: Callable[[BatchReport], object] | None = None
 
     def __post_init__(self) -> None:
         if self.app_id is not None:
@@ -63,7 +66,10 @@ class Sink:
         query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
         operation = AppendRows(arrow_schema_of(frame.schema), partial(_write, frame), count=frame.count)
-        return put_batch(self.settings, key, operation, in_order=bool(query_id)).result
+        report = put_batch(self.settings, key, operation, in_order=bool(query_id))
+        if self.on_report is not None:
+            self.on_report(report)
+        return report.result
 
 
 def _checked_app_id(query_id: str) -> str:

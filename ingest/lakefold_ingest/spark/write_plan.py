@@ -116,7 +116,8 @@ def commit_files(
     fragments = collect_fragments(plan.target, tasks)
     operation = _operation(plan, fragments)
     try:
-        report = put_batch(plan.settings, key, operation, in_order=in_order)
+        write_s = max((task.seconds for task in tasks), default=0.0)
+        report = put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)
     except BaseException as error:
         if not operation.built:
             _remove(plan, fragments, str(error))

@@ -22,12 +22,13 @@ again, and the committer folds a key once. So every step may fail or be repeated
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.envelopes import creation
 from lakefold_ingest.writing.log_client import Answer, LogClient, drop_client, open_client
-from lakefold_ingest.writing.report import BatchReport, in_version, refusal_text
+from lakefold_ingest.writing.report import BatchFigures, BatchReport, fragments_of, in_version, refusal_text
 from lakefold_ingest.writing.view import View, read_view
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_table.entry import Duplicate, Invalid, Rejected, rolled_back_text
@@ -50,24 +51,27 @@ _NO_ANSWER = "see that a committer runs; the same batch may be run again, it is 
 
 
 def put_batch(
-    settings: WriteSettings, key: Key, operation: Operation, *, in_order: bool = False
+    settings: WriteSettings, key: Key, operation: Operation, *, in_order: bool = False, write_s: float = 0.0
 ) -> BatchReport:
     """Applies one batch to the table by `operation`, exactly once for each `key`, and logs the outcome.
 
     `in_order`: the app sends its batches by ascending ids and repeats only the last one, as a streaming query
-    does. Raises `InvalidError` if the rows don't fit the table, if the batch was folded before and rolled
+    does. `write_s`: seconds that were spent before on writing the batch's files. Raises `InvalidError` if the
+    rows don't fit the table, if the batch was folded before and rolled
     back since (unless `on_rolled_back` is "skip"), or if it comes `in_order` and was folded before, as were
     later ones (unless `on_older_batch` is "skip"); `RefusedError` if the proposal is refused for good;
     `RetryError` if nothing answered in time or every attempt was refused; `StopError` if the log is not the
     one it was.
     """
     try:
-        report = _Batch(settings, key, operation, in_order=in_order).put()
+        report = _Batch(settings, key, operation, in_order=in_order, write_s=write_s).put()
     except StopError:
         drop_client(settings.kafka, settings.topics)
         raise
     level = logging.WARNING if report.is_doubtful else logging.INFO
-    LOGGER.log(level, "%s into %s: %s", key, settings.table, report)
+    figures = f"; {report.figures}" if report.is_sent else ""
+    fields = {"table": settings.table, "key": str(key), "kind": report.kind, **asdict(report.figures)}
+    LOGGER.log(level, "%s into %s: %s%s", key, settings.table, report, figures, extra={"batch": fields})
     result = report.result
     if isinstance(result, Duplicate) and result.rolled_back_by and settings.on_rolled_back == "raise":
         raise _rolled_back(result, key, settings.table)
@@ -75,11 +79,15 @@ def put_batch(
 
 
 class _Batch:
-    def __init__(self, settings: WriteSettings, key: Key, operation: Operation, *, in_order: bool) -> None:
+    def __init__(
+        self, settings: WriteSettings, key: Key, operation: Operation, *, in_order: bool, write_s: float
+    ) -> None:
         self._settings = settings
         self._refuses_older = in_order and settings.on_older_batch == "raise"
         self._key = key
         self._operation = operation
+        self._write_s = write_s
+        self._send_s = self._wait_s = 0.0
 
     def put(self) -> BatchReport:
         refused: list[str] = []
@@ -92,12 +100,14 @@ class _Batch:
             if folded is not None:
                 compared = _compared(view, self._key, folded, self._operation.content(view))
                 return BatchReport(compared, len(refused), is_sent=False)
+            start = time.perf_counter()
             envelope = self._operation.build(view, self._key, self._settings)
+            self._write_s += time.perf_counter() - start
             if envelope is None:
                 return BatchReport(None, len(refused) + 1, is_sent=False)
             result = self._propose(view, envelope)
             if not isinstance(result, Rejected):
-                return BatchReport(result, len(refused) + 1)
+                return BatchReport(result, len(refused) + 1, figures=self._figures(envelope))
             LOGGER.warning("%s: %s", self._key, result.conflict.message)
             refused.append(result.conflict.message)
         raise RetryError(
@@ -117,12 +127,28 @@ class _Batch:
         if self._settings.wait == "log":
             for refused in client.refused(envelope, view.partition):
                 LOGGER.warning("%s", refusal_text(refused))
+            start = time.perf_counter()
             client.send_unasked(envelope, view.partition, storage_options=options)
+            self._send_s += time.perf_counter() - start
             return None
         answer = client.ask(envelope, view.partition, self._settings.timeout_s, storage_options=options)
+        self._send_s += answer.send_s
+        self._wait_s += answer.wait_s
         if answer.outcome is None:
             return self._outcome_by_marks(answer, envelope)
         return accepted(answer.outcome)
+
+    def _figures(self, envelope: Envelope) -> BatchFigures:
+        fragments = fragments_of(envelope)
+        files = [file for fragment in fragments for file in fragment.files]
+        return BatchFigures(
+            rows=sum(fragment.physical_rows for fragment in fragments),
+            files=len(files),
+            bytes=sum(file.file_size_bytes for file in files),
+            write_s=self._write_s,
+            send_s=self._send_s,
+            wait_s=self._wait_s,
+        )
 
     def _outcome_by_marks(self, answer: Answer, envelope: Envelope) -> Duplicate:
         """Returns the outcome by the table's marks, if no outcome was reported in time.

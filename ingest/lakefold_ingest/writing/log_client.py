@@ -41,10 +41,15 @@ LOGGER = logging.getLogger("lakefold")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A proposal that was sent: its position, and its outcome (None if it was not reported in time)."""
+    """A proposal that was sent: its position, and its outcome (None if it was not reported in time).
+
+    `send_s`, `wait_s`: the seconds until the log had it, and then until the outcome was read.
+    """
 
     position: Position
     outcome: Outcome | None
+    send_s: float
+    wait_s: float
 
 
 class LogClient:
@@ -128,11 +133,14 @@ class LogClient:
             with suppress(RetryError):
                 # It only saves reading. If the brokers are unreachable, the send waits for them.
                 waiter.outcomes.skip_to_end()
+            start = time.perf_counter()
             position = self.send(envelope, chosen, storage_options=storage_options)
-            try:
-                return Answer(position, waiter.outcomes.wait(position, envelope, timeout_s))
-            except RetryError:
-                return Answer(position, None)
+            sent = time.perf_counter()
+            outcome = None
+            with suppress(RetryError):
+                # Then the outcome is not known.
+                outcome = waiter.outcomes.wait(position, envelope, timeout_s)
+            return Answer(position, outcome, sent - start, time.perf_counter() - sent)
 
     def close(self) -> None:
         """Waits until what was sent is acknowledged, and closes the producer and the waiters."""

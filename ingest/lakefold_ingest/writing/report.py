@@ -8,9 +8,36 @@ from typing import TYPE_CHECKING, Literal
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Outcome
 
 Kind = Literal["committed", "duplicate", "sent", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFigures:
+    """What a batch cost.
+
+    `rows`, `files`, `bytes`: of the new data files. `write_s`, `send_s`, `wait_s`: the seconds until the
+    files were written and the envelope was built, until the log had it, and until its outcome was known; of
+    all attempts.
+    """
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    write_s: float = 0.0
+    send_s: float = 0.0
+    wait_s: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.files} files with {self.rows} rows and {self.bytes} bytes; seconds: "
+            f"{self.write_s:.3f} to write, {self.send_s:.3f} to send, {self.wait_s:.3f} to wait"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +46,14 @@ class BatchReport:
 
     `result`: the outcome, or None if it is not known. `is_sent`: whether a proposal was sent; if not, the
     table had the batch already, or there was nothing to change. `attempts`: how often the envelope was built;
-    more than once if the committer refused it and allowed another attempt.
+    more than once if the committer refused it and allowed another attempt. `figures`: what it cost, zeros if
+    nothing was sent.
     """
 
     result: Committed | Duplicate | None
     attempts: int = 1
     is_sent: bool = True
+    figures: BatchFigures = BatchFigures()
 
     @property
     def kind(self) -> Kind:
@@ -77,6 +106,20 @@ class BatchReport:
                 return f"sent, its outcome is not awaited{built}"
             case None:
                 return "nothing to change, nothing was sent"
+
+
+def fragments_of(envelope: Envelope) -> Sequence[DataFragment]:
+    """Returns the fragments with the data files that the envelope adds to the table."""
+    transaction = envelope.lance
+    match transaction.WhichOneof("operation"):
+        case "append":
+            return transaction.append.fragments
+        case "overwrite":
+            return transaction.overwrite.fragments
+        case "update":
+            return transaction.update.new_fragments
+        case _:
+            return ()
 
 
 def refusal_text(outcome: Outcome) -> str:
