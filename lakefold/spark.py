@@ -57,6 +57,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     max_bytes_per_file: int = MAX_BYTES_PER_FILE,
     on_rolled_back: OnRolledBack = "raise",
     on_older_batch: OnOlderBatch = "raise",
+    commit_properties: Mapping[str, str] | None = None,
     on_report: Callable[[BatchReport], object] | None = None,
 ) -> Sink:
     """Returns a function for `foreachBatch` that appends each batch to a Lance table exactly once.
@@ -90,9 +91,9 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
     `InvalidError` if rows don't fit, `RefusedError` if the batch was refused for good, `RetryError` if the
     log or the committer did not answer, `StopError` if the topic is another one than before. `sink` itself
-    raises `LocationError` if no table can be written at `table`. `on_report` is called with a report of each
-    batch on the driver (`lakefold_ingest.writing.report.BatchReport`): rows, files, bytes and seconds, for
-    metrics of one's own.
+    raises `LocationError` if no table can be written at `table`. `commit_properties` are recorded by the
+    version that has the batch. `on_report` is called with a report of each batch on the driver
+    (`lakefold_ingest.writing.report.BatchReport`): rows, files, bytes and seconds, for metrics of your own.
     """
     options: WriteOptions = {
         "bootstrap_servers": bootstrap_servers,
@@ -109,5 +110,6 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
         "max_bytes_per_file": max_bytes_per_file,
         "on_rolled_back": on_rolled_back,
         "on_older_batch": on_older_batch,
+        "commit_properties": commit_properties,
     }
     return Sink(write_settings(table, options), app_id, on_report)

@@ -30,7 +30,7 @@ class WriteOptions(TypedDict, total=False):
     the proposal. `timeout`: seconds for each. `stable_row_ids`, `data_storage_version`: used if the table is
     created. `max_rows_per_file`, `max_bytes_per_file` (in memory): another file begins after so much.
     `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since,
-    "skip" leaves its rows out.
+    "skip" leaves its rows out. `commit_properties`: recorded by the version that contains the batch.
     """
 
     bootstrap_servers: str | None
@@ -47,6 +47,7 @@ class WriteOptions(TypedDict, total=False):
     max_bytes_per_file: int
     on_rolled_back: OnRolledBack
     on_older_batch: OnOlderBatch
+    commit_properties: Mapping[str, str] | None
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")

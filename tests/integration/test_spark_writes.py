@@ -75,12 +75,15 @@ def test_a_frame_is_appended_once_or_replaces_what_the_table_has(
     )
     with ready_committer(bootstrap, topic_names, tmp_path):
         write(rows, maxRecordsPerFile="30")
-        write(rows.where("n < 10"), txnAppId="app", txnVersion="7")
+        write(rows.where("n < 10"), txnAppId="app", txnVersion="7", commitProperties="team=search")
         write(rows.where("n < 10"), txnAppId="app", txnVersion="7")
         assert numbers(table) == sorted([*range(100), *range(10)])
         assert lance.dataset(table).schema.field("at").type == pa.timestamp("us", "UTC")
         assert len(lance.dataset(table).get_fragments()) == 5
         assert files_of(table)[0] == files_of(table)[1]
+        transaction = lance.dataset(table).read_transaction(3)
+        assert transaction is not None
+        assert (transaction.transaction_properties or {})["team"] == "search"
         read = spark.read.format("lakefold").load(str(table))
         assert read.where("n >= 95").count() == 5
 

@@ -97,6 +97,14 @@ def number(text: str) -> int:
     return int(text)
 
 
+def pairs(text: str) -> dict[str, str]:
+    """Returns names and their values."""
+    given = [part.partition("=") for part in text.split(",")]
+    if not all(name.strip() and equals for name, equals, _ in given):
+        raise ValueError("name=value pairs with commas between them")
+    return {name.strip(): value.strip() for name, _, value in given}
+
+
 def _file(text: str) -> Path:
     return Path(word(text))
 
@@ -261,6 +269,14 @@ WRITE_OPTIONS: Final = (
         default="raise",
     ),
     WriteOption(
+        "commitProperties",
+        "commit_properties",
+        pairs,
+        EVERYWHERE,
+        "`name=value` pairs with commas between them (in Python a mapping), which the version records; a "
+        "batch that has some shares its version with no other one",
+    ),
+    WriteOption(
         "checkpointLocation",
         "",
         word,
@@ -301,7 +317,6 @@ WRITE_OPTIONS: Final = (
         modes=frozenset({WriteMode.CDC}),
     ),
     _planned("badRecords", "bad_records", word, "a table for rows that can't be written, instead of failing"),
-    _planned("commitProperties", "commit_properties", word, "properties that the new version records"),
     _planned(
         "format",
         "format",

@@ -105,6 +105,7 @@ class _Batch:
             self._write_s += time.perf_counter() - start
             if envelope is None:
                 return BatchReport(None, len(refused) + 1, is_sent=False)
+            envelope.lance.transaction_properties.update(self._settings.commit_properties)
             result = self._propose(view, envelope)
             if not isinstance(result, Rejected):
                 return BatchReport(result, len(refused) + 1, figures=self._figures(envelope))

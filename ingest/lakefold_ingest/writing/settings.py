@@ -9,6 +9,7 @@ from lakefold_ingest.rows.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.lance.schemas.data_files import file_version
+from lakefold_table.marks.marks import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,7 @@ class WriteSettings:
     max_bytes_per_file: int = MAX_BYTES_PER_FILE
     on_rolled_back: OnRolledBack = "raise"
     on_older_batch: OnOlderBatch = "raise"
+    commit_properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.wait not in get_args(Wait):
@@ -62,3 +64,10 @@ class WriteSettings:
             if getattr(self, name) <= 0:
                 raise InvalidError(f"{getattr(self, name)} is not above 0", where=name)
         file_version(self.data_storage_version)
+        reserved = [name for name in self.commit_properties if name.startswith(PREFIX)]
+        if reserved:
+            raise InvalidError(
+                f"{', '.join(reserved)}: names that begin with {PREFIX} are reserved for the log",
+                where="commit_properties",
+                hint="use other names",
+            )
