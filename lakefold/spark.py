@@ -78,22 +78,18 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
     refusal is logged with a later batch, if this user may read the outcomes, so watch the dead letters.
     `timeout`: seconds for each. A batch that timed out and is run again is folded once. The first batch of a
-    new table always waits for its outcome. `stable_row_ids`, `data_storage_version`: used if the table is
-    created; an existing table keeps its own. `max_rows_per_file`, `max_bytes_per_file` (in memory): a task
-    begins another file after so much. `on_rolled_back`: "raise" fails a batch that was folded before and
+    new table always waits for its outcome. `on_rolled_back`: "raise" fails a batch that was folded before and
     whose rows a Restore removed since (use another `app_id`), "skip" leaves its rows out; `wait="log"` may
-    notice it late. `on_older_batch`: the same for a query's batch that was folded before, as were later
-    batches. Then the query's checkpoint is older than the table, or another query uses its `app_id`, so the
-    rows of the batch may be others.
+    notice it late. `on_older_batch`: the same for a query's batch that was folded before, as were later ones.
+    docs/reference/spark-writes.md describes the others.
 
     The function returns the outcome, `Committed` or `Duplicate` with its version, and logs it with the logger
     `lakefold`. The version is None if it isn't known: a batch without rows, or `wait="log"`. A Duplicate
     added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
     `InvalidError` if rows don't fit, `RefusedError` if the batch was refused for good, `RetryError` if the
     log or the committer did not answer, `StopError` if the topic is another one than before. `sink` itself
-    raises `LocationError` if no table can be written at `table`. `commit_properties` are recorded by the
-    version that has the batch. `on_report` is called with a report of each batch on the driver
-    (`lakefold_ingest.writing.report.BatchReport`): rows, files, bytes and seconds, for metrics of your own.
+    raises `LocationError` if no table can be written at `table`. `on_report` is called with a report of each
+    batch (`BatchReport`): rows, files, bytes and seconds, for metrics of your own.
     """
     options: WriteOptions = {
         "bootstrap_servers": bootstrap_servers,
