@@ -1,7 +1,7 @@
 """How fast events go the whole way: from Kafka through Spark into visible rows, beside Parquet files.
 
-The same streaming query runs twice over the same events, once into a Lakefold table and once by Spark's own
-file sink; a short run of each goes before, so that neither pays for a cold JVM.
+The same streaming query runs over the same events by `foreachBatch(sink(…))`, by `format("lakefold")`, and by
+Spark's own file sink; a short run of each goes before, so that none pays for a cold JVM.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import functions as sql
 
 from benchmarks.ground import committer, prove
 from lakefold.local.spark import prepare_session
-from lakefold.spark import sink
+from lakefold.spark import register, sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,14 +40,15 @@ def measure(ground: Ground, rows: int) -> dict[str, float]:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
     try:
         with committer(ground):
-            return _both_ways(spark, ground, rows)
+            return _all_ways(spark, ground, rows)
     finally:
         spark.stop()
 
 
-def _both_ways(spark: SparkSession, ground: Ground, rows: int) -> dict[str, float]:
+def _all_ways(spark: SparkSession, ground: Ground, rows: int) -> dict[str, float]:
     warm_up = rows // WARM_UP_SHARE
     _send(spark, ground, "warm", warm_up)
     size = _send(spark, ground, "full", rows)
@@ -55,7 +56,9 @@ def _both_ways(spark: SparkSession, ground: Ground, rows: int) -> dict[str, floa
     for name, count in (("warm", warm_up), ("full", rows)):
         seconds["parquet"] = _run(spark, ground, name, count, _into_parquet(ground, name))
         seconds["lakefold"] = _run(spark, ground, name, count, _into_lakefold(ground, name))
+        seconds["format"] = _run(spark, ground, name, count, _by_format(ground, name))
     prove(ground.root / "full", rows)
+    prove(ground.root / "full-format", rows)
     return {
         "rows": rows,
         "lakefold rows/s": rows / seconds["lakefold"],
@@ -63,6 +66,8 @@ def _both_ways(spark: SparkSession, ground: Ground, rows: int) -> dict[str, floa
         "parquet rows/s": rows / seconds["parquet"],
         "parquet MB/s": size / seconds["parquet"] / MEGABYTE,
         "lakefold / parquet": seconds["parquet"] / seconds["lakefold"],
+        "format rows/s": rows / seconds["format"],
+        "format / parquet": seconds["parquet"] / seconds["format"],
     }
 
 
@@ -127,5 +132,21 @@ def _into_lakefold(ground: Ground, name: str) -> Callable[[DataFrame], Streaming
         checkpoint = str(ground.root / f"{name}-checkpoint")
         writer = events.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
         return writer.trigger(availableNow=True).start()
+
+    return start
+
+
+def _by_format(ground: Ground, name: str) -> Callable[[DataFrame], StreamingQuery]:
+    options = {
+        "kafka.bootstrap.servers": ground.bootstrap,
+        "transactionsTopic": ground.topics.transactions,
+        "outcomesTopic": ground.topics.outcomes,
+    }
+
+    def start(events: DataFrame) -> StreamingQuery:
+        checkpoint = str(ground.root / f"{name}-format-checkpoint")
+        writer = events.writeStream.format("lakefold").options(**options)
+        writer = writer.option("checkpointLocation", checkpoint)
+        return writer.trigger(availableNow=True).start(ground.uri(f"{name}-format"))
 
     return start

@@ -189,7 +189,8 @@ class Settings(BaseModel):
         if local is not None and local.bootstrap_servers:
             return local.bootstrap_servers
         message = "no brokers are set, and `lakefold up` has started none in this folder"
-        hint = f"run `lakefold up`, or set --bootstrap-servers or {PREFIX}BOOTSTRAP_SERVERS"
+        given = f"--bootstrap-servers, {PREFIX}BOOTSTRAP_SERVERS, or Spark's kafka.bootstrap.servers"
+        hint = f"run `lakefold up`, or set {given}"
         raise SettingError(message, where="bootstrap_servers", hint=hint)
 
     def kafka_config(self) -> KafkaConfig:
