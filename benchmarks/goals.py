@@ -72,6 +72,10 @@ GOALS: dict[str, dict[str, Goal]] = {
         "most fragments: delta-rs to lakefold": Goal(15),
         "catching up: versions/s": Goal(2_000),
     },
+    "writer": {
+        "one Writer: rows/s": Goal(50_000),
+        "ratio to pylance's 8 processes": Goal(4),
+    },
     "mixed": {"transactions/s": Goal(3_000), "not committed": below(1)},
 }
 """By part and figure."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lakefold.writing.delete import delete as delete
     from lakefold.writing.options import WriteOptions as WriteOptions
     from lakefold.writing.upsert import upsert as upsert
+    from lakefold.writing.writer import Writer as Writer
     from lakefold_ingest.merge.batch_keys import BadKeysError as BadKeysError
     from lakefold_ingest.merge.clauses import MatchedDelete as MatchedDelete
     from lakefold_ingest.merge.clauses import MatchedUpdate as MatchedUpdate
@@ -93,6 +94,7 @@ __all__ = [
     "UnknownRefError",
     "VersionExpiredError",
     "WriteOptions",
+    "Writer",
     "append",
     "changes",
     "consumers",
@@ -115,6 +117,7 @@ _HOMES = {
         "NotMatchedInsert",
     ),
     "lakefold.writing.options": ("WriteOptions",),
+    "lakefold.writing.writer": ("Writer",),
     "lakefold_ingest.writing.report": ("BatchReport",),
     "lakefold_reader.tail.change": ("Change",),
     "lakefold_reader.consumers.consumers": ("Consumer", "consumers"),

@@ -22,7 +22,7 @@ import click
 from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_imports
 from lakefold.console.output import print_json, print_line
 from lakefold.console.streams import mend_streams
-from lakefold_table.errors import InvalidError, LakefoldError, NotATableError
+from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -281,7 +281,12 @@ def _silence_stdout() -> None:
 
 def _print_json_error(error: LakefoldError, code: int) -> None:
     document = {"message": error.message, "where": error.where, "hint": error.hint, "exit_code": code}
-    print_json({"error": {"kind": _kind_of(error), **document}})
+    outcome = {}
+    if isinstance(error, RefusedError):
+        from lakefold_log.codec.envelope import json_form, outcome_message
+
+        outcome = {"outcome": json_form(outcome_message(error.outcome))}
+    print_json({"error": {"kind": _kind_of(error), **document, **outcome}})
 
 
 def _leave(_: int, __: object) -> NoReturn:

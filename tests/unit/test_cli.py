@@ -15,7 +15,16 @@ import pytest
 from lakefold import cli
 from lakefold.console.options import KAFKA, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_columns, print_json
-from lakefold_table.errors import DamagedError, InvalidError, PreconditionError, RetryError, StopError
+from lakefold_table.entry import Conflict, Outcome, Rejected
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    PreconditionError,
+    RefusedError,
+    RetryError,
+    StopError,
+)
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -201,6 +210,21 @@ def test_settings_reach_the_verb_from_its_flags(
     assert told["group"] == "variable"
     assert cli.run(["try", "--partitions", "x"]) == 2
     assert "--partitions: partitions: 'x' is not a partition" in capsys.readouterr().err
+
+
+def test_a_refusal_exits_with_3_and_prints_its_outcome(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    position = Position(LogId("cluster", "topic-id", 0), 7, "transactions")
+    outcome = Outcome(position, "file:///t", Rejected(Conflict(retryable=False, message="it is gone")))
+    with_verb(monkeypatch, raising(RefusedError("the batch was refused: it is gone", outcome=outcome)))
+    assert cli.run(["try", "--json"]) == 3
+    out, err = capsys.readouterr()
+    assert "it is gone" in err
+    error = json.loads(out)["error"]
+    assert error["kind"] == "RefusedError"
+    assert error["outcome"]["rejected"]["message"] == "it is gone"
+    assert error["outcome"]["position"]["offset"] == "7"
 
 
 def test_logs_go_to_stderr_as_json_where_that_is_no_terminal() -> None:

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.envelopes import creation
-from lakefold_ingest.writing.log_client import Answer, LogClient, drop_client, open_client
+from lakefold_ingest.writing.log_client import Answer, LogClient, Proposed, drop_client, open_client
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, fragments_of, in_version, refusal_text
 from lakefold_ingest.writing.view import View, read_view
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
@@ -38,6 +39,8 @@ from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from lakefold_table.lance.schemas.data_files import file_version
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
@@ -63,81 +66,140 @@ def put_batch(
     `RetryError` if nothing answered in time or every attempt was refused; `StopError` if the log is not the
     one it was.
     """
-    try:
-        report = _Batch(settings, key, operation, in_order=in_order, write_s=write_s).put()
-    except StopError:
-        drop_client(settings.kafka, settings.topics)
-        raise
-    level = logging.WARNING if report.is_doubtful else logging.INFO
-    figures = f"; {report.figures}" if report.is_sent else ""
-    fields = {"table": settings.table, "key": str(key), "kind": report.kind, **asdict(report.figures)}
-    LOGGER.log(level, "%s into %s: %s%s", key, settings.table, report, figures, extra={"batch": fields})
-    result = report.result
-    if isinstance(result, Duplicate) and result.rolled_back_by and settings.on_rolled_back == "raise":
-        raise _rolled_back(result, key, settings.table)
-    return report
+    return start_batch(settings, key, operation, in_order=in_order, write_s=write_s).finish()
 
 
-class _Batch:
+def start_batch(
+    settings: WriteSettings,
+    key: Key,
+    operation: Operation,
+    *,
+    in_order: bool = False,
+    write_s: float = 0.0,
+    view: View | None = None,
+) -> StartedBatch:
+    """Builds the proposal of a batch and sends it, without waiting for the log: `StartedBatch.finish` does.
+
+    So several batches of one table may be on their way at once; they are in the log in the order in which one
+    thread starts them. `view`: the table as it was read a short time ago; None: it is read now. Raises as
+    `put_batch` does: after any error but `InvalidError` the log may have the proposal.
+    """
+    batch = StartedBatch(settings, key, operation, in_order=in_order, write_s=write_s)
+    with batch.dropping_client():
+        batch.start(view)
+    return batch
+
+
+class StartedBatch:
+    """A batch on its way: call `finish` once."""
+
     def __init__(
         self, settings: WriteSettings, key: Key, operation: Operation, *, in_order: bool, write_s: float
     ) -> None:
         self._settings = settings
         self._refuses_older = in_order and settings.on_older_batch == "raise"
-        self._key = key
+        self.key = key
         self._operation = operation
         self._write_s = write_s
         self._send_s = self._wait_s = 0.0
+        self._refusals: list[str] = []
+        self._proposed: Proposed | None = None
+        self._report: BatchReport | None = None
 
-    def put(self) -> BatchReport:
-        refused: list[str] = []
-        while len(refused) < self._operation.attempts:
-            view = open_or_create(self._settings, self._key, self._operation.schema, afresh=bool(refused))
-            later = view.folded_later(self._key) if self._refuses_older else None
-            if later is not None:
-                raise self._older(later)
-            folded = view.folded(self._key)
-            if folded is not None:
-                compared = _compared(view, self._key, folded, self._operation.content(view))
-                return BatchReport(compared, len(refused), is_sent=False)
-            start = time.perf_counter()
-            envelope = self._operation.build(view, self._key, self._settings)
-            self._write_s += time.perf_counter() - start
-            if envelope is None:
-                return BatchReport(None, len(refused) + 1, is_sent=False)
-            envelope.lance.transaction_properties.update(self._settings.commit_properties)
-            result = self._propose(view, envelope)
-            if not isinstance(result, Rejected):
-                return BatchReport(result, len(refused) + 1, figures=self._figures(envelope))
-            LOGGER.warning("%s: %s", self._key, result.conflict.message)
-            refused.append(result.conflict.message)
-        raise RetryError(
-            f"{self._key} was refused {len(refused)} times: {'; '.join(refused)}",
-            where=self._settings.table,
-            hint="others change the table meanwhile; run the batch again when they are done",
-        )
+    def finish(self) -> BatchReport:
+        """Waits for the outcome, builds the batch again if it has to be, and logs what became of it.
 
-    def _propose(self, view: View, envelope: Envelope) -> Committed | Duplicate | Rejected | None:
-        """Sends the envelope.
-
-        Returns its outcome (Rejected only if that is retryable), None if it isn't awaited.
+        Raises as `put_batch` does.
         """
+        with self.dropping_client():
+            report = self._finish()
+        level = logging.WARNING if report.is_doubtful else logging.INFO
+        table, figures = self._settings.table, f"; {report.figures}" if report.is_sent else ""
+        fields = {"table": table, "key": str(self.key), "kind": report.kind, **asdict(report.figures)}
+        LOGGER.log(level, "%s into %s: %s%s", self.key, table, report, figures, extra={"batch": fields})
+        result = report.result
+        if (
+            isinstance(result, Duplicate)
+            and result.rolled_back_by
+            and self._settings.on_rolled_back == "raise"
+        ):
+            raise _rolled_back(result, self.key, table)
+        return report
+
+    @contextmanager
+    def dropping_client(self) -> Iterator[None]:
+        """Drops the client of the log if it can't be used any more, so that the next batch gets a new one."""
+        try:
+            yield
+        except StopError:
+            drop_client(self._settings.kafka, self._settings.topics)
+            raise
+
+    def start(self, view: View | None = None) -> None:
+        """Builds the envelope and sends it, unless the table has the batch or there is nothing to change."""
+        if view is None:
+            is_afresh = bool(self._refusals)
+            view = open_or_create(self._settings, self.key, self._operation.schema, afresh=is_afresh)
+        later = view.folded_later(self.key) if self._refuses_older else None
+        if later is not None:
+            raise self._older(later)
+        folded = view.folded(self.key)
+        attempts = len(self._refusals)
+        if folded is not None:
+            compared = _compared(view, self.key, folded, self._operation.content(view))
+            self._report = BatchReport(compared, attempts, is_sent=False)
+            return
+        begun = time.perf_counter()
+        envelope = self._operation.build(view, self.key, self._settings)
+        self._write_s += time.perf_counter() - begun
+        if envelope is None:
+            self._report = BatchReport(None, attempts + 1, is_sent=False)
+        else:
+            envelope.lance.transaction_properties.update(self._settings.commit_properties)
+            self._propose(view, envelope)
+
+    def _finish(self) -> BatchReport:
+        while True:
+            proposed, self._proposed = self._proposed, None
+            if proposed is None:
+                if self._report is None:
+                    raise RuntimeError("a batch is finished once")
+                return self._report
+            answer = proposed.answer(self._settings.timeout_s)
+            self._send_s += answer.send_s
+            self._wait_s += answer.wait_s
+            attempts, envelope = len(self._refusals) + 1, proposed.envelope
+            if answer.outcome is None:
+                folded = self._outcome_by_marks(answer, envelope)
+                return BatchReport(folded, attempts, figures=self._figures(envelope), is_by_marks=True)
+            result = accepted(answer.outcome)
+            if not isinstance(result, Rejected):
+                return BatchReport(result, attempts, figures=self._figures(envelope))
+            LOGGER.warning("%s: %s", self.key, result.conflict.message)
+            self._refusals.append(result.conflict.message)
+            if len(self._refusals) >= self._operation.attempts:
+                raise RetryError(
+                    f"{self.key} was refused {len(self._refusals)} times: {'; '.join(self._refusals)}",
+                    where=self._settings.table,
+                    hint="others change the table meanwhile; run the batch again when they are done",
+                )
+            self.start()
+
+    def _propose(self, view: View, envelope: Envelope) -> None:
+        """Sends the envelope, and waits until the log has it if the outcome isn't awaited."""
         client = _client(self._settings)
         client.check_binding(view.bound, view.uri)
         options = self._settings.storage_options
         if self._settings.wait == "log":
             for refused in client.refused(envelope, view.partition):
                 LOGGER.warning("%s", refusal_text(refused))
-            start = time.perf_counter()
+            begun = time.perf_counter()
             client.send_unasked(envelope, view.partition, storage_options=options)
-            self._send_s += time.perf_counter() - start
-            return None
-        answer = client.ask(envelope, view.partition, self._settings.timeout_s, storage_options=options)
-        self._send_s += answer.send_s
-        self._wait_s += answer.wait_s
-        if answer.outcome is None:
-            return self._outcome_by_marks(answer, envelope)
-        return accepted(answer.outcome)
+            self._send_s += time.perf_counter() - begun
+            figures = self._figures(envelope)
+            self._report = BatchReport(None, len(self._refusals) + 1, figures=figures)
+        else:
+            self._proposed = client.propose(envelope, view.partition, storage_options=options)
 
     def _figures(self, envelope: Envelope) -> BatchFigures:
         fragments = fragments_of(envelope)
@@ -157,14 +219,14 @@ class _Batch:
         Raises `RetryError` if the marks don't contain the batch.
         """
         view = _read_view(self._settings, afresh=True)
-        folded = None if view is None else view.folded(self._key)
+        folded = None if view is None else view.folded(self.key)
         if view is None or folded is None:
-            raise _no_answer(self._settings, answer, str(self._key))
-        return _compared(view, self._key, folded, LanceProposal.of(envelope).content())
+            raise _no_answer(self._settings, answer, str(self.key))
+        return _compared(view, self.key, folded, LanceProposal.of(envelope).content())
 
     def _older(self, later: int) -> InvalidError:
         return InvalidError(
-            f"{self._key} was folded before, and so were later ones up to "
+            f"{self.key} was folded before, and so were later ones up to "
             f"{later}: the query's checkpoint is older than the table, or another query uses this app_id; "
             "nothing was added",
             where=self._settings.table,

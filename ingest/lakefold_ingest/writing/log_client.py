@@ -1,4 +1,4 @@
-"""The log clients that a process keeps between batches: a producer, and a waiter for each app and table.
+"""The log clients that a process keeps between batches: a producer, and a waiter for each table.
 
 A producer takes a while to connect, and Spark calls the sink for each batch, in any of its threads. So each
 process has one client for the same brokers and topics. It is created when it is first needed, and closed at
@@ -25,6 +25,7 @@ from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Future
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
@@ -60,7 +61,7 @@ class LogClient:
         self._topics = topics
         describe(Admin(config), topics.outcomes)
         self._proposer = Proposer(config, topics)
-        self._waiters: dict[tuple[str, str, int], _Waiter] = {}
+        self._waiters: dict[tuple[str, int], _Waiter] = {}
         self._lock = threading.Lock()
 
     def check_binding(self, bound: Position | None, table: str) -> None:
@@ -75,44 +76,27 @@ class LogClient:
             hint="name that cluster and topic, or rebind the table",
         )
 
-    def send(
+    def propose(
         self,
         envelope: Envelope,
         partition: int | None,
         *,
         storage_options: Mapping[str, str] | None = None,
-    ) -> Position:
-        """Send the envelope and wait until the log has it. Raises as `Proposer.send` does."""
-        return self._proposer.send_wait(envelope, partition, storage_options=storage_options)
+    ) -> Proposed:
+        """Sends the envelope without waiting for the log; `Proposed.answer` waits for its outcome.
 
-    def send_unasked(
-        self,
-        envelope: Envelope,
-        partition: int | None,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-    ) -> Position:
-        """Sends as `send` does, for a caller that does not wait: `refused` reads the outcome later."""
-        chosen = self._proposer.partition_for(envelope.table, partition)
-        waiter = self._waiter(envelope, chosen)
-        with waiter.lock:
-            position = self.send(envelope, chosen, storage_options=storage_options)
-            waiter.sent[position] = _named(envelope)
-            while len(waiter.sent) > _MOST_SENT:
-                waiter.sent.popitem(last=False)
-        return position
-
-    def refused(self, envelope: Envelope, partition: int | None) -> list[Outcome]:
-        """Returns the refusals of what the envelope's app has sent to its table by `send_unasked`, each once.
-
-        These are the refusals reported until now, of the newest 10,000 proposals that this process has sent;
-        the next call returns later ones. Takes a second at most. Raises `StopError` as `ask` does.
+        Envelopes that one thread sends to one table are in the log in this order. Raises as `Proposer.send`.
         """
         chosen = self._proposer.partition_for(envelope.table, partition)
-        waiter = self._waiter(envelope, chosen)
-        with waiter.lock:
-            outcomes = waiter.reported()
-        return [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
+        waiter = self._waiter(envelope.table, chosen)
+        waiter.enter()
+        started = time.perf_counter()
+        try:
+            sent = self._proposer.send(envelope, chosen, storage_options=storage_options)
+        except BaseException:
+            waiter.leave()
+            raise
+        return Proposed(self._proposer, waiter, envelope, sent, started)
 
     def ask(
         self,
@@ -124,69 +108,148 @@ class LogClient:
     ) -> Answer:
         """Sends the envelope and waits for its outcome, at most `timeout_s` seconds after the log has it.
 
-        Raises as `send` and `OutcomeWaiter.wait` do: then the outcome is not known, and the same envelope may
+        Raises as `propose` and `Proposed.answer` do: then the outcome is not known, and the same envelope may
         be sent again.
         """
+        return self.propose(envelope, partition, storage_options=storage_options).answer(timeout_s)
+
+    def send_unasked(
+        self,
+        envelope: Envelope,
+        partition: int | None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Position:
+        """Sends and waits until the log has it, but not for its outcome: `refused` reads that later.
+
+        Raises as `Proposer.send_wait` does.
+        """
         chosen = self._proposer.partition_for(envelope.table, partition)
-        waiter = self._waiter(envelope, chosen)
+        waiter = self._waiter(envelope.table, chosen)
         with waiter.lock:
-            with suppress(RetryError):
-                # It only saves reading. If the brokers are unreachable, the send waits for them.
-                waiter.outcomes.skip_to_end()
-            start = time.perf_counter()
-            position = self.send(envelope, chosen, storage_options=storage_options)
-            sent = time.perf_counter()
-            outcome = None
-            with suppress(RetryError):
-                # Then the outcome is not known.
-                outcome = waiter.outcomes.wait(position, envelope, timeout_s)
-            return Answer(position, outcome, sent - start, time.perf_counter() - sent)
+            # No thread moves to the end of the outcomes before this one is noted.
+            position = self._proposer.send_wait(envelope, chosen, storage_options=storage_options)
+            waiter.unasked[position] = _named(envelope)
+            while len(waiter.unasked) > _MOST_SENT:
+                waiter.unasked.popitem(last=False)
+        return position
+
+    def refused(self, envelope: Envelope, partition: int | None) -> list[Outcome]:
+        """Returns the refusals of what the envelope's app has sent to its table by `send_unasked`, each once.
+
+        These are the refusals reported until now, of the newest 10,000 proposals that this process has sent;
+        the next call returns later ones. Takes a second at most. Raises `StopError` as `ask` does.
+        """
+        chosen = self._proposer.partition_for(envelope.table, partition)
+        outcomes = self._waiter(envelope.table, chosen).reported(envelope.app_id)
+        return [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
 
     def close(self) -> None:
         """Waits until what was sent is acknowledged, and closes the producer and the waiters."""
-        for waiter in self._waiters.values():
-            with waiter.lock:
-                waiter.outcomes.close()
+        with self._lock:
+            waiters = list(self._waiters.values())
+        for waiter in waiters:
+            waiter.outcomes.close()
         self._proposer.close()
 
-    def _waiter(self, envelope: Envelope, partition: int) -> _Waiter:
-        """Returns the waiter of this app for this table: the batches of an app come one after the other."""
-        key = (envelope.app_id, envelope.table, partition)
+    def _waiter(self, table: str, partition: int) -> _Waiter:
+        """Returns the waiter for the outcomes of this process's proposals for a table."""
+        key = (table, partition)
         with self._lock:
             if key not in self._waiters:
-                outcomes = OutcomeWaiter(self._config, self._topics, envelope.table, partition=partition)
+                outcomes = OutcomeWaiter(self._config, self._topics, table, partition=partition)
                 self._waiters[key] = _Waiter(outcomes)
             return self._waiters[key]
 
 
+class Proposed:
+    """A proposal that was sent, as `envelope`.
+
+    Call `answer` once: it waits for the log and for the outcome.
+    """
+
+    def __init__(
+        self,
+        proposer: Proposer,
+        waiter: _Waiter,
+        envelope: Envelope,
+        sent: Future[Position],
+        started: float,
+    ) -> None:
+        self._proposer = proposer
+        self._waiter = waiter
+        self.envelope = envelope
+        self._sent = sent
+        self._started = started
+        self._sent_at: float | None = None
+        sent.add_done_callback(self._note_sent)
+
+    def _note_sent(self, _: Future[Position]) -> None:
+        self._sent_at = time.perf_counter()
+
+    def answer(self, timeout_s: float) -> Answer:
+        """Returns the position and the outcome, which is None if it comes later than `timeout_s` seconds.
+
+        Raises as `Proposer.position_of` and `OutcomeWaiter.wait` do, except for the time-out.
+        """
+        try:
+            position = self._proposer.position_of(self._sent)
+            begun = time.perf_counter()
+            outcome = None
+            with suppress(RetryError):
+                # Then the outcome is not known.
+                outcome = self._waiter.outcomes.wait(position, self.envelope, timeout_s)
+            sent_at = begun if self._sent_at is None else self._sent_at
+            return Answer(position, outcome, sent_at - self._started, time.perf_counter() - sent_at)
+        finally:
+            self._waiter.leave()
+
+
 @dataclass(slots=True)
 class _Waiter:
-    """Waits for the outcomes of one app's batches for one table.
+    """Waits for the outcomes of this process's proposals for one table; for any number of threads.
 
-    `sent`: what was sent without waiting and has no known outcome yet. `is_blind`: this user may not read
-    outcomes.
+    `asking`: how many proposals are awaited now. `unasked`: what was sent without waiting and has no known
+    outcome yet, by position. `is_blind`: this user may not read outcomes.
     """
 
     outcomes: OutcomeWaiter
     lock: threading.Lock = field(default_factory=threading.Lock)
-    sent: OrderedDict[Position, Envelope] = field(default_factory=OrderedDict)
+    asking: int = 0
+    unasked: OrderedDict[Position, Envelope] = field(default_factory=OrderedDict)
     is_blind: bool = False
 
-    def reported(self) -> list[Outcome]:
-        """Returns the outcomes of what was sent without waiting that were reported since the last call."""
-        if self.is_blind or not self.sent:
-            return []
-        try:
-            reported = self.outcomes.reported(self.sent, _READ_S)
-        except InvalidError as error:
-            self.is_blind = True
-            LOGGER.warning("refusals of batches that were sent to the log are not seen here: %s", error)
-            return []
-        except RetryError:
-            # The next call reads again.
-            return []
-        for outcome in reported:
-            del self.sent[outcome.position]
+    def enter(self) -> None:
+        """Begins to wait for a proposal that is sent next; reads on from the end if no other is awaited."""
+        with self.lock:
+            if not self.asking and not self.unasked:
+                with suppress(RetryError):
+                    # It only saves reading. If the brokers are unreachable, the send waits for them.
+                    self.outcomes.skip_to_end()
+            self.asking += 1
+
+    def leave(self) -> None:
+        """Ends what `enter` began."""
+        with self.lock:
+            self.asking -= 1
+
+    def reported(self, app_id: str) -> list[Outcome]:
+        """Returns the outcomes, reported since the last call, of what the app sent without waiting."""
+        with self.lock:
+            sent = {position: named for position, named in self.unasked.items() if named.app_id == app_id}
+            if self.is_blind or not sent:
+                return []
+            try:
+                reported = self.outcomes.reported(sent, _READ_S)
+            except InvalidError as error:
+                self.is_blind = True
+                LOGGER.warning("refusals of batches that were sent to the log are not seen here: %s", error)
+                return []
+            except RetryError:
+                # The next call reads again.
+                return []
+            for outcome in reported:
+                del self.unasked[outcome.position]
         return reported
 
 

@@ -47,13 +47,14 @@ class BatchReport:
     `result`: the outcome, or None if it is not known. `is_sent`: whether a proposal was sent; if not, the
     table had the batch already, or there was nothing to change. `attempts`: how often the envelope was built;
     more than once if the committer refused it and allowed another attempt. `figures`: what it cost, zeros if
-    nothing was sent.
+    nothing was sent. `is_by_marks`: no outcome came in time, but the table's marks have the key.
     """
 
     result: Committed | Duplicate | None
     attempts: int = 1
     is_sent: bool = True
     figures: BatchFigures = BatchFigures()
+    is_by_marks: bool = False
 
     @property
     def kind(self) -> Kind:

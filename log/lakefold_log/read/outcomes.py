@@ -7,8 +7,10 @@ entries before and after a topic was created again. Only committed reports are r
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +42,8 @@ _KEPT: Final = 10_000
 _FAR_BEHIND: Final = 1000
 # After the last message a poll waits for its full time, even if only a marker was left to read.
 _POLL_S: Final = 0.02
+# How long one thread reads before it notices that the waiter is closed.
+_TURN_S: Final = 0.5
 # All messages exist already, so the broker need not wait for more (by default half a second).
 _HURRIED: Final[Mapping[str, Option]] = {"fetch.wait.max.ms": 5}
 _NO_ANSWER: Final = (
@@ -52,7 +56,7 @@ _ANOTHER_ENTRY: Final = (
 
 
 class OutcomeWaiter:
-    """Waits for the outcomes of proposals for a table; for one thread. Create it before sending.
+    """Waits for the outcomes of proposals for a table; for any number of threads. Create it before sending.
 
     `partition` is that of the table's marks; without it that to which the table is hashed. Raises
     `MissingTopicError` if the topics do not exist yet, `RetryError` if no broker answers.
@@ -69,15 +73,20 @@ class OutcomeWaiter:
         self._where = f"{topics.outcomes}/{partition}"
         self._reader = PartitionReader(config, topics.outcomes, log, end)
         self._known: OrderedDict[Position, Outcome] = OrderedDict()
+        self._is_closed = False
+        self._is_reading = False
+        self._changed = threading.Condition()
 
     def skip_to_end(self) -> None:
         """Move to the end again, before the next proposal is sent after a long pause.
 
-        The answer is right without it; it saves reading other writers' outcomes of the meantime.
+        The answer is right without it; it saves reading other writers' outcomes of the meantime. No thread
+        may be waiting for an outcome.
         """
-        end = self._reader.end_offset()
-        if end - self._reader.position > _FAR_BEHIND:
-            self._reader.seek(end)
+        with self._turn(None):
+            end = self._reader.end_offset()
+            if end - self._reader.position > _FAR_BEHIND:
+                self._reader.seek(end)
 
     def wait(self, position: Position, envelope: Envelope, timeout_s: float) -> Outcome:
         """Returns the outcome of `envelope`, which was sent to `position`, once a committer has reported it.
@@ -87,15 +96,43 @@ class OutcomeWaiter:
         the topic that the position names. Raises `StopError` if the outcomes topic was created again.
         """
         deadline = time.monotonic() + timeout_s
-        while position not in self._known:
-            remaining_s = deadline - time.monotonic()
-            if remaining_s <= 0:
-                message = f"no outcome within {timeout_s:g} s"
-                if not self._reader.connected:
-                    message = f"{message}: {self._reader.last_error}"
-                raise RetryError(message, where=str(position), hint=_NO_ANSWER)
-            self._keep(self._reader.poll(_BATCH, remaining_s))
-        return self._answer_to(position, envelope)
+        while True:
+            with self._turn(position, deadline) as is_reader:
+                if position in self._known:
+                    return self._answer_to(position, envelope)
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0:
+                    message = f"no outcome within {timeout_s:g} s"
+                    if not self._reader.connected:
+                        message = f"{message}: {self._reader.last_error}"
+                    raise RetryError(message, where=str(position), hint=_NO_ANSWER)
+                if self._is_closed:
+                    raise RetryError("the connection to the outcomes is being closed", where=str(position))
+                if is_reader:
+                    self._keep(self._reader.poll(_BATCH, min(remaining_s, _TURN_S)))
+
+    @contextmanager
+    def _turn(self, position: Position | None, deadline: float | None = None) -> Iterator[bool]:
+        """Gives the reader to this thread: one thread reads, the others wait for what it finds.
+
+        Yields whether this thread has it: not if the outcome for `position` became known meanwhile, or the
+        deadline has passed.
+        """
+        with self._changed:
+            while self._is_reading and position not in self._known:
+                remaining_s = None if deadline is None else deadline - time.monotonic()
+                if remaining_s is not None and remaining_s <= 0:
+                    break
+                self._changed.wait(remaining_s)
+            has_turn = not self._is_reading and position not in self._known
+            self._is_reading = self._is_reading or has_turn
+        try:
+            yield has_turn
+        finally:
+            if has_turn:
+                with self._changed:
+                    self._is_reading = False
+                    self._changed.notify_all()
 
     def reported(self, sent: Mapping[Position, Envelope], timeout_s: float) -> list[Outcome]:
         """Returns the outcomes of those envelopes that committers have reported by now.
@@ -104,9 +141,10 @@ class OutcomeWaiter:
         `wait`, `InvalidError` if the topic may not be read, and `RetryError` if no broker answers.
         """
         deadline = time.monotonic() + timeout_s
-        end = self._reader.end_offset()
-        while self._reader.position < end and time.monotonic() < deadline:
-            self._keep(self._reader.poll(_BATCH, _POLL_S))
+        with self._turn(None, deadline) as is_reader:
+            end = self._reader.end_offset() if is_reader else 0
+            while is_reader and self._reader.position < end and time.monotonic() < deadline:
+                self._keep(self._reader.poll(_BATCH, _POLL_S))
         return [
             self._answer_to(position, envelope)
             for position, envelope in sent.items()
@@ -120,8 +158,10 @@ class OutcomeWaiter:
         return outcome
 
     def close(self) -> None:
-        """Stop reading."""
-        self._reader.close()
+        """Stop reading. Threads that wait for an outcome get a `RetryError`."""
+        self._is_closed = True
+        with self._turn(None):
+            self._reader.close()
 
     def __enter__(self) -> Self:
         return self

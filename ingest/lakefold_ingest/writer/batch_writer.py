@@ -1,0 +1,372 @@
+"""Appends from many threads of a service, batched and sent by one producer, with a future for each append.
+
+Two threads work: one cuts batches, writes their files and sends their proposals in order, the other waits for
+the outcomes in the same order. So while one batch waits for its outcome the next ones are written and sent,
+up to `MOST_IN_FLIGHT`. If these are all in flight, appends gather into larger batches.
+
+Exactly once: each batch has a key. Without an app id that is a new uuid. With one the batches are numbered
+after the highest number in the table's marks. The first batch of a writer is sent alone: what an earlier
+process of the app has sent before it is folded when its outcome is known. If that used the same number, the
+outcome is Duplicate, and the batch is sent again under the next free number. A later Duplicate means that
+another writer uses the app id now. Its rows were not added, so that is an error, and the writer ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefold_ingest.operations.append import AppendRows, target_for
+from lakefold_ingest.rows.fragments import write_fragments
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.writer.batch_ids import BatchIds
+from lakefold_ingest.writer.batching import Batching
+from lakefold_ingest.writing.batch import start_batch
+from lakefold_ingest.writing.report import BatchReport
+from lakefold_ingest.writing.view import View, read_view
+from lakefold_table.entry import Committed
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from lakefold_ingest.rows.fragments import Target
+    from lakefold_ingest.rows.row_source import ArrowStream
+    from lakefold_ingest.writer.batching import BatchLimits
+    from lakefold_ingest.writing.batch import StartedBatch
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+LOGGER = logging.getLogger("lakefold")
+MOST_IN_FLIGHT = 4
+_VIEW_S = 1.0
+_RENUMBERED = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """One append whose outcome is not known yet."""
+
+    table: pa.Table
+    rows: int
+    size: int
+    shape: pa.Schema
+    added_at: float
+    future: Future[BatchReport] = field(default_factory=Future)
+
+
+class BatchWriter:
+    """Appends rows to one table for as long as a service runs; for any number of threads.
+
+    `max_queued_bytes`: appends wait while so many bytes have no outcome yet. Close it, or use it as a context
+    manager: rows that were not committed by then are lost if the process ends. Raises `InvalidError` if an
+    argument is wrong.
+    """
+
+    def __init__(
+        self, settings: WriteSettings, app_id: str | None, limits: BatchLimits, max_queued_bytes: int
+    ) -> None:
+        if settings.wait != "commit":
+            hint = "leave `wait` out: a future has the outcome, and nothing has to wait for it"
+            raise InvalidError(
+                "a Writer's futures have the outcomes of their batches", where="wait", hint=hint
+            )
+        if max_queued_bytes <= 0:
+            raise InvalidError(f"{max_queued_bytes} is not above 0", where="max_queued_bytes")
+        self._settings = settings
+        self._ids = BatchIds(app_id)
+        self._max_queued = max_queued_bytes
+        self._changed = threading.Condition()
+        self._batching: Batching[Pending] = Batching(limits)
+        self._queued = 0
+        self._unanswered: set[Pending] = set()
+        self._flushing = 0
+        self._is_closing = False
+        self._broken: LakefoldError | None = None
+        self._first_failure: BaseException | None = None
+        self._in_flight = threading.Semaphore(MOST_IN_FLIGHT)
+        self._started: queue.SimpleQueue[tuple[StartedBatch, list[Pending]] | None] = queue.SimpleQueue()
+        self._has_committed = False
+        self._view: View | None = None
+        self._view_at = 0.0
+        self._threads = [
+            threading.Thread(target=self._send_all, name="lakefold-writer", daemon=True),
+            threading.Thread(target=self._finish_all, name="lakefold-writer-outcomes", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def append(self, rows: ArrowStream) -> Future[BatchReport]:
+        """Adds rows (anything with `__arrow_c_stream__`) and returns a future of what becomes of them.
+
+        Waits while too many bytes have no outcome yet. The rows of one append are added together or not at
+        all, after those of earlier appends of the same thread. The future's `rows_added` is the number of
+        these rows; it raises as `put_batch` does. After a `RetryError` or `StopError` it is not known whether
+        the rows are in the table. Raises `InvalidError` if the writer is closed or the rows have no Arrow
+        stream, and the error that ended the writer.
+        """
+        pending = self._pending(rows)
+        if pending.rows == 0:
+            pending.future.set_result(BatchReport(None, is_sent=False))
+            return pending.future
+        with self._changed:
+            while self._queued and self._queued + pending.size > self._max_queued and self._may_append():
+                self._changed.wait()
+            self._add(pending)
+        return pending.future
+
+    async def append_async(self, rows: ArrowStream) -> BatchReport:
+        """Adds rows and returns what became of them, as `append` does, without blocking the event loop."""
+        pending = self._pending(rows)
+        if pending.rows == 0:
+            return BatchReport(None, is_sent=False)
+        with self._changed:
+            is_full = self._queued and self._queued + pending.size > self._max_queued
+            if not is_full and self._may_append():
+                self._add(pending)
+        future = await asyncio.to_thread(self.append, pending.table) if is_full else pending.future
+        return await asyncio.wrap_future(future)
+
+    def flush(self) -> None:
+        """Waits until everything that was appended before this call has an outcome, without `max_delay`.
+
+        Raises nothing: the futures have the errors.
+        """
+        with self._changed:
+            self._flushing += 1
+            futures = [pending.future for pending in self._unanswered]
+            self._changed.notify_all()
+        try:
+            wait(futures)
+        finally:
+            with self._changed:
+                self._flushing -= 1
+
+    def close(self) -> None:
+        """Waits for the outcomes of all appends and ends the writer.
+
+        Raises the first error that an append of this writer had, also if its future was read. May be called
+        again.
+        """
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        if self._first_failure is not None:
+            raise self._first_failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except LakefoldError as failure:
+            if error is None:
+                raise
+            LOGGER.warning("an append failed as well: %s", failure)
+
+    def _pending(self, rows: ArrowStream) -> Pending:
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(*_read(rows))
+        pending = Pending(table, table.num_rows, table.nbytes, table.schema, time.monotonic())
+        # A future that runs can't be cancelled: the rows may be on their way.
+        pending.future.set_running_or_notify_cancel()
+        return pending
+
+    def _may_append(self) -> bool:
+        if self._broken is not None:
+            raise self._broken
+        if self._is_closing:
+            raise InvalidError("the writer is closed", where=self._settings.table)
+        return True
+
+    def _add(self, pending: Pending) -> None:
+        self._may_append()
+        due_before = self._batching.due_at()
+        self._batching.add(pending)
+        self._queued += pending.size
+        self._unanswered.add(pending)
+        if self._batching.due_at() != due_before:
+            self._changed.notify_all()
+
+    # The thread that sends.
+
+    def _send_all(self) -> None:
+        try:
+            while self._wait_for_batch():
+                self._in_flight.acquire()
+                with self._changed:
+                    batch = self._batching.take()
+                self._send(batch)
+        finally:
+            self._started.put(None)
+
+    def _wait_for_batch(self) -> bool:
+        """Waits until a batch is due. Returns False if the writer is closing and nothing waits."""
+        with self._changed:
+            while True:
+                due_at = self._batching.due_at()
+                if due_at is None and self._is_closing:
+                    return False
+                remaining_s = None if due_at is None else due_at - time.monotonic()
+                is_hurried = self._is_closing or self._flushing or self._broken is not None
+                if remaining_s is not None and (is_hurried or remaining_s <= 0):
+                    return True
+                self._changed.wait(remaining_s)
+
+    def _send(self, batch: list[Pending]) -> None:
+        """Sends one batch and hands it to the other thread; its appends fail if that is not possible."""
+        started = None
+        try:
+            started = self._start(batch)
+        except InvalidError as error:
+            fitting = self._fail_misfits(batch, error)
+            if fitting:
+                self._send(fitting)
+                return
+        except BaseException as error:  # noqa: BLE001 - every append gets its outcome, whatever happens
+            self._fail(batch, error)
+        if started is None:
+            self._in_flight.release()
+        else:
+            self._started.put((started, batch))
+
+    def _start(self, batch: list[Pending]) -> StartedBatch | None:
+        """Returns the batch that was sent; None if it was answered at once, as the first one is."""
+        if self._broken is not None:
+            raise self._broken
+        operation = _append_of(batch)
+        if self._ids.is_numbered and not self._has_committed:
+            self._send_first(batch, operation)
+            return None
+        with self._ids.next_key() as key:
+            return start_batch(self._settings, key, operation, view=self._recent_view())
+
+    def _send_first(self, batch: list[Pending], operation: AppendRows) -> None:
+        """Sends the first batch under the next free number, and waits until it is in the table."""
+        for _ in range(_RENUMBERED):
+            self._view = read_view(self._settings.table, self._settings.storage_options, afresh=True)
+            self._view_at = time.monotonic()
+            self._ids.continue_after(self._view)
+            with self._ids.next_key() as key:
+                report = start_batch(self._settings, key, operation, view=self._view).finish()
+            if report.kind != "duplicate":
+                self._has_committed = True
+                self._succeed(batch, report)
+                return
+        raise RetryError(
+            f"{_RENUMBERED} times the number of the next batch was taken by another writer of the app",
+            where=self._settings.table,
+            hint="give each writer that runs at the same time an app_id of its own",
+        )
+
+    def _recent_view(self) -> View | None:
+        """Returns the table as it was within the last second.
+
+        An append that meets a newer schema is repeated.
+        """
+        now = time.monotonic()
+        if self._view is None or now - self._view_at > _VIEW_S:
+            self._view = read_view(self._settings.table, self._settings.storage_options)
+            self._view_at = now
+        return self._view
+
+    def _fail_misfits(self, batch: list[Pending], error: InvalidError) -> list[Pending]:
+        """Fails the appends that don't fit the table, and returns the others; fails all if none is known."""
+        misfits: dict[Pending, InvalidError] = {}
+        for pending in batch:
+            misfit = _misfit(pending, self._view, self._settings)
+            if misfit is not None:
+                misfits[pending] = misfit
+        for pending, misfit in misfits.items():
+            self._fail([pending], misfit)
+        if not misfits:
+            self._fail(batch, error)
+            return []
+        return [pending for pending in batch if pending not in misfits]
+
+    # The thread that waits for outcomes.
+
+    def _finish_all(self) -> None:
+        while (item := self._started.get()) is not None:
+            started, batch = item
+            try:
+                self._finish(started, batch)
+            except BaseException as error:  # noqa: BLE001 - every append gets its outcome, whatever happens
+                self._fail(batch, error)
+            finally:
+                self._in_flight.release()
+
+    def _finish(self, started: StartedBatch, batch: list[Pending]) -> None:
+        report = started.finish()
+        # Without an outcome in time, the marks may show this batch itself.
+        is_own = report.is_by_marks and not report.is_doubtful
+        if self._ids.is_numbered and report.kind == "duplicate" and not is_own:
+            raise StopError(
+                f"another writer uses this app id: {started.key} was folded before; nothing was added",
+                where=self._settings.table,
+                hint="give each writer an app_id of its own, and append these rows again",
+            )
+        self._succeed(batch, report)
+
+    def _succeed(self, batch: list[Pending], report: BatchReport) -> None:
+        for pending in batch:
+            result = report.result
+            if isinstance(result, Committed):
+                result = replace(result, rows_added=pending.rows)
+            pending.future.set_result(replace(report, result=result))
+        self._answered(batch)
+
+    def _fail(self, batch: list[Pending], error: BaseException) -> None:
+        with self._changed:
+            self._first_failure = self._first_failure or error
+            if isinstance(error, StopError):
+                self._broken = self._broken or error
+        for pending in batch:
+            pending.future.set_exception(error)
+        self._answered(batch)
+
+    def _answered(self, batch: list[Pending]) -> None:
+        with self._changed:
+            self._queued -= sum(pending.size for pending in batch)
+            self._unanswered.difference_update(batch)
+            self._changed.notify_all()
+
+
+def _read(rows: ArrowStream) -> tuple[list[pa.RecordBatch], pa.Schema]:
+    source = RowSource(rows)
+    return list(source.batches()), source.schema
+
+
+def _misfit(pending: Pending, view: View | None, settings: WriteSettings) -> InvalidError | None:
+    """Returns why the rows don't fit the table at this version; None if they do, or it is not known."""
+    if view is None:
+        return None
+    try:
+        fitting = target_for(pending.shape, view, settings).fitting
+        for batch in pending.table.to_batches():
+            fitting.apply(batch)
+    except InvalidError as misfit:
+        return misfit
+    return None
+
+
+def _append_of(batch: list[Pending]) -> AppendRows:
+    rows = pa.concat_tables([pending.table for pending in batch]).combine_chunks()
+
+    def write(target: Target) -> list[DataFragment]:
+        return list(write_fragments(target, rows.to_batches()))
+
+    return AppendRows(rows.schema, write, count=lambda: rows.num_rows)

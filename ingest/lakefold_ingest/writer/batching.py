@@ -1,0 +1,111 @@
+"""When waiting appends become a batch, as plain values: no clock, no threads, no rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+class Piece(Protocol):
+    """One append that waits: its number of rows, its size in bytes, and when it came, in seconds."""
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+
+    @property
+    def added_at(self) -> float:
+        """When it was added, in seconds of any clock."""
+
+    @property
+    def shape(self) -> Hashable:
+        """Its columns: only appends with equal columns share a batch."""
+
+
+P = TypeVar("P", bound=Piece)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """When a batch is full: by rows, by bytes, or because its oldest append has waited `max_delay_s` seconds.
+
+    Raises `InvalidError` if a limit is not above 0; `max_delay_s` may be 0.
+    """
+
+    max_rows: int = 100_000
+    max_bytes: int = 64 * 1024 * 1024
+    max_delay_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows", "max_bytes"):
+            if getattr(self, name) <= 0:
+                raise InvalidError(f"{getattr(self, name)} is not above 0", where=name)
+        if self.max_delay_s < 0:
+            raise InvalidError(f"{self.max_delay_s:g} is below 0", where="max_delay")
+
+
+class Batching(Generic[P]):
+    """The appends that wait, in their order.
+
+    A batch is a run of consecutive appends with equal columns. It ends before the append that would exceed a
+    limit, so it exceeds one only if a single append does. A batch that can't grow any more is due at once.
+    """
+
+    def __init__(self, limits: BatchLimits) -> None:
+        self._limits = limits
+        self._waiting: deque[P] = deque()
+        self._rows = 0
+        self._size = 0
+        # How often the columns change from one waiting append to the next.
+        self._column_changes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, piece: P) -> None:
+        """Adds an append behind the others."""
+        if self._waiting and self._waiting[-1].shape != piece.shape:
+            self._column_changes += 1
+        self._waiting.append(piece)
+        self._rows += piece.rows
+        self._size += piece.size
+
+    def due_at(self) -> float | None:
+        """Returns when the first batch is due at the latest; None if nothing waits.
+
+        The time is that of the oldest append if the batch is full already.
+        """
+        if not self._waiting:
+            return None
+        first = self._waiting[0]
+        is_full = self._rows >= self._limits.max_rows or self._size >= self._limits.max_bytes
+        if is_full or self._column_changes:
+            return first.added_at
+        return first.added_at + self._limits.max_delay_s
+
+    def take(self) -> list[P]:
+        """Removes the appends of the first batch and returns them; an empty list if nothing waits."""
+        batch: list[P] = []
+        rows = size = 0
+        while self._waiting:
+            piece = self._waiting[0]
+            fits = rows + piece.rows <= self._limits.max_rows and size + piece.size <= self._limits.max_bytes
+            if batch and not (fits and piece.shape == batch[0].shape):
+                break
+            batch.append(self._waiting.popleft())
+            rows, size = rows + piece.rows, size + piece.size
+        if self._waiting and self._waiting[0].shape != batch[-1].shape:
+            self._column_changes -= 1
+        self._rows -= rows
+        self._size -= size
+        return batch
