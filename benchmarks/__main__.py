@@ -134,12 +134,12 @@ def _keep(figures: dict[str, dict[str, float]], *, quick: bool) -> None:
 
 def _judged(name: str, figures: dict[str, float]) -> dict[str, dict[str, str]]:
     """The goals of a part, each with whether it was reached."""
-    found = {
+    values = {
         figure: f"{goal}: {'reached' if goal.reached(figures[figure]) else 'missed'}"
         for figure, goal in GOALS.get(name, {}).items()
         if figure in figures
     }
-    return {"goals": found} if found else {}
+    return {"goals": values} if values else {}
 
 
 if __name__ == "__main__":

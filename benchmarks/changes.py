@@ -80,22 +80,22 @@ def _rows(first: int, count: int) -> pa.Table:
 
 
 def _ours(path: str, before: int) -> None:
-    found = lakefold.changes(path, before).read_all()
-    _check(Counter(found["_change_type"].to_pylist()))
+    table = lakefold.changes(path, before).read_all()
+    _check(Counter(table["_change_type"].to_pylist()))
 
 
 def _by_pylance(path: str, before: int) -> None:
     dataset = lance.dataset(path)
     delta = dataset.delta(begin_version=before, end_version=dataset.version)
-    told = (delta.get_updated_rows(), delta.get_inserted_rows(), delta.get_deleted_row_ids())
-    counts = [sum(batch.num_rows for batch in one) for one in told]
+    reported = (delta.get_updated_rows(), delta.get_inserted_rows(), delta.get_deleted_row_ids())
+    counts = [sum(batch.num_rows for batch in each) for each in reported]
     if counts != [CHANGED, 0, CHANGED]:
         raise ValueError(f"pylance tells {counts}")
 
 
 def _by_delta(path: str, seen: int) -> None:
-    found = pa.table(DeltaTable(path).load_cdf(starting_version=seen + 1).read_all())
-    _check(Counter(found["_change_type"].to_pylist()))
+    actual = pa.table(DeltaTable(path).load_cdf(starting_version=seen + 1).read_all())
+    _check(Counter(actual["_change_type"].to_pylist()))
 
 
 def _check(counts: dict[str, int]) -> None:

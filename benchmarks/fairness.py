@@ -47,16 +47,16 @@ def _behind(ground: Ground, flood: str, make: Callable[[], Iterator[Envelope]]) 
     with committer(ground) as process, Proposer(ground.config, ground.topics) as proposer:
         await_start(ground)
         idle = _Honest(ground, proposer, open_already).answered()
-        honest = [_Honest(ground, proposer, one) for one in (open_already, not_open)]
+        honest = [_Honest(ground, proposer, mould) for mould in (open_already, not_open)]
         started = time.perf_counter()
-        sent = [proposer.send(one) for one in bad]
+        sent = [proposer.send(envelope) for envelope in bad]
         with ThreadPoolExecutor(len(honest)) as together:
             # Behind the flood: what is sent by one producer keeps its order.
             sending = time.perf_counter() - started
             waits = list(together.map(_Honest.answered, honest))
         before = peak_mb(process)
-        for one in sent:
-            one.result(LONGEST_S)
+        for future in sent:
+            future.result(LONGEST_S)
         await_answers(ground)
         whole = time.perf_counter() - started
         return {
@@ -104,8 +104,8 @@ def _large_appends(ground: Ground, count: int) -> Iterator[Envelope]:
     for number in range(count):
         envelope = Envelope(table=uri)
         envelope.lance.uuid, envelope.lance.read_version = str(uuid.uuid4()), 1
-        for one in range(FRAGMENTS_IN_LARGE):
-            envelope.lance.append.fragments.add(physical_rows=1).files.add(path=f"{number:x}-{one:x}.lance")
+        for each in range(FRAGMENTS_IN_LARGE):
+            envelope.lance.append.fragments.add(physical_rows=1).files.add(path=f"{number:x}-{each:x}.lance")
         yield envelope
 
 

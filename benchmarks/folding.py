@@ -76,9 +76,9 @@ def _measure(root: Path, plain: int, mixed: int, fragments: int) -> dict[str, fl
         messages = [encode(envelope) for envelope in _interleaved(shares)]
         costs = [_round(root / "table", mould.uri, messages) for _ in range(ROUNDS)]
         parts = {
-            "decoded": min(one.decoding for one in costs),
-            "folded": min(one.folding for one in costs),
-            "answer encoded": min(one.answering for one in costs),
+            "decoded": min(cost.decoding for cost in costs),
+            "folded": min(cost.folding for cost in costs),
+            "answer encoded": min(cost.answering for cost in costs),
         }
         parts["in all"] = sum(parts.values())
         figures |= {f"{name}: {part}, µs": cost / len(messages) * MICROS for part, cost in parts.items()}
@@ -98,10 +98,10 @@ def _round(path: Path, uri: str, messages: Sequence[bytes]) -> Cost:
     table, first, key = _opened(path, uri), READ_VERSION, uri.encode()
     begun = time.thread_time()
     places = (Position(LOG, first + number, "transactions") for number in range(len(messages)))
-    read = [decode(data, key, place, START_US) for data, place in zip(messages, places, strict=True)]
+    read = [decode(data, key, position, START_US) for data, position in zip(messages, places, strict=True)]
     decoded = time.thread_time()
     outcomes: list[Outcome] = []
-    waiting = [one for one in read if isinstance(one, Entry)]
+    waiting = [entry for entry in read if isinstance(entry, Entry)]
     while len(outcomes) < len(waiting):
         start = len(outcomes)
         group = first_group(waiting[start : start + LIMITS.max_entries], LANCE, LIMITS, table.ahead.state)
@@ -110,7 +110,7 @@ def _round(path: Path, uri: str, messages: Sequence[bytes]) -> Cost:
     for outcome in outcomes:
         outcome_message(outcome).SerializeToString()
     answered = time.thread_time()
-    refused = [one for one in outcomes if not isinstance(one.result, Committed)]
+    refused = [outcome for outcome in outcomes if not isinstance(outcome.result, Committed)]
     if refused or len(outcomes) != len(messages):
         raise AssertionError(f"{len(outcomes)} answers to {len(messages)}, refused: {refused[:3]}")
     return Cost(decoded - begun, folded - decoded, answered - folded)

@@ -96,8 +96,8 @@ def await_start(ground: Ground) -> None:
 def log_events(ground: Ground, event: str) -> list[dict[str, object]]:
     """What the committer logged under this name."""
     lines = (ground.root / "committer.log").read_text().splitlines()
-    found = [json.loads(line) for line in lines if line.startswith("{")]
-    return [line for line in found if line["event"] == event]
+    document = [json.loads(line) for line in lines if line.startswith("{")]
+    return [line for line in document if line["event"] == event]
 
 
 def logged_at(line: dict[str, object]) -> float:
@@ -134,7 +134,7 @@ def small_append(
     """An Append of one fragment of a few rows, written by pylance."""
     ids = range(number * rows, (number + 1) * rows)
     table = pa.table(
-        {"id": pa.array(ids, pa.int64()), "text": [f"row {one}" for one in ids]}, schema=_schema()
+        {"id": pa.array(ids, pa.int64()), "text": [f"row {number}" for number in ids]}, schema=_schema()
     )
     return append(uri, table, read_version, app_id, batch_id)
 
@@ -171,10 +171,10 @@ def await_answers(ground: Ground) -> None:
     """Waits until the committer has answered all that the log holds."""
     admin = Admin(ground.config)
     end = watermarks(admin, ground.topics.transactions, 0).end
-    place = TopicPartition(ground.topics.transactions, 0)
+    partition = TopicPartition(ground.topics.transactions, 0)
 
     def answered() -> bool:
-        return committed(admin, ground.group, [place])[0].offset >= end
+        return committed(admin, ground.group, [partition])[0].offset >= end
 
     until(answered, "the answers", seconds=ANSWER_SECONDS, every=0.25)
 
@@ -186,7 +186,7 @@ def outcomes_of(ground: Ground) -> list[Outcome]:
 
 def not_committed(outcomes: Sequence[Outcome]) -> float:
     """How many proposals their writers would have to look at again."""
-    return float(sum(1 for one in outcomes if not isinstance(one.result, Committed)))
+    return float(sum(1 for outcome in outcomes if not isinstance(outcome.result, Committed)))
 
 
 def prove(path: Path, rows: int, *, whole: bool = True) -> None:
@@ -197,9 +197,9 @@ def prove(path: Path, rows: int, *, whole: bool = True) -> None:
     dataset = lance.dataset(str(path))
     if whole:
         dataset.validate()
-    found = dataset.count_rows()
-    if found != rows:
-        raise AssertionError(f"{path} has {found} rows, not {rows}")
+    number = dataset.count_rows()
+    if number != rows:
+        raise AssertionError(f"{path} has {number} rows, not {rows}")
 
 
 def _schema() -> pa.Schema:

@@ -54,14 +54,16 @@ def _measure(ground: Ground, name: str, proposals: int, fragments: int) -> dict[
         await_start(ground)
         sent = _send(proposer, envelopes)
         await_answers(ground)
-    outcomes = [one for one in outcomes_of(ground) if one.app_id == f"writer-{name}"]
+    outcomes = [outcome for outcome in outcomes_of(ground) if outcome.app_id == f"writer-{name}"]
     if len(outcomes) != len(envelopes) or not_committed(outcomes):
         raise AssertionError(f"{len(outcomes)} answers, {not_committed(outcomes):.0f} of them no versions")
     prove(path, (fragments + len(envelopes)) * ROWS_PER_FRAGMENT, whole=False)
     times = sorted(
-        watch.seen[one.result.version] - sent[one.batch_id]
-        for one in outcomes
-        if isinstance(one.result, Committed) and one.batch_id is not None and one.batch_id >= WARM_UP
+        watch.seen[outcome.result.version] - sent[outcome.batch_id]
+        for outcome in outcomes
+        if isinstance(outcome.result, Committed)
+        and outcome.batch_id is not None
+        and outcome.batch_id >= WARM_UP
     )
     return {
         "p50 ms": 1000 * times[len(times) // 2],
@@ -79,8 +81,8 @@ def _send(proposer: Proposer, envelopes: Sequence[Envelope]) -> list[float]:
         time.sleep(max(0.0, begun + number / PER_SECOND - time.perf_counter()))
         sent.append(time.perf_counter())
         on_their_way.append(proposer.send(envelope))
-    for one in on_their_way:
-        one.result(10)
+    for future in on_their_way:
+        future.result(10)
     return sent
 
 

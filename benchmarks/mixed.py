@@ -85,7 +85,9 @@ class _Changes:
         self._fragments = list(state.fragments)
         self._random = random.Random(number)
         first = number * ROWS // PRODUCERS
-        self._rows = {one.id: list(range(first, first + ROWS // PRODUCERS)) for one in self._fragments}
+        self._rows = {
+            fragment.id: list(range(first, first + ROWS // PRODUCERS)) for fragment in self._fragments
+        }
 
     def delete(self, uri: str) -> Envelope:
         """Deletes one row."""
@@ -119,8 +121,8 @@ class _Changes:
             DeletionFile(read_version=READ_VERSION, id=self._random.getrandbits(63), num_deleted_rows=1)
         )
         rows = Bitmap([row])
-        place = self._path / deletion_path(fragment.id, file)
-        place.parent.mkdir(exist_ok=True)
-        place.write_bytes(encode_deletions(rows, ARRAY))
+        path = self._path / deletion_path(fragment.id, file)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(encode_deletions(rows, ARRAY))
         envelope.affected_rows[fragment.id] = encode_bitmap(rows)
         return changed

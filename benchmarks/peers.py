@@ -105,10 +105,10 @@ def _pylance_racer(path: str, ready: Semaphore, go: Event, results: Queue[int]) 
 
 def _fragment_of(dataset: lance.LanceDataset) -> lance.FragmentMetadata:
     """The table's first fragment, as a writer proposes one: without an id."""
-    found = dataset.get_fragment(0)
-    if found is None:
+    actual = dataset.get_fragment(0)
+    if actual is None:
         raise LookupError("the table has no fragment")
-    fragment = found.metadata
+    fragment = actual.metadata
     fragment.id = 0
     return fragment
 

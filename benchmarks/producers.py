@@ -31,16 +31,18 @@ def measure(ground: Ground, transactions: int) -> dict[str, float]:
     for number in range(ROUNDS):
         for count, measured in rounds.items():
             measured.append(_once(ground, f"by-{count}-{number}", count, transactions))
-    speeds = {count: median(one["transactions/s"] for one in each) for count, each in rounds.items()}
+    speeds = {count: median(values["transactions/s"] for values in each) for count, each in rounds.items()}
     figures = {f"{count} producers, transactions/s": speed for count, speed in speeds.items()}
     figures |= {
-        f"{count} producers, {CPU}": median(one[CPU] for one in each) for count, each in rounds.items()
+        f"{count} producers, {CPU}": median(values[CPU] for values in each) for count, each in rounds.items()
     }
     figures[f"{MANY} producers to {FEW}"] = speeds[MANY] / speeds[FEW]
-    alone = {count: median(one[BACKLOG] for one in each) for count, each in rounds.items()}
+    alone = {count: median(values[BACKLOG] for values in each) for count, each in rounds.items()}
     figures |= {f"{count} producers, {BACKLOG}": speed for count, speed in alone.items()}
     figures[f"backlog of {MANY} producers to that of {FEW}"] = alone[MANY] / alone[FEW]
-    return figures | {name: sum(one[name] for each in rounds.values() for one in each) for name in COUNTED}
+    return figures | {
+        name: sum(values[name] for each in rounds.values() for values in each) for name in COUNTED
+    }
 
 
 def _once(ground: Ground, name: str, producers: int, transactions: int) -> dict[str, float]:

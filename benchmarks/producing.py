@@ -149,7 +149,7 @@ def _send(proposer: Proposer, envelopes: Sequence[Envelope], pace: float | None)
         waiting.append(proposer.send(envelope))
         if len(waiting) > ON_THEIR_WAY:
             failed += _has_failed(waiting.popleft())
-    return failed + sum(_has_failed(one) for one in waiting)
+    return failed + sum(_has_failed(future) for future in waiting)
 
 
 def _has_failed(sent: Future[Position]) -> bool:

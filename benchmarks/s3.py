@@ -65,13 +65,13 @@ def follow(server: S3Server, proxy: FaultProxy, uri: str, versions: int) -> dict
 def catch_up(server: S3Server, proxy: FaultProxy, uri: str) -> dict[str, float]:
     """Requests for each of many versions behind, counted; and how fast without the proxy between."""
     with proxy.counted() as counts:
-        found = sum(1 for _ in tail_of(open_source(uri, proxy.options()), 1))
+        number = sum(1 for _ in tail_of(open_source(uri, proxy.options()), 1))
     clocked = Clocked()
     source = open_source(uri, server.options())
-    if clocked.step(lambda: sum(1 for _ in tail_of(source, 1))) != found:
+    if clocked.step(lambda: sum(1 for _ in tail_of(source, 1))) != number:
         raise AssertionError("the same versions, read again, are not as many")
-    speed = found / clocked.wall[0] * SECOND_MS
-    return {**_each("caught up", counts, found), "caught up: versions/s": speed}
+    speed = number / clocked.wall[0] * SECOND_MS
+    return {**_each("caught up", counts, number), "caught up: versions/s": speed}
 
 
 def _each(what: str, counts: Counter[str], versions: int) -> dict[str, float]:

@@ -91,11 +91,11 @@ def _takes(path: Path, fragments: int) -> dict[str, float]:
     }
 
 
-def _in_turns(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
+def _in_turns(each: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
     """The median time of each in milliseconds, taken in turns, so that they share what the machine does."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(TURNS):
-        for act, taken in zip((one, other), times, strict=True):
+        for act, taken in zip((each, other), times, strict=True):
             taken.append(_timed(act))
     return statistics.median(times[0]), statistics.median(times[1])
 
@@ -120,14 +120,14 @@ def _table(path: Path, fragments: int, rows: int) -> Path:
     """A table whose every fragment has a data file of its own, with the same content."""
     dataset = lance.write_dataset(_rows(rows), str(path))
     (first,) = dataset.get_fragments()
-    told = first.metadata.to_json()
-    source = path / "data" / told["files"][0]["path"]
+    values = first.metadata.to_json()
+    source = path / "data" / values["files"][0]["path"]
     added = []
     for number in range(1, fragments):
         copy = path / "data" / f"{number:024b}{number:026x}.lance"
         copy.write_bytes(source.read_bytes())
-        file = {**told["files"][0], "path": copy.name}
-        added.append(lance.FragmentMetadata.from_json(json.dumps({**told, "id": 0, "files": [file]})))
+        file = {**values["files"][0], "path": copy.name}
+        added.append(lance.FragmentMetadata.from_json(json.dumps({**values, "id": 0, "files": [file]})))
     if added:
         lance.LanceDataset.commit(str(path), lance.LanceOperation.Append(added), read_version=1)
     return path

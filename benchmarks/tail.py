@@ -55,10 +55,10 @@ def measure(root: Path, share: int = 1) -> dict[str, float]:
     figures: dict[str, float] = {}
     followed = {size: Followed(root / str(size), size) for size in sizes}
     for step in range(WARM_UP + STEPS):
-        for one in followed.values():
-            one.step(peers=step < WARM_UP + PEER_STEPS)
-    for size, one in followed.items():
-        figures |= {f"{size:,} fragments: {name}": value for name, value in one.figures().items()}
+        for each in followed.values():
+            each.step(peers=step < WARM_UP + PEER_STEPS)
+    for size, each in followed.items():
+        figures |= {f"{size:,} fragments: {name}": value for name, value in each.figures().items()}
     least, most = followed[sizes[0]], followed[sizes[-1]]
     figures[f"CPU, {sizes[-1]:,} fragments to {sizes[0]:,}"] = _middle(most.ours.cpu) / _middle(
         least.ours.cpu
@@ -82,13 +82,13 @@ def catch_up(root: Path, versions: int) -> dict[str, float]:
         table.fold(delete)
     clocked = Clocked()
     begun = tail_of(source_on(LocalStorage(root)), 1)
-    found = clocked.step(_count, begun)
-    if found != versions:
-        raise AssertionError(f"{found} versions were handed out, not {versions}")
+    actual = clocked.step(_count, begun)
+    if actual != versions:
+        raise AssertionError(f"{actual} versions were handed out, not {versions}")
     return {
-        "catching up: versions": float(found),
-        "catching up: versions/s": found / clocked.wall[0] * MICROS,
-        "catching up: versions/s of CPU": found / clocked.cpu[0] * MICROS,
+        "catching up: versions": float(actual),
+        "catching up: versions/s": actual / clocked.wall[0] * MICROS,
+        "catching up: versions/s of CPU": actual / clocked.cpu[0] * MICROS,
     }
 
 
@@ -131,15 +131,15 @@ class Followed:
         self._path, self._delta_path = root / "lance", root / "delta"
         self._table = Written(LocalStorage(self._path))
         self._table.fold(creation(self._table.uri))
-        one = self._new(0)
-        many = [DataFragment.FromString(one.SerializeToString()) for _ in range(size)]
+        single = self._new(0)
+        many = [DataFragment.FromString(single.SerializeToString()) for _ in range(size)]
         for number, fragment in enumerate(many):
             fragment.files[0].path = f"{number:050}.lance"  # nobody reads these
         self._table.fold(append_of(self._table.uri, many, 1))
         make_delta_table(self._delta_path, size)
         self._tail = tail_of(source_on(LocalStorage(self._path)))
         self._dataset = lance.dataset(str(self._path))
-        self._seen = max(one.fragment_id for one in self._dataset.get_fragments())
+        self._seen = max(fragment.fragment_id for fragment in self._dataset.get_fragments())
         self._reader = DeltaTable(self._delta_path)
         self._files = set(self._reader.file_uris())
         self._steps = 0
@@ -174,8 +174,8 @@ class Followed:
     def _by_pylance(self) -> int:
         """As its users do it: go to the newest version, find the fragments that weren't there, scan those."""
         self.checkout.step(self._dataset.checkout_latest)
-        new = [one for one in self._dataset.get_fragments() if one.fragment_id > self._seen]
-        self._seen = max(one.fragment_id for one in new)
+        new = [fragment for fragment in self._dataset.get_fragments() if fragment.fragment_id > self._seen]
+        self._seen = max(fragment.fragment_id for fragment in new)
         return int(self._dataset.scanner(fragments=new).to_table().num_rows)
 
     def _by_delta(self) -> int:
@@ -188,7 +188,7 @@ class Followed:
     def _append_to_delta(self) -> None:
         name = f"{uuid.uuid4()}.parquet"
         rows = pa.table(
-            {"id": range(ROWS), "text": [f"row {one}" for one in range(ROWS)]}, schema=DELTA_SCHEMA
+            {"id": range(ROWS), "text": [f"row {number}" for number in range(ROWS)]}, schema=DELTA_SCHEMA
         )
         pq.write_table(rows, self._delta_path / name)
         size = (self._delta_path / name).stat().st_size

@@ -96,7 +96,9 @@ def measure_row_ids(count: int) -> dict[str, float]:
 
 def make_table(path: Path, size: int) -> Path:
     """A table of `size` fragments, made by pylance as far as its schema and its one data file go."""
-    rows = pa.table({"id": pa.array(range(ROWS), pa.int64()), "text": [f"row {one}" for one in range(ROWS)]})
+    rows = pa.table(
+        {"id": pa.array(range(ROWS), pa.int64()), "text": [f"row {number}" for number in range(ROWS)]}
+    )
     lance.write_dataset(rows, str(path))
     versions, state = _opened(path)
     for count in (size - 2, 1):  # the newest version holds its transaction: a small one, as most are
@@ -270,8 +272,8 @@ def _write_deletions(path: Path, numbers: set[int]) -> None:
 
 def _link_files(path: Path) -> None:
     """Gives the fragments their files: all hold the rows of the first one."""
-    paths = [path / "data" / one.files[0].path for one in _opened(path)[1].fragments]
-    for missing in {one for one in paths if not one.exists()}:
+    paths = [path / "data" / fragment.files[0].path for fragment in _opened(path)[1].fragments]
+    for missing in {path for path in paths if not path.exists()}:
         missing.hardlink_to(paths[0])
 
 
@@ -281,8 +283,8 @@ def _prove(path: Path, rows: int, *, whole: bool) -> None:
     if whole:
         _link_files(path)
         dataset.validate()
-    if (found := dataset.count_rows()) != rows:
-        raise AssertionError(f"{path} has {found} rows, not {rows}")
+    if (number := dataset.count_rows()) != rows:
+        raise AssertionError(f"{path} has {number} rows, not {rows}")
 
 
 def _memory(name: str) -> int:

@@ -87,7 +87,7 @@ class MemoryRows:
         return fragment
 
     def delete(
-        self, rows: dict[int, Iterable[int]], removed: Iterable[int] = (), *, told: bool = True
+        self, rows: dict[int, Iterable[int]], removed: Iterable[int] = (), *, names_rows: bool = True
     ) -> Envelope:
         """A Delete of rows, by fragment, built on the newest version. `told`: the envelope says which."""
         envelope = self._envelope()
@@ -95,12 +95,17 @@ class MemoryRows:
         envelope.lance.delete.predicate = "some"
         for number, few in rows.items():
             envelope.lance.delete.updated_fragments.append(self.without(number, few))
-        if told:
+        if names_rows:
             self._tell(envelope, rows, removed)
         return envelope
 
     def update(
-        self, rows: dict[int, Iterable[int]], removed: Iterable[int] = (), *, told: bool = True, new: int = 1
+        self,
+        rows: dict[int, Iterable[int]],
+        removed: Iterable[int] = (),
+        *,
+        names_rows: bool = True,
+        new: int = 1,
     ) -> Envelope:
         """An Update of rows, by fragment, that adds as many fragments as `new` of 3 rows each."""
         envelope = self._envelope()
@@ -109,7 +114,7 @@ class MemoryRows:
             envelope.lance.update.updated_fragments.append(self.without(number, few))
         for number in range(new):
             add_fragment(envelope.lance.update.new_fragments.add(), f"{envelope.lance.uuid}-{number}")
-        if told:
+        if names_rows:
             self._tell(envelope, rows, removed)
         return envelope
 

@@ -25,13 +25,13 @@ def rows_by_key(uri: str, version: int | None, key: str) -> dict[Any, Row]:
     return {row[key]: row for row in read}
 
 
-def applied(found: Iterable[Row], key: str) -> dict[Any, Row]:
+def applied(actual: Iterable[Row], key: str) -> dict[Any, Row]:
     """The rows after these changes of an empty table; each change must begin with the row that exists."""
-    there: dict[Any, Row] = {}
-    for row in found:
+    values: dict[Any, Row] = {}
+    for row in actual:
         if row["_change_type"] in COMES:
-            assert row[key] not in there, row
-            there[row[key]] = values_of(row)
+            assert row[key] not in values, row
+            values[row[key]] = values_of(row)
         else:
-            assert there.pop(row[key]) == values_of(row), row
-    return there
+            assert values.pop(row[key]) == values_of(row), row
+    return values

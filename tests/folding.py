@@ -110,13 +110,13 @@ def changed(envelope: Envelope, change: Callable[[Envelope], object]) -> Envelop
 def entry(envelope: Envelope, offset: int, log: LogId = LOG, time_us: int | None = None) -> Entry:
     """The envelope at an offset; its time is one second an offset unless given."""
     at = START_US + offset * SECOND if time_us is None else time_us
-    place = Position(log, offset, "transactions")
-    return Entry(place, at, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))
+    position = Position(log, offset, "transactions")
+    return Entry(position, at, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))
 
 
-def by_message(one: Entry) -> Entry:
+def by_message(each: Entry) -> Entry:
     """The same entry, its proposal to be read from the message alone."""
-    return replace(one, proposal=LanceProposal(one.envelope))
+    return replace(each, proposal=LanceProposal(each.envelope))
 
 
 def parsed_packed(
@@ -130,14 +130,14 @@ def parsed_packed(
     return large.envelope, large.proposal.packed
 
 
-def with_packed(one: Entry, envelope: Envelope, packed: Packed | None) -> Entry:
+def with_packed(each: Entry, envelope: Envelope, packed: Packed | None) -> Entry:
     """The entry of an envelope whose fragments stay encoded."""
-    return replace(one, envelope=envelope, proposal=LanceProposal(envelope, packed))
+    return replace(each, envelope=envelope, proposal=LanceProposal(envelope, packed))
 
 
-def packed_of(one: Entry) -> Packed | None:
+def packed_of(each: Entry) -> Packed | None:
     """The encoded fragments of an entry."""
-    return proposal_of(one).packed
+    return proposal_of(each).packed
 
 
 def entries(envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Entry]:

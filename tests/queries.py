@@ -44,7 +44,7 @@ class Query:
     def last(self) -> list[dict[str, Any]]:
         """The rows of the last batch, planned and read again."""
         planned = self.reader.partitions(*self.offsets[-2:])
-        tasks = [pickle.loads(pickle.dumps(one)) for one in planned]  # noqa: S301 - as Spark hands them on
+        tasks = [pickle.loads(pickle.dumps(partition)) for partition in planned]  # noqa: S301 - as Spark hands them on
         reader = pickle.loads(self.task)  # noqa: S301 - as above
         return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 

@@ -34,16 +34,16 @@ class Listed:
     """Entries by their positions. What isn't among them is gone."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self.entries = {one.position: one for one in entries}
+        self.entries = {entry.position: entry for entry in entries}
 
     def at(self, log: LogId, topic: str, offsets: Collection[int]) -> Mapping[int, Entry]:
         """See `lakefold_committer.replay.log_reader.Entries`."""
         del topic
-        found = {position.offset: one for position, one in self.entries.items() if position.log == log}
-        missing = set(offsets) - found.keys()
+        values = {position.offset: entry for position, entry in self.entries.items() if position.log == log}
+        missing = set(offsets) - values.keys()
         if missing:
             raise EntriesGoneError(f"no message is at {min(missing)} any more")
-        return {offset: found[offset] for offset in offsets}
+        return {offset: values[offset] for offset in offsets}
 
 
 def here(envelope: Envelope) -> Envelope:
@@ -67,7 +67,7 @@ ALL = [
 
 
 def listed(*without: int) -> Listed:
-    return Listed(one for one in entries(ALL, 0) if one.position.offset not in without)
+    return Listed(entry for entry in entries(ALL, 0) if entry.position.offset not in without)
 
 
 def replayed(log: Listed | None = None, first: int | None = None, last: int | None = None) -> list[Replayed]:
@@ -75,7 +75,7 @@ def replayed(log: Listed | None = None, first: int | None = None, last: int | No
 
 
 def verdicts(log: Listed | None = None, first: int | None = None) -> list[Verdict]:
-    return [one.verdict for one in replayed(log, first)]
+    return [each.verdict for each in replayed(log, first)]
 
 
 def fold_all(*sizes: int) -> TableWriter:

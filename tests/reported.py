@@ -36,5 +36,5 @@ class Outcomes:
         """See `lakefold_committer.recovery.recovery_context.ReportedVersions`."""
         return self.last.of(uri)
 
-    def add_own(self, uri: str, told: LastCommit) -> None:
+    def add_own(self, uri: str, commit: LastCommit) -> None:
         """See `lakefold_committer.recovery.recovery_context.ReportedVersions`. Counts at once."""

@@ -83,14 +83,14 @@ def running() -> Iterator[Azurite]:
     ) as process:
         try:
             assert process.stdout
-            told = []
+            reported = []
             for line in process.stdout:
-                told.append(line)
-                if found := _LISTENING.search(line):
+                reported.append(line)
+                if match := _LISTENING.search(line):
                     break
             else:
-                raise AssertionError(f"Azurite did not start: {''.join(told)}")
-            yield Azurite(f"{found[1]}/{ACCOUNT}")
+                raise AssertionError(f"Azurite did not start: {''.join(reported)}")
+            yield Azurite(f"{match[1]}/{ACCOUNT}")
         finally:
             process.kill()
 

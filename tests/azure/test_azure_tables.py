@@ -28,11 +28,11 @@ def test_pylance_opens_a_table_written_here_and_goes_on_with_it(azurite: Azurite
             table.uri, rows([number]), table.owned.table.version, "app", number, storage_options=options
         )
         assert isinstance(table.fold(made)[0].result, Committed)
-    there = lance.dataset(table.uri, storage_options=options)
-    there.validate()
-    assert there.version == 1 + VERSIONS
-    assert sorted(there.to_table()["id"].to_pylist()) == list(range(VERSIONS))
-    there.insert(rows([100]))
+    dataset = lance.dataset(table.uri, storage_options=options)
+    dataset.validate()
+    assert dataset.version == 1 + VERSIONS
+    assert sorted(dataset.to_table()["id"].to_pylist()) == list(range(VERSIONS))
+    dataset.insert(rows([100]))
     table.take_over()
     table.fold(append(table.uri, rows([101]), 2 + VERSIONS, storage_options=options))
     read = lakefold.open(table.uri, storage_options=options)
@@ -60,6 +60,6 @@ def test_a_table_of_pylance_is_opened_and_tailed(azurite: Azurite, container: st
 def test_wrong_credentials_are_told_with_the_place(azurite: Azurite, container: str) -> None:
     wrong = {**azurite.options, "azure_storage_account_key": "d3Jvbmc="}
     lance.write_dataset(rows([1]), f"{container}/t", storage_options=azurite.options)
-    with pytest.raises(InvalidError, match=f"{container}/t") as told:
+    with pytest.raises(InvalidError, match=f"{container}/t") as raised:
         lakefold.open(f"{container}/t", storage_options=wrong)
-    assert "credentials" in told.value.hint
+    assert "credentials" in raised.value.hint

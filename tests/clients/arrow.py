@@ -24,7 +24,7 @@ SCHEMA = pa.schema(
 
 def rows(ids: list[int], text: str) -> pa.Table:
     """Rows with these ids."""
-    vectors = [[float(one)] * 4 for one in ids]
+    vectors = [[float(number)] * 4 for number in ids]
     return pa.table({"id": ids, "text": [text] * len(ids), "vec": vectors}, schema=SCHEMA)
 
 
@@ -45,8 +45,10 @@ class Pylance:
         return int(table.version)
 
     def read(self, table: Any) -> list[list[Any]]:
-        found = table.to_table(columns=["id", "text"])
-        return [list(one) for one in zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True)]
+        actual = table.to_table(columns=["id", "text"])
+        return [
+            list(value) for value in zip(actual["id"].to_pylist(), actual["text"].to_pylist(), strict=True)
+        ]
 
     def read_version(self, table: Any, version: int) -> list[list[Any]]:
         return self.read(table.checkout_version(version))
@@ -99,8 +101,10 @@ class LanceDB:
         return int(table.version)
 
     def read(self, table: Any) -> list[list[Any]]:
-        found = table.to_arrow()
-        return [list(one) for one in zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True)]
+        actual = table.to_arrow()
+        return [
+            list(value) for value in zip(actual["id"].to_pylist(), actual["text"].to_pylist(), strict=True)
+        ]
 
     def read_version(self, table: Any, version: int) -> list[list[Any]]:
         table.checkout(version)
@@ -152,8 +156,8 @@ class Polars:
         self.version: str = pl.__version__
 
     def read(self, table: Any) -> list[list[Any]]:
-        found = self.polars.scan_pyarrow_dataset(table).select("id", "text").collect()
-        return [list(one) for one in found.rows()]
+        actual = self.polars.scan_pyarrow_dataset(table).select("id", "text").collect()
+        return [list(row) for row in actual.rows()]
 
     def read_version(self, table: Any, version: int) -> list[list[Any]]:
         return self.read(table.checkout_version(version))

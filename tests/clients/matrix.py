@@ -64,25 +64,25 @@ def kept(client: str, step: str) -> Iterator[None]:
         _keep(client, step, came)
 
 
-def table_of(told: Mapping[str, Mapping[str, str]]) -> str:
+def table_of(reported: Mapping[str, Mapping[str, str]]) -> str:
     """The results as the README shows them, and below them what was said where the answer is no."""
     head = ["client", *(step.replace("_", " ") for step in (*READS, *STEPS))]
     lines, notes = [head, ["---"] * len(head)], dict[str, int]()
     for name in (*WRITERS, *READERS):
         line = [LABELS.get(name, name.replace("-", " "))]
         for step in (*READS, *STEPS):
-            came, _, said = told[name].get(step, ONLY_READS).partition(": ")
-            line.append(f"{came} ({notes.setdefault(said, len(notes) + 1)})" if said else came)
+            came, _, text = reported[name].get(step, ONLY_READS).partition(": ")
+            line.append(f"{came} ({notes.setdefault(text, len(notes) + 1)})" if text else came)
         lines.append(line)
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return table + "\n" + "".join(f"\n{number}. {said}" for said, number in notes.items())
+    return table + "\n" + "".join(f"\n{number}. {text}" for text, number in notes.items())
 
 
 def _keep(client: str, step: str, came: str) -> None:
     with RESULTS.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        told = json.loads(file.read() or "{}")
-        told.setdefault(client, {})[step] = came
+        document = json.loads(file.read() or "{}")
+        document.setdefault(client, {})[step] = came
         file.truncate(0)
-        file.write(json.dumps(told, indent=2, sort_keys=True) + "\n")
+        file.write(json.dumps(document, indent=2, sort_keys=True) + "\n")

@@ -69,11 +69,11 @@ class Client:
 
     def rows(self, version: int | None = None) -> dict[int, str]:
         """What a new handle reads, by id. Raises `AssertionError` if an id is there twice."""
-        found = self.do("read") if version is None else self.do("read_version", version=version)
-        assert isinstance(found, list)
-        told = {int(number): str(text) for number, text in found}
-        assert len(told) == len(found), "the client reads an id twice"
-        return told
+        actual = self.do("read") if version is None else self.do("read_version", version=version)
+        assert isinstance(actual, list)
+        values = {int(number): str(text) for number, text in actual}
+        assert len(values) == len(actual), "the client reads an id twice"
+        return values
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None

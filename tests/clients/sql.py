@@ -59,8 +59,8 @@ class SQL:
 
     def _rows(self, ids: list[int], text: str) -> str:
         rows = (
-            f"SELECT CAST({one} AS BIGINT) AS id, '{text}' AS text, {self.vector.format(one)} AS vec"
-            for one in ids
+            f"SELECT CAST({number} AS BIGINT) AS id, '{text}' AS text, {self.vector.format(number)} AS vec"
+            for number in ids
         )
         return " UNION ALL ".join(rows)
 

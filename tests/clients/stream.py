@@ -98,10 +98,10 @@ class Stream:
         """The table is sound, and holds exactly the expected rows."""
         dataset = lance.dataset(str(self.path))
         dataset.validate()
-        found = dataset.to_table(columns=["id", "text"])
-        ids = found["id"].to_pylist()
+        table = dataset.to_table(columns=["id", "text"])
+        ids = table["id"].to_pylist()
         assert len(set(ids)) == len(ids)
-        assert dict(zip(ids, found["text"].to_pylist(), strict=True)) == self.expected
+        assert dict(zip(ids, table["text"].to_pylist(), strict=True)) == self.expected
 
     def _run(self) -> None:
         try:

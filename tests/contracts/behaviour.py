@@ -59,8 +59,8 @@ def store(site: Site) -> Storage:
 def test_a_store_that_says_when_an_object_was_stored_says_about_now(store: Storage, site: Site) -> None:
     before = time.time_ns() // 1000
     store.put("a/b", [b"x"])
-    said = store.stored_at("a/b")
-    assert said is None or before - site.tick_us <= said <= time.time_ns() // 1000
+    answer = store.stored_at("a/b")
+    assert answer is None or before - site.tick_us <= answer <= time.time_ns() // 1000
     assert store.stored_at("a/c") is None
     assert store.stored_at("a") is None
 
@@ -88,13 +88,13 @@ def test_put_replaces_what_is_there(store: Storage) -> None:
 
 
 def test_stores_on_one_place_see_each_other_at_once(site: Site) -> None:
-    one, other = site.open(), site.open()
-    assert one.put_if_absent("v/1", [b"one"]) is Put.STORED
+    storage, other = site.open(), site.open()
+    assert storage.put_if_absent("v/1", [b"one"]) is Put.STORED
     assert other.get("v/1") == b"one"
     assert other.put_if_absent("v/1", [b"other"]) is Put.EXISTS
     other.delete("v/1")
-    assert one.size("v/1") is None
-    assert one.put_if_absent("v/1", [b"again"]) is Put.STORED
+    assert storage.size("v/1") is None
+    assert storage.put_if_absent("v/1", [b"again"]) is Put.STORED
 
 
 def test_a_root_below_another_sees_its_own_part(site: Site) -> None:
@@ -213,7 +213,7 @@ def test_a_listing_is_in_order_and_not_recursive(store: Storage) -> None:
     assert list(store.list("none")) == []
     assert list(store.list("v/none")) == []
     for folder in ("v", "v/", "v/folder", "", "none", "v/none"):
-        listed = [one.path.rpartition("/")[2] for one in store.list(folder)]
+        listed = [file.path.rpartition("/")[2] for file in store.list(folder)]
         assert sorted(store.names(folder)) == sorted(listed)
 
 
@@ -265,9 +265,9 @@ def test_a_store_without_folders_names_all_that_lies_below_its_root(store: Stora
     for path in paths:
         store.put(path, [b"x"])
     site.open("x").put("beside", [b"x"])
-    found = [*store.everything()]
-    assert len(found) == len(paths)
-    assert {*found} == paths
+    names = [*store.everything()]
+    assert len(names) == len(paths)
+    assert {*names} == paths
     assert {*site.open("/tree/b").everything()} == {"v/1"}  # type: ignore[attr-defined]
 
 

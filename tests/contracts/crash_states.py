@@ -56,8 +56,8 @@ class Moment:
             if safe.get(name) != self.seen.get(folder, {}).get(name)
         ]
         chosen: list[set[tuple[int, str]]] = [set(), set(pending)]
-        chosen += [{one} for one in pending]
-        chosen += [set(pending) - {one} for one in pending]
+        chosen += [{each} for each in pending]
+        chosen += [set(pending) - {each} for each in pending]
         for applied in chosen:
             for unsynced in (
                 lambda _: b"",
@@ -71,17 +71,17 @@ class Moment:
     ) -> Iterator[tuple[str, bytes | None]]:
         safe, seen = self.safe[folder], self.seen.get(folder, {})
         for name in {**safe, **seen}:
-            found = (seen if (folder, name) in applied else safe).get(name)
-            if found is None:
+            value = (seen if (folder, name) in applied else safe).get(name)
+            if value is None:
                 continue
             below = f"{path}{name}"
-            if found in self.safe:
+            if value in self.safe:
                 yield below, None
-                yield from self._below(found, f"{below}/", applied, unsynced)
-            elif found in self.synced and self.content.get(found, self.synced[found]) == self.synced[found]:
-                yield below, self.synced[found]
+                yield from self._below(value, f"{below}/", applied, unsynced)
+            elif value in self.synced and self.content.get(value, self.synced[value]) == self.synced[value]:
+                yield below, self.synced[value]
             else:
-                yield below, unsynced(self.content.get(found, b""))
+                yield below, unsynced(self.content.get(value, b""))
 
 
 class CrashingDisk:
@@ -153,13 +153,13 @@ class CrashingDisk:
             made = os.stat(args[0], dir_fd=named["dir_fd"])
             self._safe[self._new(made.st_ino)] = {}
         elif name == "fsync":
-            found = os.fstat(args[0])
-            if stat.S_ISDIR(found.st_mode):
-                self._names_synced(self._numbers[found.st_ino], self._names(args[0]))
+            stat_result = os.fstat(args[0])
+            if stat.S_ISDIR(stat_result.st_mode):
+                self._names_synced(self._numbers[stat_result.st_ino], self._names(args[0]))
             else:
                 # The descriptor is for writing only, and the file may have no name.
                 self._content_synced(
-                    self._number(found.st_ino), Path(f"/proc/self/fd/{args[0]}").read_bytes()
+                    self._number(stat_result.st_ino), Path(f"/proc/self/fd/{args[0]}").read_bytes()
                 )
 
     def _names_synced(self, folder: int, names: dict[str, int]) -> None:
@@ -208,4 +208,4 @@ def lay(tree: Tree, top: Path) -> None:
 
 def distinct(trees: Iterator[Tree]) -> list[Tree]:
     """Each of these once."""
-    return [dict(one) for one in {tuple(sorted(tree.items(), key=lambda item: item[0])) for tree in trees}]
+    return [dict(each) for each in {tuple(sorted(tree.items(), key=lambda item: item[0])) for tree in trees}]

@@ -66,12 +66,12 @@ class MemoryManifests:
         """See `ManifestStore.put_if_present`."""
         fault = self._fault("put_if_present")
         with self._lock:
-            there = (base, recorded.version) in self.items
-            if there and (fault is None or fault.done):
+            exists = (base, recorded.version) in self.items
+            if exists and (fault is None or fault.done):
                 self.items[base, recorded.version] = recorded
         if fault is not None:
             raise RetryError("lost")
-        return there
+        return exists
 
     def get(self, base: str, version: int) -> ManifestRecord | None:
         """See `ManifestStore.get`."""
@@ -84,14 +84,14 @@ class MemoryManifests:
         if self._fault("newest") is not None:
             raise RetryError("lost")
         with self._lock:
-            versions = sorted(one for of, one in self.items if of == base and one < DETACHED_BIT)
+            versions = sorted(number for of, number in self.items if of == base and number < DETACHED_BIT)
         return (self.items[base, version] for version in reversed(versions))
 
     def forget(self, base: str) -> None:
         """See `ManifestStore.forget`."""
         with self._lock:
-            for one in [one for one in self.items if one[0] == base]:
-                del self.items[one]
+            for each in [item for item in self.items if item[0] == base]:
+                del self.items[each]
 
     def deliver(self) -> None:
         """Do what was on its way."""
@@ -109,7 +109,7 @@ class MemoryManifests:
 
     def _fault(self, call: Call) -> Lose | None:
         with self._lock:
-            fault = next((one for one in self.faults if one.call == call), None)
+            fault = next((fault for fault in self.faults if fault.call == call), None)
             if fault is not None:
                 self.faults.remove(fault)
         if isinstance(fault, Throttle):
@@ -157,8 +157,8 @@ class Kept:
     def recorded(self) -> dict[int, str]:
         """Where the main line's manifests are, by version, from the table's root on."""
         return {
-            version: one.path.removeprefix(f"{BASE}/")
-            for (base, version), one in self.manifests.items.items()
+            version: record.path.removeprefix(f"{BASE}/")
+            for (base, version), record in self.manifests.items.items()
             if base == BASE
         }
 
@@ -181,4 +181,4 @@ def check_whole(kept: Kept, *contents: bytes) -> None:
     assert kept.recorded() == paths
     assert sorted(kept.paths()) == sorted(paths.values())
     assert [kept.objects.get(path) for path in paths.values()] == list(contents)
-    assert [one.size for one in kept.manifests.items.values()] == [len(data) for data in contents]
+    assert [record.size for record in kept.manifests.items.values()] == [len(data) for data in contents]

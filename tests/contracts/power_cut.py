@@ -41,10 +41,10 @@ class Cut:
         """The bytes that are sure to be found at `path` below `top`; None where a name may be lost."""
         inode = top.stat().st_ino
         for part in path.relative_to(top).parts:
-            found = self.safe.get(inode, {}).get(part)
-            if found is None:
+            value = self.safe.get(inode, {}).get(part)
+            if value is None:
                 return None
-            inode = found
+            inode = value
         return self.synced.get(inode)
 
 
@@ -77,10 +77,10 @@ class ForgetfulDisk:
         return Cut(after, dict(self._visible), dict(self._safe), dict(self._synced))
 
     def _sync(self, fd: int) -> None:
-        found = os.fstat(fd)
-        if stat.S_ISDIR(found.st_mode):
+        stat_result = os.fstat(fd)
+        if stat.S_ISDIR(stat_result.st_mode):
             with os.scandir(fd) as entries:
-                self._safe[found.st_ino] = {entry.name: entry.inode() for entry in entries}
+                self._safe[stat_result.st_ino] = {entry.name: entry.inode() for entry in entries}
         else:
             # The descriptor is for writing only, and the file may have no name.
-            self._synced[found.st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()
+            self._synced[stat_result.st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()

@@ -32,6 +32,6 @@ class KeptSite:
 
 @pytest.fixture
 def site() -> Iterator[KeptSite]:
-    found = KeptSite()
-    yield found
-    found.kept.close()
+    site = KeptSite()
+    yield site
+    site.kept.close()

@@ -91,11 +91,11 @@ def test_whoever_is_killed_leaves_whole_objects_only(tmp_path: Path, *, unnamed:
     assert killer.returncode == 0
     assert len(reported) >= KILLS // 2
     store = LocalStorage(root)
-    found = [listed.path for listed in store.list("v")]
-    assert reported <= set(found)
-    for path in found:
+    names = [listed.path for listed in store.list("v")]
+    assert reported <= set(names)
+    for path in names:
         assert store.get(path) == b"".join(content_of(path))
-    leftovers = {f"v/{entry.name}" for entry in (root / "v").iterdir()} - set(found)
+    leftovers = {f"v/{entry.name}" for entry in (root / "v").iterdir()} - set(names)
     assert all(path.startswith("v/.tmp") for path in leftovers)
     if unnamed and file_system_has_unnamed(tmp_path):
         assert not leftovers

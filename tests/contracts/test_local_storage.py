@@ -337,8 +337,8 @@ def test_where_files_need_a_name_the_store_falls_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", sorted(errno.errorcode))
 def test_every_errno_becomes_a_typed_error_with_a_hint(number: int) -> None:
-    told = failure(OSError(number, os.strerror(number)), "lake/t")
-    assert isinstance(told, RetryError | InvalidError)
-    assert told.where == "lake/t"
-    assert told.hint
-    assert os.strerror(number) in str(told)
+    error = failure(OSError(number, os.strerror(number)), "lake/t")
+    assert isinstance(error, RetryError | InvalidError)
+    assert error.where == "lake/t"
+    assert error.hint
+    assert os.strerror(number) in str(error)

@@ -99,7 +99,9 @@ CALLS: dict[str, tuple[Callable[..., object], str]] = {
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_a_verb_takes_what_it_took(verb: str) -> None:
     command = cli.VERBS[verb].load()
-    taken = {name for one in command.params for name in (*one.opts, (one.name or "").upper())}
+    taken = {
+        name for parameter in command.params for name in (*parameter.opts, (parameter.name or "").upper())
+    }
     assert {*VERBS[verb].split(), "--json"} - taken == set()
 
 
@@ -115,12 +117,12 @@ def test_settings_have_their_names_and_defaults() -> None:
 
 @pytest.mark.parametrize("name", list(MESSAGES))
 def test_a_message_has_its_fields(name: str) -> None:
-    found: Descriptor = log_pb2.DESCRIPTOR.message_types_by_name[name.partition(".")[0]]
+    descriptor: Descriptor = log_pb2.DESCRIPTOR.message_types_by_name[name.partition(".")[0]]
     for inner in name.split(".")[1:]:
-        found = found.nested_types_by_name[inner]
-    assert found.full_name == f"lakefold.log.v1.{name}"
+        descriptor = descriptor.nested_types_by_name[inner]
+    assert descriptor.full_name == f"lakefold.log.v1.{name}"
     fields = set()
-    for field in found.fields:
+    for field in descriptor.fields:
         kind = KINDS.get(field.type) or (field.message_type and field.message_type.name)
         many = "*" if field.is_repeated else "?" if field.has_presence else ""
         fields.add(f"{field.number} {field.name} {kind}{many}")
@@ -139,8 +141,8 @@ def test_what_a_table_and_a_change_tell() -> None:
     table = "version schema count_rows history to_arrow __arrow_c_stream__ take"
     change = "version timestamp position inserted cursor"
     for kind, names in ((Table, table), (Change, change)):
-        there = {*dir(kind), *kind.__annotations__}
-        assert set(names.split()) - there == set()
+        existing = {*dir(kind), *kind.__annotations__}
+        assert set(names.split()) - existing == set()
     assert {"columns", "filter"} <= inspect.signature(Table.to_arrow).parameters.keys()
 
 
@@ -165,15 +167,15 @@ def test_metrics_are_named_by_what_they_count() -> None:
 
 
 def test_make_has_its_targets() -> None:
-    told = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    listed = set(re.findall(r"^\W*(?:\[1m)?([a-z-]+)", told.stdout.replace("\x1b", ""), re.MULTILINE))
+    process = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    listed = set(re.findall(r"^\W*(?:\[1m)?([a-z-]+)", process.stdout.replace("\x1b", ""), re.MULTILINE))
     assert set(TARGETS.split()) - listed == set()
 
 
 def test_the_readme_names_no_verb_that_is_not_there() -> None:
     pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]
-    said = {verb for page in pages for verb in re.findall(r"`?lakefold ([a-z]+)\b(?! =)", page.read_text())}
+    answer = {verb for page in pages for verb in re.findall(r"`?lakefold ([a-z]+)\b(?! =)", page.read_text())}
     known = {*cli.VERBS, "version"}
     quoted = {verb for page in pages for verb in re.findall(r"`lakefold ([a-z]+)\b", page.read_text())}
     assert quoted <= known
-    assert {"up", "committer"} <= said
+    assert {"up", "committer"} <= answer

@@ -177,9 +177,9 @@ def test_a_store_that_is_away_is_tried_again_and_told(
     store = opened(server, client_max_retries="1")
     for answer in (Answer(503), Answer(0)):
         server.plan(answer)
-        with pytest.raises(RetryError) as told:
+        with pytest.raises(RetryError) as raised:
             call(store)
-        assert told.value.hint
+        assert raised.value.hint
         assert len(server.asked) >= 2
 
 
@@ -190,10 +190,10 @@ def test_who_may_not_is_told_what_to_check(
     server: Server, opened: Callable[..., Storage], call: Callable[[Storage], object], status: int
 ) -> None:
     server.plan(Answer(status, "AuthorizationFailure"))
-    with pytest.raises(InvalidError, match=f"answered {status}") as told:
+    with pytest.raises(InvalidError, match=f"answered {status}") as raised:
         call(opened(server))
-    assert "credentials" in told.value.hint
-    assert "clock" in told.value.hint
+    assert "credentials" in raised.value.hint
+    assert "clock" in raised.value.hint
     with pytest.raises(InvalidError, match=f"answered {status}"):
         opened(server).put_if_absent("v/1", [b"x"])
 
@@ -243,10 +243,10 @@ def test_no_message_holds_a_signature(server: Server) -> None:
     for status in (0, 400, 403, 500):
         server.plan(Answer(status))
         for call in [*CALLS.values(), put]:
-            with pytest.raises((RetryError, InvalidError, DoubtfulPutError)) as told:
+            with pytest.raises((RetryError, InvalidError, DoubtfulPutError)) as raised:
                 call(store)
-            assert SIGNATURE not in str(told.value)
-            assert "://" not in str(told.value).replace("az://", "")
+            assert SIGNATURE not in str(raised.value)
+            assert "://" not in str(raised.value).replace("az://", "")
 
 
 def test_a_key_in_the_place_of_its_file_is_not_repeated() -> None:

@@ -36,8 +36,8 @@ def some_folders(store: Storage, most: int) -> object:
 
 def page(*parts: str, more: bool = True) -> Answer:
     """One page of a listing."""
-    told = "".join([f"<IsTruncated>{str(more).lower()}</IsTruncated>", *parts])
-    return Answer(200, body=f"<ListBucketResult>{told}</ListBucketResult>".encode())
+    text = "".join([f"<IsTruncated>{str(more).lower()}</IsTruncated>", *parts])
+    return Answer(200, body=f"<ListBucketResult>{text}</ListBucketResult>".encode())
 
 
 def token(text: str) -> str:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=KINDS)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalSite]:
-    found = LocalSite.new(request.param, tmp_path)
-    yield found
-    found.close()
+    site = LocalSite.new(request.param, tmp_path)
+    yield site
+    site.close()
 
 
 def test_a_store_is_opened_by_the_scheme_of_its_uri(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_of_many_who_replace_what_all_have_read_one_does(site: LocalSite) -> Non
     with ThreadPoolExecutor(len(stores)) as pool:
         for number in range(site.rounds // 20):
             stores[0].put("a/b", [str(number).encode()])
-            (read,) = {one.get_with_etag("a/b") for one in stores if isinstance(one, ReplacesKnown)}
+            (read,) = {known.get_with_etag("a/b") for known in stores if isinstance(known, ReplacesKnown)}
             begin = threading.Barrier(len(stores))
 
             def act(who: int, mark: str = read[1], begin: threading.Barrier = begin) -> bool:

@@ -35,14 +35,14 @@ def kustomized() -> list[Manifest]:
     ]
 
 
-def of_kind(found: list[Manifest], kind: str) -> list[Manifest]:
+def of_kind(documents: list[Manifest], kind: str) -> list[Manifest]:
     """Those of one kind."""
-    return [each for each in found if each["kind"] == kind]
+    return [each for each in documents if each["kind"] == kind]
 
 
-def committers_of(found: list[Manifest]) -> list[Manifest]:
+def committers_of(documents: list[Manifest]) -> list[Manifest]:
     """What runs committers: deployments, and sets whose pods are counted."""
-    return [*of_kind(found, "Deployment"), *of_kind(found, "StatefulSet")]
+    return [*of_kind(documents, "Deployment"), *of_kind(documents, "StatefulSet")]
 
 
 def pod_of(deployment: Manifest) -> Manifest:

@@ -115,8 +115,8 @@ def test_the_image_runs_as_nobody_in_particular_and_without_java() -> None:
     ids=["compose", "values"],
 )
 def test_files_meet_their_schemas(schema: list[str], files: list[str]) -> None:
-    said = [sys.executable, "-m", "check_jsonschema", *schema, *(str(DEPLOY / each) for each in files)]
-    checked = subprocess.run(said, check=False, capture_output=True, text=True)
+    names = [sys.executable, "-m", "check_jsonschema", *schema, *(str(DEPLOY / each) for each in files)]
+    checked = subprocess.run(names, check=False, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

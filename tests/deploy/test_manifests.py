@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RENDERED = {path.stem: manifests(path) for path in GOLDEN}
 ALL: dict[str, list[Manifest]] = {**RENDERED, "kustomize": kustomized()}
 OPERATOR = "monitoring.coreos.com/v1"
-DEPLOYMENTS = [each for found in ALL.values() for each in committers_of(found)]
+DEPLOYMENTS = [each for documents in ALL.values() for each in committers_of(documents)]
 MAIN = RENDERED["minimal"]
 
 
@@ -49,8 +49,8 @@ def test_kubernetes_would_take_them(where: str, version: str) -> None:
 
 
 def test_only_the_operators_kinds_have_no_schema() -> None:
-    found = {each["kind"] for each in ALL["full"] if each["apiVersion"] == OPERATOR}
-    assert found == {"ServiceMonitor", "PrometheusRule"}
+    actual = {each["kind"] for each in ALL["full"] if each["apiVersion"] == OPERATOR}
+    assert actual == {"ServiceMonitor", "PrometheusRule"}
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
@@ -87,13 +87,13 @@ def test_pods_have_no_rights_they_do_not_need() -> None:
 
 def test_no_partition_has_two_committers() -> None:
     ways = set()
-    for found in ALL.values():
+    for documents in ALL.values():
         claimed: list[int] = []
-        committers = committers_of(found)
+        committers = committers_of(documents)
         for each in committers:
-            spec, said = each["spec"], _partitions(each)
-            if isinstance(said, tuple):
-                claimed += said
+            spec, answer = each["spec"], _partitions(each)
+            if isinstance(answer, tuple):
+                claimed += answer
                 assert (each["kind"], spec["replicas"], spec["strategy"]) == (
                     "Deployment",
                     1,
@@ -101,7 +101,7 @@ def test_no_partition_has_two_committers() -> None:
                 )
             else:
                 assert len(committers) == 1
-            ways.add(said if isinstance(said, str) else "fixed")
+            ways.add(answer if isinstance(answer, str) else "fixed")
         assert len(claimed) == len(set(claimed))
     assert ways == {"fixed", "shared", "ordinal/3"}
     assert len(committers_of(RENDERED["full"])) == 2
@@ -117,13 +117,13 @@ def test_a_pod_that_shares_is_there_before_another_leaves() -> None:
 
 def test_ordinals_are_those_of_the_pods() -> None:
     (counted,) = [each for each in DEPLOYMENTS if each["kind"] == "StatefulSet"]
-    said, spec = _partitions(counted), counted["spec"]
-    assert said == f"ordinal/{spec['replicas']}"
+    answer, spec = _partitions(counted), counted["spec"]
+    assert answer == f"ordinal/{spec['replicas']}"
     service = of_kind(RENDERED["counted"], "Service")[0]
     assert service["metadata"]["name"] == spec["serviceName"]
     assert service["spec"]["clusterIP"] == "None"
     pods = [f"{counted['metadata']['name']}-{number}" for number in range(spec["replicas"])]
-    turns = [fixed(read_settings({"partitions": said}), pod) for pod in pods]
+    turns = [fixed(read_settings({"partitions": answer}), pod) for pod in pods]
     assert turns == [Turn(number, len(pods)) for number in range(len(pods))]
 
 
@@ -219,15 +219,15 @@ def test_the_values_take_every_store_and_no_secret(tmp_path: Path) -> None:
         for number, storage in enumerate(several):
             (tmp_path / f"{kind}-{number}.json").write_text(json.dumps({"storage": storage}))
     schema = ["--schemafile", str(DEPLOY / "helm/lakefold/values.schema.json"), "--output-format", "json"]
-    said = [sys.executable, "-m", "check_jsonschema", *schema, *map(str, tmp_path.glob("*.json"))]
-    told = subprocess.run(said, check=False, capture_output=True, text=True).stdout
-    refused = {each["filename"] for each in json.loads(told)["errors"]}
+    names = [sys.executable, "-m", "check_jsonschema", *schema, *map(str, tmp_path.glob("*.json"))]
+    stdout = subprocess.run(names, check=False, capture_output=True, text=True).stdout
+    refused = {each["filename"] for each in json.loads(stdout)["errors"]}
     assert refused == set(map(str, tmp_path.glob("bad-*.json")))
 
 
 def test_each_volume_is_there_and_tables_lie_under_a_root() -> None:
-    for found in ALL.values():
-        for deployment in committers_of(found):
+    for documents in ALL.values():
+        for deployment in committers_of(documents):
             pod = pod_of(deployment)
             mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
             assert mounted == {volume["name"] for volume in pod["volumes"]}
@@ -236,22 +236,22 @@ def test_each_volume_is_there_and_tables_lie_under_a_root() -> None:
 def test_there_is_a_volume_for_tables_where_they_lie_on_one_and_nowhere_else() -> None:
     with_volume = {
         where
-        for where, found in ALL.items()
-        for each in committers_of(found)
+        for where, documents in ALL.items()
+        for each in committers_of(documents)
         if any("persistentVolumeClaim" in volume for volume in pod_of(each)["volumes"])
     }
-    claims = {where for where, found in ALL.items() if of_kind(found, "PersistentVolumeClaim")}
+    claims = {where for where, documents in ALL.items() if of_kind(documents, "PersistentVolumeClaim")}
     assert with_volume == ALL.keys() - {"eks"}
     assert claims == with_volume - {"full"}
 
 
 def test_selectors_find_the_pods() -> None:
-    for found in ALL.values():
-        pods = [each["spec"]["template"]["metadata"]["labels"] for each in committers_of(found)]
+    for documents in ALL.values():
+        pods = [each["spec"]["template"]["metadata"]["labels"] for each in committers_of(documents)]
         selectors = [
-            of_kind(found, "Service")[0]["spec"]["selector"],
-            of_kind(found, "PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"],
-            of_kind(found, "NetworkPolicy")[0]["spec"]["podSelector"]["matchLabels"],
+            of_kind(documents, "Service")[0]["spec"]["selector"],
+            of_kind(documents, "PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"],
+            of_kind(documents, "NetworkPolicy")[0]["spec"]["podSelector"]["matchLabels"],
         ]
         assert [each for each in selectors if not all(each.items() <= pod.items() for pod in pods)] == []
 
@@ -265,10 +265,13 @@ def test_brokers_can_be_reached_through_the_network_policy() -> None:
 
 
 def test_stores_and_collectors_can_be_reached_through_it_where_there_are_some() -> None:
-    rules = {where: of_kind(found, "NetworkPolicy")[0]["spec"]["egress"] for where, found in RENDERED.items()}
+    rules = {
+        where: of_kind(documents, "NetworkPolicy")[0]["spec"]["egress"]
+        for where, documents in RENDERED.items()
+    }
     let = {
-        where: {port["port"] for rule in found for port in rule["ports"]} - {53}
-        for where, found in rules.items()
+        where: {port["port"] for rule in actual for port in rule["ports"]} - {53}
+        for where, actual in rules.items()
     }
     brokers = {9092, 9093, 9094, 9096}
     assert let == {"minimal": brokers, "counted": brokers, "eks": {9096, 443, 4318}, "full": {9094, 9000}}

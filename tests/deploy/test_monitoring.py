@@ -65,15 +65,15 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 def selectors(expression: str) -> Iterator[promql_parser.VectorSelector]:
     """What an expression reads."""
-    found: list[promql_parser.VectorSelector] = []
+    selectors: list[promql_parser.VectorSelector] = []
 
     def visit(node: object) -> bool:
         if isinstance(node, promql_parser.VectorSelector):
-            found.append(node)
+            selectors.append(node)
         return True
 
     promql_parser.walk(promql_parser.parse(expression), visit)
-    yield from found
+    yield from selectors
 
 
 def unknown(expression: str) -> list[str]:
@@ -171,9 +171,11 @@ def test_the_charts_dashboard_is_the_dashboard() -> None:
 def test_panels_lie_beside_each_other() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
-        place = panel["gridPos"]
-        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
-        assert place["x"] + place["w"] <= 24
+        location = panel["gridPos"]
+        cells = {
+            (location["x"] + x, location["y"] + y) for x in range(location["w"]) for y in range(location["h"])
+        }
+        assert location["x"] + location["w"] <= 24
         assert not cells & taken, panel["title"]
         taken |= cells
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])

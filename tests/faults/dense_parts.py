@@ -85,7 +85,7 @@ def _value(field: Any, number: int) -> object:  # noqa: ANN401 - protobuf has tw
 
 def main(operation: str) -> None:
     """Prints them."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for path in lists(type(getattr(Transaction(), operation)).DESCRIPTOR):
         table = created()
         table.fold(append("f"))
@@ -96,8 +96,8 @@ def main(operation: str) -> None:
         fill(getattr(envelope.lance, operation), path, count)
         data = encode(envelope)
         del envelope
-        found[".".join(one.name for one in path)] = measured(table, data)
-    sys.stdout.write(json.dumps(found) + "\n")
+        values[".".join(field.name for field in path)] = measured(table, data)
+    sys.stdout.write(json.dumps(values) + "\n")
 
 
 if __name__ == "__main__":

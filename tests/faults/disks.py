@@ -62,9 +62,9 @@ class FaultyDisk(CrashingDisk):
             raise OSError(self._fault.error, os.strerror(self._fault.error))
 
     def _drop(self, fd: int) -> None:
-        found = os.fstat(fd)
-        number = self._number(found.st_ino)
-        if stat.S_ISDIR(found.st_mode):
+        stat_result = os.fstat(fd)
+        number = self._number(stat_result.st_ino)
+        if stat.S_ISDIR(stat_result.st_mode):
             safe = self._safe.get(number, {})
             names = self._names(fd).items()
             self._dropped_names |= {(number, name, file) for name, file in names if safe.get(name) != file}

@@ -37,12 +37,12 @@ class Bounded(Log):
     """Gives no more messages again than were asked for."""
 
     def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
-        found: list[Message] = []
+        values: list[Message] = []
         for message in super().read_again(offsets, max_bytes):
-            found.append(message)
-            if sum(len(one.value) for one in found) >= max_bytes:
+            values.append(message)
+            if sum(len(message.value) for message in values) >= max_bytes:
                 break
-        return found
+        return values
 
 
 def appends(uri: str) -> Iterator[Envelope]:
@@ -50,9 +50,9 @@ def appends(uri: str) -> Iterator[Envelope]:
     for number in range(COUNT):
         envelope = Envelope(table=uri)
         envelope.lance.uuid, envelope.lance.read_version = str(number), 1
-        for one in range(4 * FRAGMENTS):
+        for each in range(4 * FRAGMENTS):
             file = envelope.lance.append.fragments.add(physical_rows=1).files.add()
-            file.path = f"{number:x}-{one:x}.lance"
+            file.path = f"{number:x}-{each:x}.lance"
         yield envelope
 
 
@@ -61,8 +61,8 @@ def updates(uri: str) -> Iterator[Envelope]:
     for number in range(COUNT):
         envelope = Envelope(table=uri)
         envelope.lance.uuid, envelope.lance.read_version = str(number), 1
-        for one in range(FRAGMENTS):
-            add_fragment(envelope.lance.update.new_fragments.add(), f"{number:x}-{one:x}")
+        for each in range(FRAGMENTS):
+            add_fragment(envelope.lance.update.new_fragments.add(), f"{number:x}-{each:x}")
         yield envelope
 
 
@@ -73,7 +73,7 @@ def flooded(folder: Path, kind: str) -> Mapping[str, object]:
     """What became of the flood, and what it took."""
     uri = canonical(folder / "t")
     begin = [creation(), append("first", fragments=FRAGMENTS)]
-    begun = [at(uri, one) for one in begin]
+    begun = [at(uri, envelope) for envelope in begin]
     log = messages(begun, [*KINDS[kind](uri)])
     log = Bounded(log.polls)
     reports = Reports()
@@ -82,8 +82,8 @@ def flooded(folder: Path, kind: str) -> Mapping[str, object]:
         parts = Tables(FORMATS, lambda _: None, opened)
         committer = PartitionCommitter(log, reports, parts, LoopLimits(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
         committer.run(threading.Event(), log.end_offset())
-    sent = [one for one in reports.outcomes if one.position.offset >= len(begun)]
-    kinds = Counter(type(one.result).__name__ for one in sent)
+    sent = [outcome for outcome in reports.outcomes if outcome.position.offset >= len(begun)]
+    kinds = Counter(type(outcome.result).__name__ for outcome in sent)
     return {"took": peak() - before, "kinds": kinds}
 
 

@@ -176,10 +176,10 @@ def measured(table: MemoryTable, data: bytes, most: int | None = None) -> Mappin
 
     `most`: how much it may take; None: any amount.
     """
-    said: list[int] = []
+    numbers: list[int] = []
 
     def allow(needed: int) -> None:
-        said.append(needed)
+        numbers.append(needed)
         if most is not None and needed > most:
             raise InvalidError("more than it may take")
 
@@ -192,19 +192,19 @@ def measured(table: MemoryTable, data: bytes, most: int | None = None) -> Mappin
         entry = Entry(Position(LOG, table.offset), START_US, whole, len(data), LanceProposal(whole, packed))
         (outcome,) = table.fold_group([entry]).outcomes
         kind = type(outcome.result).__name__
-    return {"took": peak() - started + len(data), "said": said[-1], "kind": kind}
+    return {"took": peak() - started + len(data), "said": numbers[-1], "kind": kind}
 
 
 def near(kind: str, limit: int) -> Sequence[Mapping[str, object]]:
     """A proposal that takes a little less than `limit`, by its bytes, and one that takes a little more."""
     some = [memory_to_fold(content_of(proposal(kind, count), Envelope)) for count in (SAMPLE, 2 * SAMPLE)]
     count = SAMPLE * (limit - some[0]) // (some[1] - some[0]) + SAMPLE
-    found = []
-    for one in (count - count // 20, count + count // 20):
+    actual = []
+    for number in (count - count // 20, count + count // 20):
         table = created()
-        table.fold(append("f", fragments=one))
-        found.append(measured(table, proposal(kind, one), limit))
-    return found
+        table.fold(append("f", fragments=number))
+        actual.append(measured(table, proposal(kind, number), limit))
+    return actual
 
 
 def main(kind: str) -> None:

@@ -51,9 +51,9 @@ def delimited(number: int, *parts: bytes) -> bytes:
 
 def fragments(number: int, size: int) -> bytes:
     """About so many bytes of new fragments, each with another name, as a field of this number."""
-    one = Transaction.Append()
-    add_fragment(one.fragments.add(), NAME)
-    before, after = one.fragments[0].SerializeToString().split(NAME.encode())
+    single = Transaction.Append()
+    add_fragment(single.fragments.add(), NAME)
+    before, after = single.fragments[0].SerializeToString().split(NAME.encode())
     head = varint(number << 3 | 2) + varint(len(before) + len(NAME) + len(after)) + before
     count = size // (len(head) + len(NAME) + len(after))
     return b"".join(b"%b%050d%b" % (head, name, after) for name in range(count))
@@ -97,7 +97,7 @@ def folded(folder: Path, kind: str, size: int, spare: int, most: int) -> Mapping
     committer = PartitionCommitter(log, reports, tables, LoopLimits(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
 
     def answer(offset: int) -> Outcome | None:
-        return next((one for one in reports.outcomes if one.position.offset == offset), None)
+        return next((outcome for outcome in reports.outcomes if outcome.position.offset == offset), None)
 
     with capture_logs() as lines:
         thread = threading.Thread(target=committer.run, args=(stop,))
@@ -127,8 +127,8 @@ def folded(folder: Path, kind: str, size: int, spare: int, most: int) -> Mapping
 def main(folder: str, kind: str, size: str, spare: str, most: str = "") -> None:
     """Prints it."""
     limit = int(most) * MEGABYTE if most else CLAIM_BYTES
-    told = folded(Path(folder), kind, int(size) * MEGABYTE, int(spare) * MEGABYTE, limit)
-    sys.stdout.write(json.dumps(told) + "\n")
+    mapping = folded(Path(folder), kind, int(size) * MEGABYTE, int(spare) * MEGABYTE, limit)
+    sys.stdout.write(json.dumps(mapping) + "\n")
 
 
 if __name__ == "__main__":

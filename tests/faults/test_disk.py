@@ -84,7 +84,7 @@ def check_durable(table: Disk) -> None:
 def test_what_is_answered_is_on_the_disk_whichever_call_fails(
     tmp_path: Path, call: str, error: int, *, lasting: bool, unnamed: bool
 ) -> None:
-    told = 0
+    reported = 0
     for number in count(1):
         fault = Fault(call, error, number, lasting)
         folder = tmp_path / f"{number}"
@@ -103,8 +103,8 @@ def test_what_is_answered_is_on_the_disk_whichever_call_fails(
             fault.mend()
             assert answered(table) is not None
         else:
-            told += 1
+            reported += 1
         check_durable(table)
     assert number > 1, f"nothing calls {call}"
     if not lasting:
-        assert told == number - 1, "one fault is got over within a few attempts"
+        assert reported == number - 1, "one fault is got over within a few attempts"

@@ -62,7 +62,7 @@ class Place:
         """A committer that opens the table and folds the three Deletes."""
         versions = Versions(storage, FORMAT.folder, FORMAT.detect)
         owned = TableWriter(FORMAT, versions, self.meeting.uri, check_sizes=False)
-        return [one.result for one in owned.fold(self.meeting.group).outcomes]
+        return [outcome.result for outcome in owned.fold(self.meeting.group).outcomes]
 
     def deleted(self) -> list[dict[int, set[int]]]:
         """What is deleted in each version."""
@@ -75,25 +75,25 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def folded(place: Place, storage: LocalStorage) -> tuple[list[Result] | None, str]:
+def folded(location: Place, storage: LocalStorage) -> tuple[list[Result] | None, str]:
     """The answers, or none and why."""
     try:
-        return place.fold(storage), ""
+        return location.fold(storage), ""
     except LakefoldError as error:
         return None, str(error)
 
 
 def deleted_by(answers: list[Result]) -> dict[int, set[int]]:
     """What is deleted by those that were committed: a file that can't be reached is refused as missing."""
-    found: dict[int, set[int]] = {}
+    values: dict[int, set[int]] = {}
     for answer, rows in zip(answers, DELETES, strict=True):
         for fragment, numbers in rows.items() if isinstance(answer, Committed) else ():
-            found.setdefault(fragment, set()).update(numbers)
-    return found
+            values.setdefault(fragment, set()).update(numbers)
+    return values
 
 
 @pytest.mark.parametrize(
-    ("swapped", "unnamed"), [*((one, True) for one in SWAPPED), ("lake/t/_versions", False)]
+    ("swapped", "unnamed"), [*((name, True) for name in SWAPPED), ("lake/t/_versions", False)]
 )
 @pytest.mark.timeout(300)
 def test_a_folder_that_is_swapped_for_a_link_is_never_written_through(
@@ -101,22 +101,22 @@ def test_a_folder_that_is_swapped_for_a_link_is_never_written_through(
 ) -> None:
     refused = 0
     for number in count(1):
-        place = Place(tmp_path / f"{number}", swapped)
-        calls = SwappingCalls(number, place.swap, {"lake", "t", "_versions", "_deletions", "data"})
-        storage = LocalStorage(place.root, unnamed=unnamed, calls=cast("Calls", calls))
-        before = files_in(place.outside)
-        answers, refusal = folded(place, storage)
+        location = Place(tmp_path / f"{number}", swapped)
+        calls = SwappingCalls(number, location.swap, {"lake", "t", "_versions", "_deletions", "data"})
+        storage = LocalStorage(location.root, unnamed=unnamed, calls=cast("Calls", calls))
+        before = files_in(location.outside)
+        answers, refusal = folded(location, storage)
         refused += "symbolic link" in refusal
-        assert files_in(place.outside) == before
+        assert files_in(location.outside) == before
         if calls.calls < number:
             break
-        place.swap_back()
-        again, _ = folded(place, LocalStorage(place.root))
+        location.swap_back()
+        again, _ = folded(location, LocalStorage(location.root))
         assert again is not None
         assert answers in (None, again)
-        _, _, *more = place.deleted()
+        _, _, *more = location.deleted()
         assert more
-        assert all(one == deleted_by(again) for one in more)
+        assert all(values == deleted_by(again) for values in more)
         shutil.rmtree(tmp_path / f"{number}")
     assert refused > FEWEST_REFUSED
 

@@ -74,40 +74,40 @@ def folded(folder: Path, kind: str, size: int, spare: int, most: str = "") -> An
 def test_a_large_append_is_folded_within_what_it_was_said_to_take(
     tmp_path: Path, size: int, spare: int
 ) -> None:
-    told = folded(tmp_path, "append", size, spare)
-    assert (told["kind"], told["parked"]) == ("Committed", [])
-    assert told["took"] < 3.4 * told["claim"]
+    outcomes = folded(tmp_path, "append", size, spare)
+    assert (outcomes["kind"], outcomes["parked"]) == ("Committed", [])
+    assert outcomes["took"] < 3.4 * outcomes["claim"]
 
 
 @pytest.mark.parametrize("size", [95, 150])
 def test_a_claim_that_takes_more_than_it_may_is_refused_before_it_is_decoded(
     tmp_path: Path, size: int
 ) -> None:
-    told = folded(tmp_path, "update", size, 250)
-    assert (told["kind"], told["parked"]) == ("Invalid", [])
-    assert f"more than the {CLAIM_BYTES} of claim_memory" in told["result"]
-    assert "split the transaction" in told["result"]
-    assert told["took"] < told["claim"] + 32 * MEGABYTE
+    outcomes = folded(tmp_path, "update", size, 250)
+    assert (outcomes["kind"], outcomes["parked"]) == ("Invalid", [])
+    assert f"more than the {CLAIM_BYTES} of claim_memory" in outcomes["result"]
+    assert "split the transaction" in outcomes["result"]
+    assert outcomes["took"] < outcomes["claim"] + 32 * MEGABYTE
 
 
 @pytest.mark.parametrize("size", [95, 150])
 def test_a_claim_for_which_too_little_is_left_waits_while_other_tables_go_on(
     tmp_path: Path, size: int
 ) -> None:
-    told = folded(tmp_path, "update", size, 250, "1000000")
-    assert told["kind"] == "parked"
-    assert "bytes of memory, and " in told["parked"][0]
-    assert "claim_memory lower" in told["parked"][0]
-    assert told["took"] < told["claim"] + 32 * MEGABYTE
+    outcomes = folded(tmp_path, "update", size, 250, "1000000")
+    assert outcomes["kind"] == "parked"
+    assert "bytes of memory, and " in outcomes["parked"][0]
+    assert "claim_memory lower" in outcomes["parked"][0]
+    assert outcomes["took"] < outcomes["claim"] + 32 * MEGABYTE
 
 
 @pytest.mark.parametrize("kind", ["append", "append unasked"])
 def test_a_claim_that_waited_for_memory_is_folded_once_it_is_there(tmp_path: Path, kind: str) -> None:
-    told = folded(tmp_path, kind, 24, 40)
-    assert told["kind"] == "Committed"
-    assert "memory" in told["parked"][0]
+    outcomes = folded(tmp_path, kind, 24, 40)
+    assert outcomes["kind"] == "Committed"
+    assert "memory" in outcomes["parked"][0]
     # What an attempt had read is let go of while its table is parked.
-    assert told["took"] < 4 * told["claim"]
+    assert outcomes["took"] < 4 * outcomes["claim"]
 
 
 @pytest.mark.timeout(120)
@@ -115,19 +115,19 @@ def test_a_claim_that_waited_for_memory_is_folded_once_it_is_there(tmp_path: Pat
 def test_a_flood_of_large_proposals_is_decoded_a_few_at_a_time(
     tmp_path: Path, kind: str, result: str
 ) -> None:
-    told = run("-m", "tests.faults.large_flood", str(tmp_path), kind)
-    assert told["kinds"] == {result: COUNT_IN_FLOOD}
+    process = run("-m", "tests.faults.large_flood", str(tmp_path), kind)
+    assert process["kinds"] == {result: COUNT_IN_FLOOD}
     # Decoded, each of them takes 10 to 20 megabytes.
-    assert told["took"] < 112 * MEGABYTE
+    assert process["took"] < 112 * MEGABYTE
 
 
 def test_a_lack_of_memory_is_never_taken_for_bytes_that_are_no_message() -> None:
     source = "import sys; from tests.faults.short_of_memory import large; "
     write = source + "sys.stdout.buffer.write(large('update', 'memory://t', 4_000_000))"
     data = subprocess.run([sys.executable, "-c", write], capture_output=True, cwd=ROOT, check=True).stdout
-    told = run("-c", PARSING, data=data)
-    assert set(told["message"]) == {"MemoryError", "Entry"}
-    assert set(told["claim"]) == {"MemoryError", "whole"}
+    process = run("-c", PARSING, data=data)
+    assert set(process["message"]) == {"MemoryError", "Entry"}
+    assert set(process["claim"]) == {"MemoryError", "whole"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,8 +142,8 @@ def test_a_proposal_near_the_limit_takes_what_its_bytes_say_or_is_not_decoded(ki
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_no_list_of_any_operation_takes_more_than_its_bytes_say(operation: str) -> None:
-    told = run("-m", "tests.faults.dense_parts", operation)
-    assert {name: one for name, one in told.items() if one["took"] > one["said"]} == {}
+    process = run("-m", "tests.faults.dense_parts", operation)
+    assert {name: each for name, each in process.items() if each["took"] > each["said"]} == {}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

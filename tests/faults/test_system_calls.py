@@ -48,8 +48,8 @@ class Run:
 
     def last(self, pattern: str) -> int:
         """Where the last call of this kind that succeeded stands; -1 without one."""
-        found = [number for number, call in enumerate(self.calls) if re.search(pattern + r".* = 0$", call)]
-        return found[-1] if found else -1
+        numbers = [number for number, call in enumerate(self.calls) if re.search(pattern + r".* = 0$", call)]
+        return numbers[-1] if numbers else -1
 
 
 class Table:
@@ -66,9 +66,9 @@ class Table:
         assert cli.run(["fold", str(self.path), str(folder / "creation.bin")]) == 0
         appends = [append(name) for name in NAMES]
         (self.path / "data").mkdir()
-        for one in appends:
-            one.table = uri
-            for fragment in one.lance.append.fragments:
+        for envelope in appends:
+            envelope.table = uri
+            for fragment in envelope.lance.append.fragments:
                 (self.path / "data" / fragment.files[0].path).write_bytes(b"r" * 1000)
         (folder / "appends.bin").write_bytes(framed(appends))
 
@@ -93,12 +93,12 @@ class Table:
         versions = Versions(LocalStorage(self.path), FORMAT.folder, FORMAT.detect)
         newest = versions.latest()
         state = FORMAT.decode(versions.path(newest), versions.read(newest))
-        return sorted(file.path for one in state.fragments for file in one.files)
+        return sorted(file.path for fragment in state.fragments for file in fragment.files)
 
 
 KINDS = {"committed", "duplicate", "rejected", "invalid"}
 EXPECTED = sorted(
-    file.path for one in NAMES for part in append(one).lance.append.fragments for file in part.files
+    file.path for name in NAMES for part in append(name).lance.append.fragments for file in part.files
 )
 
 

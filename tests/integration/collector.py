@@ -35,8 +35,8 @@ class Collector:
 
     def below(self, span: Span) -> list[str]:
         """The names of the spans whose parent this one is, by when they began."""
-        found = [each for _, each in self.received if each.parent_span_id == span.span_id]
-        return [each.name for each in sorted(found, key=lambda each: each.start_time_unix_nano)]
+        spans = [each for _, each in self.received if each.parent_span_id == span.span_id]
+        return [each.name for each in sorted(spans, key=lambda each: each.start_time_unix_nano)]
 
     def take(self, body: bytes) -> None:
         """Keeps what one request brings."""

@@ -140,7 +140,7 @@ def check_replay(bootstrap: str, *lines: Line) -> None:
         command += ["--bootstrap-servers", bootstrap]
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
-        told = [json.loads(text) for text in done.stdout.splitlines()]
-        assert [one["version"] for one in told] == line.versions.numbers()
-        assert {one["verdict"] for one in told} <= {"same", "foreign"}, told
-        assert sum(one["verdict"] == "same" for one in told) > 1
+        document = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [each["version"] for each in document] == line.versions.numbers()
+        assert {each["verdict"] for each in document} <= {"same", "foreign"}, document
+        assert sum(each["verdict"] == "same" for each in document) > 1

@@ -119,10 +119,10 @@ class Ledger:
         command += ["--bootstrap-servers", self.bootstrap]
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
-        told = [json.loads(text) for text in done.stdout.splitlines()]
-        assert [one["version"] for one in told] == self.versions.numbers()
-        assert {one["verdict"] for one in told} <= {"same", "foreign"}, told
-        assert sum(one["verdict"] == "same" for one in told) > 1
+        document = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [each["version"] for each in document] == self.versions.numbers()
+        assert {each["verdict"] for each in document} <= {"same", "foreign"}, document
+        assert sum(each["verdict"] == "same" for each in document) > 1
 
 
 def each_position_has_one_outcome(outcomes: Iterable[Outcome], expected: Mapping[Position, str]) -> None:
@@ -132,8 +132,10 @@ def each_position_has_one_outcome(outcomes: Iterable[Outcome], expected: Mapping
         kind = KINDS[type(outcome.result)]
         assert outcome.position not in got, f"{outcome.position} was answered {got} and {kind}"
         got[outcome.position] = kind
-    unlike = {place: (got.get(place), expected.get(place)) for place in got.keys() | expected.keys()}
-    assert {place: both for place, both in unlike.items() if both[0] != both[1]} == {}
+    unlike = {
+        position: (got.get(position), expected.get(position)) for position in got.keys() | expected.keys()
+    }
+    assert {position: both for position, both in unlike.items() if both[0] != both[1]} == {}
 
 
 def positions_grow(versions: Versions) -> None:
@@ -206,6 +208,6 @@ class Writer(threading.Thread):
 def published_by(log: Path) -> Iterator[int]:
     """The versions that a committer says in its log to have published."""
     for line in log.read_text().splitlines():
-        told = json.loads(line) if line.startswith("{") else {}
-        if told.get("event") == "published":
-            yield int(told["version"])
+        reported = json.loads(line) if line.startswith("{") else {}
+        if reported.get("event") == "published":
+            yield int(reported["version"])

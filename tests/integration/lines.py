@@ -107,8 +107,8 @@ class Line:
 
     def newest(self) -> int:
         """The newest version, 0 where there is none yet."""
-        found = manifest_files(self.root)
-        return (Scheme.V2.parse(found[-1].name) or 0) if found else 0
+        paths = manifest_files(self.root)
+        return (Scheme.V2.parse(paths[-1].name) or 0) if paths else 0
 
     def rows(self, version: int) -> Snapshot:
         """The rows of a version, as pylance reads them."""
@@ -146,7 +146,7 @@ class Line:
         _link(copy, self.root)
         made = [version_in(path).transaction for path in manifest_files(copy)[known:]]
         shutil.rmtree(folder)
-        return [one for one in made if one is not None]
+        return [transaction for transaction in made if transaction is not None]
 
     def note(self, position: Position, sent: Sent) -> None:
         """It lies in the log now."""
@@ -187,9 +187,9 @@ class Line:
             after = state(self.root, version)
             audit(self.root, before, after)
             before = after
-            wanted, found = self.model[version], self.rows(version)
-            assert found.names == wanted.names
-            assert _plain(found) == _plain(wanted), f"version {version}: {effects[version]}"
+            wanted, snapshot = self.model[version], self.rows(version)
+            assert snapshot.names == wanted.names
+            assert _plain(snapshot) == _plain(wanted), f"version {version}: {effects[version]}"
         self.at(self.newest()).validate()
         self._check_answers(outcomes, effects)
         self._check_orphans(outcomes)
@@ -210,13 +210,15 @@ class Line:
             for offset in sorted(record.committed) if record else ():
                 assert outcomes[offset].result == record.committed[offset] if record else False
                 sent = self.sent[offset]
-                since = [one for past in range(sent.read + 1, version + 1) for one in effects.get(past, [])]
+                since = [
+                    effect for past in range(sent.read + 1, version + 1) for effect in effects.get(past, [])
+                ]
                 assert must_refuse(sent.effect, since) == "", f"{sent.name} on version {sent.read}"
                 effects[version].append(sent.effect)
-            for one in effects[version]:
-                gone = one.touches - snapshot.rows.keys()
+            for effect in effects[version]:
+                gone = effect.touches - snapshot.rows.keys()
                 assert not gone or version in self.foreign, f"rows {sorted(gone)} were touched when gone"
-                snapshot = snapshot.after(one, version, self.model)
+                snapshot = snapshot.after(effect, version, self.model)
             # A version that only fences says that it is an Append, and others keep away from it as from one.
             effects[version] = effects[version] or [Effect("append")]
             self.model[version] = snapshot
@@ -231,29 +233,33 @@ class Line:
         done: dict[str, int] = {}
         for offset in sorted(self.sent):
             sent, result = self.sent[offset], outcomes[offset].result
-            told = f"{sent.name} on version {sent.read}: {result}"
+            text = f"{sent.name} on version {sent.read}: {result}"
             if sent.uuid in done:
-                assert result == Duplicate(done[sent.uuid]), told
+                assert result == Duplicate(done[sent.uuid]), text
             elif isinstance(result, Committed):
                 done[sent.uuid] = result.version
             else:
-                assert isinstance(result, Rejected), told
+                assert isinstance(result, Rejected), text
                 until = self._next_version(offset, outcomes)
-                since = [one for past in range(sent.read + 1, until + 1) for one in effects.get(past, ())]
+                since = [
+                    effect for past in range(sent.read + 1, until + 1) for effect in effects.get(past, ())
+                ]
                 clash = must_refuse(sent.effect, since)
-                assert clash or not result.conflict.row_addresses, f"{told}: nobody else touched these rows"
-                assert not must_commit(sent.effect, since, knows_rows=bool(sent.envelope.affected_rows)), told
+                assert clash or not result.conflict.row_addresses, f"{text}: nobody else touched these rows"
+                assert not must_commit(sent.effect, since, knows_rows=bool(sent.envelope.affected_rows)), text
 
     def _next_version(self, offset: int, outcomes: Mapping[int, Outcome]) -> int:
         """A version that no entry before this one came after."""
         later = (outcomes[at].result for at in sorted(self.sent) if at > offset)
-        return next((one.version for one in later if isinstance(one, Committed)), self.newest())
+        return next(
+            (committed.version for committed in later if isinstance(committed, Committed)), self.newest()
+        )
 
     def _check_orphans(self, outcomes: Mapping[int, Outcome]) -> None:
         """No version names a file of a proposal that was refused."""
         done = {sent.uuid for at, sent in self.sent.items() if isinstance(outcomes[at].result, Committed)}
         refused = [sent.envelope.lance for sent in self.sent.values() if sent.uuid not in done]
-        orphans = {name for one in refused for name in _brought(one)}
+        orphans = {name for transaction in refused for name in _brought(transaction)}
         for path in manifest_files(self.root):
             fragments = version_in(path).manifest.fragments
             assert not orphans & {*_data_files(fragments), *_deletion_files(fragments)}
@@ -285,8 +291,12 @@ def _brought(transaction: Transaction) -> Iterator[str]:
 
 
 def _data_files(fragments: Iterable[DataFragment]) -> Iterator[str]:
-    return (file.path for one in fragments for file in one.files)
+    return (file.path for fragment in fragments for file in fragment.files)
 
 
 def _deletion_files(fragments: Iterable[DataFragment]) -> Iterator[str]:
-    return (deletion_path(one.id, one.deletion_file) for one in fragments if one.HasField("deletion_file"))
+    return (
+        deletion_path(fragment.id, fragment.deletion_file)
+        for fragment in fragments
+        if fragment.HasField("deletion_file")
+    )

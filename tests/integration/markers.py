@@ -29,21 +29,21 @@ class OpenTransaction:
 def open_transactions(bootstrap: str, topic: str, partition: int) -> list[OpenTransaction]:
     """The transactions that are open in the partition."""
     body = _array(_text(topic) + _array(struct.pack(">i", partition)) + NO_TAGS) + NO_TAGS
-    said = _Reply(_ask(bootstrap, DESCRIBE_PRODUCERS, 0, body))
-    said.skip(4)
-    assert said.length() == 1
-    said.text()
-    assert said.length() == 1
-    _, error = said.take(">ih")
+    reply = _Reply(_ask(bootstrap, DESCRIBE_PRODUCERS, 0, body))
+    reply.skip(4)
+    assert reply.length() == 1
+    reply.text()
+    assert reply.length() == 1
+    _, error = reply.take(">ih")
     assert error == 0
-    said.text()
-    found = []
-    for _ in range(said.length()):
-        producer_id, epoch, _, _, coordinator_epoch, start = said.take(">qiiqiq")
-        said.skip(len(NO_TAGS))
+    reply.text()
+    actual = []
+    for _ in range(reply.length()):
+        producer_id, epoch, _, _, coordinator_epoch, start = reply.take(">qiiqiq")
+        reply.skip(len(NO_TAGS))
         if start >= 0:
-            found.append(OpenTransaction(producer_id, epoch, max(0, coordinator_epoch)))
-    return found
+            actual.append(OpenTransaction(producer_id, epoch, max(0, coordinator_epoch)))
+    return actual
 
 
 def mark_committed(bootstrap: str, open_one: OpenTransaction, topic: str, partition: int) -> None:
@@ -51,13 +51,13 @@ def mark_committed(bootstrap: str, open_one: OpenTransaction, topic: str, partit
     marker = struct.pack(">qhb", open_one.producer_id, open_one.epoch, COMMITTED)
     marker += _array(_text(topic) + _array(struct.pack(">i", partition)) + NO_TAGS)
     marker += struct.pack(">i", open_one.coordinator_epoch) + NO_TAGS
-    said = _Reply(_ask(bootstrap, WRITE_MARKERS, 1, _array(marker) + NO_TAGS))
-    assert said.length() == 1
-    said.skip(8)
-    assert said.length() == 1
-    assert said.text() == topic
-    assert said.length() == 1
-    _, error = said.take(">ih")
+    reply = _Reply(_ask(bootstrap, WRITE_MARKERS, 1, _array(marker) + NO_TAGS))
+    assert reply.length() == 1
+    reply.skip(8)
+    assert reply.length() == 1
+    assert reply.text() == topic
+    assert reply.length() == 1
+    _, error = reply.take(">ih")
     assert error == 0
 
 
@@ -90,18 +90,18 @@ class _Reply:
         self._data = self._data[count:]
 
     def take(self, layout: str) -> tuple[int, ...]:
-        found = struct.unpack_from(layout, self._data)
+        actual = struct.unpack_from(layout, self._data)
         self.skip(struct.calcsize(layout))
-        return found
+        return actual
 
     def length(self) -> int:
         """A compact length: less than 127 here."""
-        found = self._data[0] - 1
+        number = self._data[0] - 1
         self.skip(1)
-        return found
+        return number
 
     def text(self) -> str:
         size = max(0, self.length())
-        found = self._data[:size].decode()
+        decoded = self._data[:size].decode()
         self.skip(size)
-        return found
+        return decoded

@@ -85,9 +85,9 @@ class OwnLog:
 
     def committed(self, offset: int, version: int) -> Outcome:
         """What a committer would report about the proposal at `offset`."""
-        place = Position(self.log, offset, self.topics.transactions)
+        position = Position(self.log, offset, self.topics.transactions)
         return Outcome(
-            place, TABLE, Committed(version), transaction_uuid("app", offset, TABLE), "app", offset
+            position, TABLE, Committed(version), transaction_uuid("app", offset, TABLE), "app", offset
         )
 
     def stamp(self, low_watermark: int, outcomes_offset: int = 0) -> OffsetMetadata:

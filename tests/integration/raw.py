@@ -35,8 +35,8 @@ def dead_letters_of(bootstrap: str, topic: str, count: int) -> list[tuple[bytes 
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:
-        found = [consumer.poll(SECONDS) for _ in range(count)]
-        return [(message.key(), message.value() or b"") for message in found if message is not None]
+        messages = [consumer.poll(SECONDS) for _ in range(count)]
+        return [(message.key(), message.value() or b"") for message in messages if message is not None]
     finally:
         consumer.close()
 
@@ -92,15 +92,15 @@ def _sized(data: bytes) -> bytes:
 
 def _varint(number: int) -> bytes:
     """A number that isn't negative, as records have it."""
-    left, found = number << 1, bytearray()
+    left, data = number << 1, bytearray()
     while left > 127:
-        found.append(left & 127 | 128)
+        data.append(left & 127 | 128)
         left >>= 7
-    return bytes([*found, left])
+    return bytes([*data, left])
 
 
 def _crc32c(data: bytes) -> int:
-    def step(found: int, _: int) -> int:
-        return found >> 1 ^ (0x82F63B78 if found & 1 else 0)
+    def step(number: int, _: int) -> int:
+        return number >> 1 ^ (0x82F63B78 if number & 1 else 0)
 
-    return reduce(lambda found, byte: reduce(step, range(8), found ^ byte), data, 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return reduce(lambda number, byte: reduce(step, range(8), number ^ byte), data, 0xFFFFFFFF) ^ 0xFFFFFFFF

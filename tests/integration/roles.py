@@ -91,9 +91,9 @@ def _object(cell: str, names: TopicNames) -> tuple[str, str]:
     }
     if cell in topics:
         return "topic", topics[cell]
-    found = re.fullmatch(r"(group|transactional id)s? `(.*)`", cell)
-    assert found is not None, cell
-    return found[1], found[2].replace("GROUP", names.group)
+    match = re.fullmatch(r"(group|transactional id)s? `(.*)`", cell)
+    assert match is not None, cell
+    return match[1], match[2].replace("GROUP", names.group)
 
 
 def _rights(objects: Sequence[tuple[str, str]], cells: Sequence[str]) -> tuple[Right, ...]:

@@ -83,7 +83,7 @@ class SecuredBroker(Broker):
 
     def _write_properties(self) -> None:
         super()._write_properties()
-        said = {
+        values = {
             "host": HOST,
             "user": USER,
             "password": PASSWORD,
@@ -91,4 +91,4 @@ class SecuredBroker(Broker):
             "secure_port": self._secure_port,
         }
         with self._properties.open("a") as file:
-            file.write(_LISTENER.format(**said, **self._ports()))
+            file.write(_LISTENER.format(**values, **self._ports()))

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def run(told: dict[str, Any]) -> None:
+def run(reported: dict[str, Any]) -> None:
     """Reads what there is now, one or more batches."""
     from pyspark.sql import SparkSession
 
-    folder = Path(told["folder"])
+    folder = Path(reported["folder"])
     builder = SparkSession.builder
     for name, value in prepare_session(folder / "spark").items():
         builder = builder.config(name, value)
@@ -38,14 +38,14 @@ def run(told: dict[str, Any]) -> None:
         runs = folder / "batches" / str(batch_id)
         runs.mkdir(parents=True, exist_ok=True)
         (runs / f"{time.time_ns()}.json").write_text(json.dumps(rows))
-        if batch_id == told["hang_after"]:
+        if batch_id == reported["hang_after"]:
             (folder / "hanging").touch()
             threading.Event().wait()
 
     query = (
         spark.readStream.format("lakefold")
-        .options(**told["options"])
-        .load(told["table"])
+        .options(**reported["options"])
+        .load(reported["table"])
         .writeStream.foreachBatch(write)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)

@@ -164,7 +164,7 @@ class Stage:
         command += ["--bootstrap-servers", self.bootstrap]
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
-        return {one["version"]: one["verdict"] for one in map(json.loads, done.stdout.splitlines())}
+        return {each["version"]: each["verdict"] for each in map(json.loads, done.stdout.splitlines())}
 
 
 @contextmanager

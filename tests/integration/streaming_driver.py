@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def run(told: dict[str, Any]) -> None:
+def run(reported: dict[str, Any]) -> None:
     """Reads all files there are, one a batch."""
     from pyspark.sql import SparkSession
 
-    folder = Path(told["folder"])
+    folder = Path(reported["folder"])
     builder = SparkSession.builder
     for name, value in prepare_session(folder / "spark").items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    put = sink(folder / "lake" / "t", **told["sink"])
+    put = sink(folder / "lake" / "t", **reported["sink"])
 
     def put_and_hang(frame: DataFrame, batch_id: int) -> None:
         put(frame, batch_id)
-        if batch_id == told["hang_after"]:
+        if batch_id == reported["hang_after"]:
             (folder / "hanging").touch()
             threading.Event().wait()
 

@@ -34,9 +34,9 @@ READERS: dict[str, Callable[[str, OPTIONS], Any]] = {
     "a filter": lambda uri, options: lakefold.open(uri, storage_options=options).count_rows("id >= 0"),
     "an older version": lambda uri, options: ids(lakefold.open(uri, 2, storage_options=options).to_arrow()),
     "tail": lambda uri, options: [
-        ids(one.inserted())
-        for one in lakefold.tail(uri, start="earliest", storage_options=options)
-        if one.only_inserts
+        ids(change.inserted())
+        for change in lakefold.tail(uri, start="earliest", storage_options=options)
+        if change.only_inserts
     ],
     "changes": lambda uri, options: ids(lakefold.changes(uri, 1, 4, storage_options=options).read_all()),
 }
@@ -49,9 +49,9 @@ VERBS = {
 USAGE, DAMAGED, AGAIN = 2, 4, 5
 
 
-def ids(found: Any) -> list[int]:  # noqa: ANN401 - a table or a batch
+def ids(actual: Any) -> list[int]:  # noqa: ANN401 - a table or a batch
     """The ids among rows."""
-    return sorted(found["id"].to_pylist())
+    return sorted(actual["id"].to_pylist())
 
 
 def given(read: Callable[[str, OPTIONS], Any], uri: str, options: OPTIONS) -> Any:  # noqa: ANN401 - what it gives
@@ -115,22 +115,22 @@ def test_a_damaged_object_is_named_and_never_tried_again(
     options = s3.options(**IMPATIENT)
     expected = {name: read(uri, options) for name, read in READERS.items()}
     storage, failed = open_storage(uri, options), set()
-    for path in [one.path for one in storage.list(kind)][:2]:
+    for path in [file.path for file in storage.list(kind)][:2]:
         data = storage.get(path)
         if harm is None:
             storage.delete(path)
         else:
             storage.put(path, [harm(data)])
         for name, read in READERS.items():
-            found = given(read, uri, options)
-            if isinstance(found, LakefoldError):
-                assert isinstance(found, DamagedError), (path, name, found)
-                assert uri in found.where
-                assert path in str(found) or harm is not None, (path, name, found)
-                assert found.hint
+            error = given(read, uri, options)
+            if isinstance(error, LakefoldError):
+                assert isinstance(error, DamagedError), (path, name, error)
+                assert uri in error.where
+                assert path in str(error) or harm is not None, (path, name, error)
+                assert error.hint
                 failed.add(name)
             else:
-                assert found == expected[name], (path, name)
+                assert error == expected[name], (path, name)
         storage.put(path, [data])
     assert failed
 
@@ -140,14 +140,14 @@ def test_a_wrong_key_is_told_by_every_reader(
 ) -> None:
     wrong = {**s3.options(**IMPATIENT), "aws_secret_access_key": "wrong"}
     for name, read in READERS.items():
-        found = given(read, uri, wrong)
-        assert isinstance(found, InvalidError), (name, found)
-        assert uri in found.where
-        assert "aws_" in found.hint
+        error = given(read, uri, wrong)
+        assert isinstance(error, InvalidError), (name, error)
+        assert uri in error.where
+        assert "aws_" in error.hint
     assert set(verbs(wrong).values()) == {USAGE}
-    told = capsys.readouterr().err
-    assert "Traceback" not in told
-    assert told.count("SignatureDoesNotMatch") == len(VERBS)
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert err.count("SignatureDoesNotMatch") == len(VERBS)
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "RequestTimeTooSkewed"])
@@ -155,10 +155,10 @@ def test_what_the_store_refuses_of_the_rows_alone_is_told(proxy: FaultProxy, uri
     """The versions may be read, the data may not, or the clock goes wrong in between."""
     proxy.plan(Answer(403, code), of_data, times=-1)
     for name, read in READERS.items():
-        found = given(read, uri, proxy.options(**IMPATIENT))
-        assert isinstance(found, InvalidError), (name, found)
-        assert "clock" in found.hint
-        assert "credentials" in found.hint
+        error = given(read, uri, proxy.options(**IMPATIENT))
+        assert isinstance(error, InvalidError), (name, error)
+        assert "clock" in error.hint
+        assert "credentials" in error.hint
 
 
 @pytest.mark.parametrize("fault", [Answer(503, "SlowDown"), LoseRequest(), CutBody(10)], ids=str)
@@ -172,9 +172,9 @@ def test_a_store_that_is_unwell_is_to_be_tried_again(
     options = proxy.options(**IMPATIENT)
     proxy.plan(fault, of_data, times=-1)
     for name, read in READERS.items():
-        found = given(read, uri, options)
-        assert isinstance(found, RetryError), (name, found)
-        assert found.hint
+        error = given(read, uri, options)
+        assert isinstance(error, RetryError), (name, error)
+        assert error.hint
     codes = verbs(options)
     assert codes["tail"] == codes["changes"] == AGAIN
     assert codes["show"] == codes["log"] == 0

@@ -38,13 +38,13 @@ def test_a_table_on_s3_with_a_branch_and_a_tag(s3: S3Server, capsys: pytest.Capt
     lance.write_dataset(rows([9]), branch, mode="append", storage_options=options)
     beside = lance.write_dataset(rows([7]), f"{uri}2", storage_options=options)
     assert drop(uri, options) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert told == {"table": uri, "version": 3}
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert document == {"table": uri, "version": 3}
     assert not open_storage(uri, options).anything_at_root()
     assert open_storage(root, options).names(".lakefold-dropped") == ["flights and é"]
     dropped = read_dropped(uri, options)
     assert dropped is not None
-    assert [(one.branch, one.version) for one in dropped.branches] == [("b/c", 3), ("", 3)]
+    assert [(branch.branch, branch.version) for branch in dropped.branches] == [("b/c", 3), ("", 3)]
     assert not dropped.removing
     assert beside.count_rows() == 1
     again = lance.write_dataset(rows([5]), uri, storage_options=options)

@@ -134,16 +134,16 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
     assert "no table at" in nowhere.message
     assert isinstance(outside, Invalid)
     assert "roots" in outside.message
-    for place, text in ((through, "is a file"), (long, "shorter"), (elsewhere, "roots")):
-        assert isinstance(place, Invalid)
-        assert text in f"{place.message} {place.hint}"
+    for location, text in ((through, "is a file"), (long, "shorter"), (elsewhere, "roots")):
+        assert isinstance(location, Invalid)
+        assert text in f"{location.message} {location.hint}"
     assert isinstance(something, Invalid)
     assert "no version of a table" in something.message
     assert [entry.name for entry in (bench.root / "other").iterdir()] == ["notes.txt"]
     assert isinstance(good.result, Committed)
     assert ids_in(bench.uri()) == [7]
-    refused = [one for one in bench.outcomes() if isinstance(one.result, Invalid)]
-    assert position in {one.position.offset for one in refused}
+    refused = [outcome for outcome in bench.outcomes() if isinstance(outcome.result, Invalid)]
+    assert position in {outcome.position.offset for outcome in refused}
     letters = dead_letters_of(bench.bootstrap, bench.names.dead_letters, len(refused))
     assert b"\xff\xffno envelope" in [value for _, value in letters]
 
@@ -166,7 +166,7 @@ def test_no_name_is_too_long_to_be_answered(bench: Bench) -> None:
     fold_to_the_end(bench.bootstrap, bench.names, bench.root)
     # Large messages wait for their turn, so that another table's outcome may come first.
     outcomes = sorted(bench.outcomes(), key=lambda outcome: outcome.position.offset)
-    assert [type(one.result) for one in outcomes] == [Invalid, Invalid, Invalid, Committed]
+    assert [type(outcome.result) for outcome in outcomes] == [Invalid, Invalid, Invalid, Committed]
 
 
 def test_a_proposal_of_an_unknown_kind_parks_its_table_and_no_other(bench: Bench) -> None:
@@ -187,7 +187,7 @@ def test_a_proposal_of_an_unknown_kind_parks_its_table_and_no_other(bench: Bench
             until(lambda: _parked(committer) == (1, 2), "what is parked")
             assert f"@{unknown}" in committer.log.read_text()
             committer.kill()
-    assert sorted(one.position.offset for one in bench.outcomes()) == [0, 1, 4, 5, 6, 7]
+    assert sorted(outcome.position.offset for outcome in bench.outcomes()) == [0, 1, 4, 5, 6, 7]
     assert (ids_in(bench.uri()), ids_in(other)) == ([1], [0, 1])
     command = committer_arguments(bench.bootstrap, bench.names, bench.root)
     command += ["--http-port", "0", "--until-caught-up"]
@@ -225,10 +225,10 @@ def test_a_second_committer_takes_over_and_the_first_one_steps_down(bench: Bench
             second.wait_until_ready()
             sent = bench.proposer.send_wait(append(bench.uri(), rows([1]), 1, "app", 0))
             first.process.wait(60)
-            until(lambda: any(one.position == sent for one in bench.outcomes()), "the outcome")
+            until(lambda: any(outcome.position == sent for outcome in bench.outcomes()), "the outcome")
             second.stop()
         assert first.process.returncode == 5
-    assert [one.position for one in bench.outcomes()].count(sent) == 1
+    assert [outcome.position for outcome in bench.outcomes()].count(sent) == 1
     assert ids_in(bench.uri()) == [1]
 
 
@@ -261,12 +261,12 @@ def test_it_keeps_trying_while_the_broker_is_away_and_says_so(
 def _parked(committer: CommitterProcess) -> tuple[int, int]:
     """How many tables are parked, and how many entries with them, by the metrics."""
     page = committer.get("/metrics")[1]
-    found = dict.fromkeys(("lakefold_parked_tables", "lakefold_parked_entries"), 0)
+    values = dict.fromkeys(("lakefold_parked_tables", "lakefold_parked_entries"), 0)
     for line in page.splitlines():
         name, _, value = line.rpartition(" ")
-        if (name := name.partition("{")[0]) in found:
-            found[name] += int(float(value))
-    return found["lakefold_parked_tables"], found["lakefold_parked_entries"]
+        if (name := name.partition("{")[0]) in values:
+            values[name] += int(float(value))
+    return values["lakefold_parked_tables"], values["lakefold_parked_entries"]
 
 
 def _bad_proposals(uri: str) -> dict[str, Envelope]:

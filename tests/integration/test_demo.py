@@ -61,14 +61,14 @@ class Running:
 
     def processes(self) -> list[str]:
         """The command lines of all processes that it started and that still run."""
-        found = []
+        actual = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark.encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                    actual.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue
-        return found
+        return actual
 
     def left_over(self) -> list[str]:
         """Temporary files."""
@@ -148,9 +148,9 @@ def test_proves_itself_survives_the_kill_and_gives_advice_that_works(folder: Pat
 def try_advice(folder: Path, screen: str) -> None:
     """Paste what the demo printed: each command does what it says."""
     shell = advice(screen, "What to try next")
-    told = [run_in(folder, "bash", line) for line in shell]
-    assert [(line, done.stderr) for line, done in zip(shell, told, strict=True) if done.returncode] == []
-    assert "departures" in told[0].stdout
+    processes = [run_in(folder, "bash", line) for line in shell]
+    assert [(line, done.stderr) for line, done in zip(shell, processes, strict=True) if done.returncode] == []
+    assert "departures" in processes[0].stdout
     python = re.search(r"What to try in Python \((.*)\)", screen)
     assert python is not None
     # A program on the PATH is named without its folder.
@@ -165,7 +165,7 @@ def try_advice(folder: Path, screen: str) -> None:
             assert done.returncode == 0, (line, done.stderr)
     finally:
         assert not broker.stop(), "`lakefold down` had stopped it"
-    assert run_in(folder, "bash", shell[0]).stdout == told[0].stdout
+    assert run_in(folder, "bash", shell[0]).stdout == processes[0].stdout
 
 
 @pytest.mark.parametrize("moment", ["starting a Kafka broker", "tail: version 3"])

@@ -78,19 +78,19 @@ class Staff:
         folder = self.ledger.root / "logs" / str(len(self.logs))
         folder.mkdir(parents=True)
         self.logs.append(folder / "committer.log")
-        found = running_committer(
+        manager = running_committer(
             self.ledger.bootstrap,
             self.ledger.names,
             self.ledger.root,
             logs=folder,
             interpreter=interpreter or ("-m", "lakefold"),
         )
-        return self.stack.enter_context(found)
+        return self.stack.enter_context(manager)
 
     def check_published(self) -> None:
         """Each version was published by one of them, as they say themselves."""
-        told = [version for log in self.logs for version in published_by(log)]
-        assert len(told) == len(set(told))
+        numbers = [version for log in self.logs for version in published_by(log)]
+        assert len(numbers) == len(set(numbers))
 
 
 @contextmanager
@@ -152,12 +152,12 @@ def test_committers_that_are_there_at_once_fence_each_other_and_lose_nothing(led
                 a_moment(chance, 2 * ALONE_SECONDS)
                 if chance.random() < 0.5:
                     chance.choice(alive).kill()
-                for place, one in enumerate(alive):
-                    if one.process.poll() is not None:
-                        assert one.process.returncode in {5, -signal.SIGKILL}, one.log.read_text()
-                        alive[place] = staff.start()
-        for one in alive:
-            one.kill()
+                for index, committer in enumerate(alive):
+                    if committer.process.poll() is not None:
+                        assert committer.process.returncode in {5, -signal.SIGKILL}, committer.log.read_text()
+                        alive[index] = staff.start()
+        for committer in alive:
+            committer.kill()
 
 
 def test_a_broker_that_dies_under_load_loses_nothing_of_two_committers(
@@ -173,9 +173,9 @@ def test_a_broker_that_dies_under_load_loses_nothing_of_two_committers(
         # A transaction that the broker's death cut in two may look like a takeover to the one who began it.
         wanted = ledger.newest() + VERSIONS
         until(lambda: ledger.newest() >= wanted or second.process.poll() is not None, "an end", seconds=90)
-        for one in (first, second):
-            assert one.process.poll() in {None, 5}, one.log.read_text()
-            one.kill()
+        for committer in (first, second):
+            assert committer.process.poll() in {None, 5}, committer.log.read_text()
+            committer.kill()
         staff.start()
         grows(ledger)
 

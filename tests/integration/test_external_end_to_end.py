@@ -65,7 +65,7 @@ def test_each_verb_takes_such_a_table(
     table.grow([100])
     more.write_bytes(framed([batch(table, 1), batch(table, 2), batch(table, 1)]))
     outcomes = documents(capsys, table, "fold", table.uri, str(more))
-    assert [next(kind for kind in ("committed", "duplicate") if kind in one) for one in outcomes] == [
+    assert [next(kind for kind in ("committed", "duplicate") if kind in outcome) for outcome in outcomes] == [
         "committed",
         "committed",
         "duplicate",
@@ -73,12 +73,14 @@ def test_each_verb_takes_such_a_table(
     (shown,) = documents(capsys, table, "show", table.uri)
     newest = shown["version"]
     assert (shown["rows"], newest) == (3, 3)
-    assert [one["version"] for one in documents(capsys, table, "log", table.uri)] == [3, 2, 1]
-    assert [one["version"] for one in documents(capsys, table, "tail", table.uri, "--from", "1")] == [2, 3]
+    assert [document["version"] for document in documents(capsys, table, "log", table.uri)] == [3, 2, 1]
+    assert [
+        document["version"] for document in documents(capsys, table, "tail", table.uri, "--from", "1")
+    ] == [2, 3]
     changes = documents(capsys, table, "changes", table.uri, "--from", "1")
-    assert sorted(one["id"] for one in changes) == [1, 2, 100]
+    assert sorted(change["id"] for change in changes) == [1, 2, 100]
     replayed = documents(capsys, table, "replay", table.uri, "--file", str(made), "--file", str(more))
-    assert [one["verdict"] for one in replayed] == ["same", "foreign", "same"]
+    assert [replay["verdict"] for replay in replayed] == ["same", "foreign", "same"]
     check_whole(table, 3)
 
 
@@ -103,14 +105,14 @@ def test_proposals_come_to_a_table_in_dynamodb_whoever_dies(
         proposer.send_wait(batch(table, 3))
         fold_to_the_end(bootstrap, topic_names, root, *flags(table))
     outcomes = [outcome.result for _, outcome in read_outcomes(config, topics, 0, 0)]
-    assert [type(one) for one in outcomes] == [Committed] * 13 + [Duplicate]
+    assert [type(result) for result in outcomes] == [Committed] * 13 + [Duplicate]
     expected = [*range(12), 1003, 1007]
     assert table.ids() == expected
     newest = max(table.items())
     assert table.numbers() == list(range(1, newest + 1))
     changes = list(lakefold.tail(table.uri, start="earliest", storage_options=table.options))
     assert [change.version for change in changes] == table.numbers()
-    assert sorted(number for one in changes for number in one.inserted()["id"].to_pylist()) == expected
+    assert sorted(number for change in changes for number in change.inserted()["id"].to_pylist()) == expected
     # What a killed committer had staged and not committed is left; every version is whole.
     check_whole(table, newest, litter=len(table.files()) - newest)
 
@@ -144,6 +146,6 @@ def test_spark_writes_to_a_table_in_dynamodb_and_reads_it(
     assert table.ids() == list(range(200))
     check_whole(table, max(table.items()))
     register(spark)
-    told = {f"storage.{name}": value for name, value in table.options.items()}
-    frame = spark.read.format("lakefold").options(**told).load(table.uri).filter("id >= 150")
+    values = {f"storage.{name}": value for name, value in table.options.items()}
+    frame = spark.read.format("lakefold").options(**values).load(table.uri).filter("id >= 150")
     assert sorted(row.id for row in frame.collect()) == list(range(150, 200))

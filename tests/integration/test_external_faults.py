@@ -132,11 +132,11 @@ def test_a_fold_is_published_once_whatever_is_lost_at_a_step(
     }
     final = f"/{BUCKET}/{table.base}/{table.scheme.path(2)}"
     at, fits, after = {
-        1: (s3_proxy, lambda one: one.method == "PUT" and one.path.startswith(f"{final}-"), 0),
+        1: (s3_proxy, lambda each: each.method == "PUT" and each.path.startswith(f"{final}-"), 0),
         2: (proxy, is_put, 0),
-        3: (s3_proxy, lambda one: one.method == "PUT" and one.path == final, 0),
+        3: (s3_proxy, lambda each: each.method == "PUT" and each.path == final, 0),
         4: (proxy, is_put, 1),
-        5: (s3_proxy, lambda one: one.method == "DELETE" and one.path.startswith(f"{final}-"), 0),
+        5: (s3_proxy, lambda each: each.method == "DELETE" and each.path.startswith(f"{final}-"), 0),
     }[step]
     at.plan(fault, fits, after=after)
     committer = table.committer()
@@ -276,7 +276,7 @@ def test_records_are_read_back_as_they_were_put(dynamodb: DynamoServer, base: st
         assert manifests.put_if_absent(base, recorded(number)) is Put.STORED
     assert manifests.put_if_absent(base, recorded(7, "other")) is Put.EXISTS
     assert manifests.get(base, (1 << 64) - 1) == recorded((1 << 64) - 1)
-    assert [one.version for one in manifests.newest(base)] == list(reversed(numbers[:-2]))
+    assert [record.version for record in manifests.newest(base)] == list(reversed(numbers[:-2]))
     assert list(manifests.newest(f"{base}x")) == []
     assert manifests.put_if_present(base, recorded(7, "other", None))
     assert manifests.get(base, 7) == recorded(7, "other", None)

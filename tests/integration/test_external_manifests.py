@@ -47,7 +47,7 @@ def test_each_goes_on_with_the_versions_of_the_other(table: External) -> None:
         opened = lakefold.open(table.uri, storage_options=table.options)
         assert sorted(opened.to_arrow(columns=["id"])["id"].to_pylist()) == list(range(number + 2))
     check_whole(table, 7)
-    assert [one["version"] for one in table.dataset().versions()] == list(range(1, 8))
+    assert [version["version"] for version in table.dataset().versions()] == list(range(1, 8))
     assert [table.ids(number) for number in (1, 4, 7)] == [[0], [0, 1, 2, 3], list(range(7))]
     assert lance.dataset(table.plain, storage_options=table.options).version == 7
 
@@ -100,9 +100,9 @@ def test_a_staged_object_that_went_before_the_item_was_final_is_not_missed(
 
 
 STOPPED = {
-    "copying": ("s3", lambda one: one.method == "PUT" and one.path.endswith(".manifest"), 0),
-    "recording the final path": ("dynamodb", lambda one: one.method == "PutItem", 1),
-    "removing what was staged": ("s3", lambda one: one.method in {"POST", "DELETE"}, 0),
+    "copying": ("s3", lambda each: each.method == "PUT" and each.path.endswith(".manifest"), 0),
+    "recording the final path": ("dynamodb", lambda each: each.method == "PutItem", 1),
+    "removing what was staged": ("s3", lambda each: each.method in {"POST", "DELETE"}, 0),
 }
 """The step of a put that fails, by the requests that do and how many of them go well before."""
 

@@ -106,9 +106,9 @@ class Shared:
     def answered(self) -> dict[Position, Outcome]:
         """What became of what, as far as it is reported."""
         outcomes = self.ledger.outcomes()
-        found = {one.position: one for one in outcomes}
-        assert len(found) == len(outcomes), "a position was answered twice"
-        return found
+        values = {outcome.position: outcome for outcome in outcomes}
+        assert len(values) == len(outcomes), "a position was answered twice"
+        return values
 
     def check_answers(self) -> list[int]:
         """Each is committed or may be sent again; what was sent twice is a Duplicate. Gives the committed."""
@@ -147,8 +147,8 @@ class Shared:
                     held[number] = held[transaction.restore.version]
                 elif operation == "append":
                     held[number] = held[number] | {next(foreign)}
-            found = lance.dataset(self.path, version=number).to_table(columns=["id"])["id"].to_pylist()
-            assert sorted(found) == sorted(held[number]), f"version {number}: {operation}"
+            actual = lance.dataset(self.path, version=number).to_table(columns=["id"])["id"].to_pylist()
+            assert sorted(actual) == sorted(held[number]), f"version {number}: {operation}"
         assert list(foreign) == []
 
     def _file(self, version: int) -> Path:
@@ -236,17 +236,17 @@ def test_a_clone_is_a_table_of_its_own(shared: Shared) -> None:
     kept = shared.send()
     key = ("app", 1)
     sent = [append(clone.uri, rows([number]), begun, *key) for number in (1000, 1001)]
-    positions = [shared.proposer.send_wait(one) for one in sent]
+    positions = [shared.proposer.send_wait(envelope) for envelope in sent]
     fold(shared)
-    answers = {one.position: one for one in clone.outcomes()}
+    answers = {outcome.position: outcome for outcome in clone.outcomes()}
     first, second = (answers[position] for position in positions)
     assert first.result == Committed(
         begun + 1, rows_added=1, first_fragment_id=EACH_TIME, num_fragment_ids=1
     ), "a key is the table's own"
     assert second.result == Duplicate(begun + 1)
-    ours = {one.table_id for one in shared.answers().values()}
+    ours = {outcome.table_id for outcome in shared.answers().values()}
     assert len({*ours, first.table_id}) == 2
-    assert kept.lance.uuid in {one.uuid for one in shared.answers().values()}
+    assert kept.lance.uuid in {outcome.uuid for outcome in shared.answers().values()}
     assert ids_in(clone.uri) == [*range(1, EACH_TIME + 1), 1000]
     assert ids_in(source.uri) == [*range(1, EACH_TIME + 2)]
     shared.check_versions()

@@ -74,8 +74,8 @@ def verb(stage: Stage, verb: str, *words: str) -> int:
 def passed_over(metrics: Metrics) -> float:
     """How many messages among the outcomes a committer has passed over."""
     name = "lakefold_outcomes_passed_over_total"
-    families = [one for one in metrics.registry.collect() if f"{one.name}_total" == name]
-    return sum(one.value for family in families for one in family.samples if one.name == name)
+    families = [metric for metric in metrics.registry.collect() if f"{metric.name}_total" == name]
+    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
 
 def test_what_is_no_outcome_stops_nobody(stage: Stage) -> None:
@@ -108,7 +108,7 @@ def test_an_entry_is_folded_though_somebody_answered_it(stage: Stage) -> None:
     write(stage.own, forged(stage, 2, 2), key=stage.uri)
     stage.fold()
     assert ids_in(stage.uri) == [1, 2]
-    answers = {one.uuid: one.result for one in stage.outcomes()}
+    answers = {outcome.uuid: outcome.result for outcome in stage.outcomes()}
     assert isinstance(answers[batch.lance.uuid], Committed)
 
 
@@ -125,8 +125,8 @@ def test_a_copy_of_a_signed_outcome_says_nothing_new(stage: Stage) -> None:
     log = describe(own.admin, outcomes).log_id(0)
     with PartitionReader(own.config, outcomes, log, 0) as reader:
         copied = take(reader, 2)
-    for one in copied:
-        write(own, one.value, key=stage.uri, headers=one.headers)
+    for message in copied:
+        write(own, message.value, key=stage.uri, headers=message.headers)
     stage.send(stage.batch(2))
     stage.fold()
     assert ids_in(stage.uri) == [1, 2]
@@ -160,10 +160,10 @@ def test_a_report_is_counted_by_what_its_reporter_signed(bootstrap: str, topic_n
         begin = reporter.report([first], [], 1, own.stamp(1))
         reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
         write(own, *(outcome_message(own.committed(at, 3)).SerializeToString() for at in (5, 6)))
-        found = answered_since(own.config, own.topics, own.log, 0, reporter.trust)
-        assert {one.offset for one in found} == {0, 1}
-        found = answered_since(own.config, own.topics, own.log, begin, reporter.trust)
-        assert {one.offset for one in found} == {1}
+        positions = answered_since(own.config, own.topics, own.log, 0, reporter.trust)
+        assert {position.offset for position in positions} == {0, 1}
+        positions = answered_since(own.config, own.topics, own.log, begin, reporter.trust)
+        assert {position.offset for position in positions} == {1}
 
 
 def test_who_waits_and_who_listens_hears_on(bootstrap: str, topic_names: TopicNames) -> None:

@@ -58,7 +58,7 @@ def test_a_topic_made_again_while_nobody_looked(stage: Stage) -> None:
     assert (move.before.log, move.before.offset, move.after.log) == (old, 2, new)
     stage.send(stage.batch(4, read=3))
     assert stage.fold() == {"committed": 1, "versions": 1}
-    assert [one.result for one in stage.outcomes()][-3] == Duplicate(3)
+    assert [outcome.result for outcome in stage.outcomes()][-3] == Duplicate(3)
     assert stage.replay() == {1: "not compared", 2: "not compared", 3: "not compared", 4: "same", 5: "same"}
 
 
@@ -108,8 +108,12 @@ def test_entries_that_were_lost_before_they_were_folded(stage: Stage) -> None:
     assert stage.fold(accept=True) == {"committed": 1, "versions": 1}
     assert ids_in(stage.uri) == [1, 4]
     assert [
-        (one.why, one.before and one.before.offset, one.after and one.after.offset)
-        for one in stage.marks.moves
+        (
+            rebinding.why,
+            rebinding.before and rebinding.before.offset,
+            rebinding.after and rebinding.after.offset,
+        )
+        for rebinding in stage.marks.moves
     ] == [(RebindReason.LOST, 1, 3)]
     with pytest.raises(GapError, match="starts at offset 4, and nothing proves"):
         stage.fold(group="another")
@@ -168,7 +172,7 @@ def test_old_versions_cleaned_up_while_nobody_folded(stage: Stage) -> None:
     dataset = lance.dataset(str(stage.path))
     dataset.delete("id = 1")
     dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    assert [one["version"] for one in dataset.versions()] == [4]
+    assert [version["version"] for version in dataset.versions()] == [4]
     stage.send(stage.batch(2, read=4), stage.batch(3, read=4))
     assert stage.fold() == {"duplicate": 1, "committed": 1, "versions": 1}
     dataset = lance.dataset(str(stage.path))
@@ -197,7 +201,7 @@ def test_a_stamp_that_the_log_does_not_reach(stage: Stage) -> None:
     stage.send(stage.batch(3))
     assert stage.fold() == {"committed": 1, "versions": 1}
     assert ids_in(stage.uri) == [1, 2, 3]
-    answers = [one.result for one in stage.outcomes()]
+    answers = [outcome.result for outcome in stage.outcomes()]
     assert answers[:2] == answers[2:4]
 
 

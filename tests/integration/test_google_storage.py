@@ -78,4 +78,6 @@ def test_pylance_and_we_write_one_table_by_turns(site: GoogleSite) -> None:
     table.fold(append(table.uri, rows([101]), VERSIONS + 2, storage_options=options))
     ours = lakefold.open(table.uri, storage_options=options)
     assert sorted(ours.to_arrow()["id"].to_pylist()) == [*range(VERSIONS), 100, 101]
-    assert [len(one.inserted()) for one in lakefold.tail(table.uri, 1, storage_options=options)] == [1] * 6
+    assert [len(change.inserted()) for change in lakefold.tail(table.uri, 1, storage_options=options)] == [
+        1
+    ] * 6

@@ -98,43 +98,45 @@ class Place:
 
         def all_there() -> bool:
             assert self.committer.process.poll() is None, self.committer.log.read_text()
-            for at, one in read_outcomes(self.ledger.config, self.ledger.topics, 0, self.read):
-                self.found[one.position.offset], self.read = one, at + 1
+            for at, outcome in read_outcomes(self.ledger.config, self.ledger.topics, 0, self.read):
+                self.found[outcome.position.offset], self.read = outcome, at + 1
             return self.found.keys() >= set(offsets)
 
         until(all_there, "all answers", seconds=ANSWER_SECONDS)
         outcomes = [self.found[offset] for offset in offsets]
-        self.letters += sum(isinstance(one.result, Invalid | Rejected) for one in outcomes)
+        self.letters += sum(isinstance(outcome.result, Invalid | Rejected) for outcome in outcomes)
         return outcomes
 
     def refuses(self, messages: Sequence[Raw], names: Sequence[str] = ()) -> list[str]:
         """Send them; each is refused, and put aside as it came. Gives what each was told."""
-        told = []
+        reported = []
         for number, outcome in enumerate(self.answers(self.send(messages))):
             result = outcome.result
             what = names[number] if names else str(number)
             assert isinstance(result, Invalid | Rejected), f"{what}: {result}"
-            told.append(f"{result.message} ({result.hint})" if isinstance(result, Invalid) else "")
+            reported.append(f"{result.message} ({result.hint})" if isinstance(result, Invalid) else "")
         letters = dead_letters_of(self.ledger.bootstrap, self.ledger.names.dead_letters, self.letters)
         values = {value for _, value in letters}
         assert all((value or b"") in values for _, value, _ in messages)
-        return told
+        return reported
 
     def refuses_envelopes(self, envelopes: Mapping[str, Envelope]) -> dict[str, str]:
         """As `refuses`, under the key that each asks for."""
-        messages: list[Raw] = [(one.table.encode(), encode(one), []) for one in envelopes.values()]
+        messages: list[Raw] = [
+            (envelope.table.encode(), encode(envelope), []) for envelope in envelopes.values()
+        ]
         return dict(zip(envelopes, self.refuses(messages, list(envelopes)), strict=True))
 
     def seen(self, top: Path | None = None) -> dict[str, tuple[int, int, int]]:
         """What lies below `top`, else in the region, but for the log: mode, size, time of change."""
-        found = {}
+        actual = {}
         for folder, folders, files in os.walk(top or self.region):
             for name in (*folders, *files, ""):
                 path = Path(folder) / name
                 if path != self.committer.log:
-                    told = path.lstat()
-                    found[str(path)] = (told.st_mode, told.st_size, told.st_mtime_ns)
-        return found
+                    stat_result = path.lstat()
+                    actual[str(path)] = (stat_result.st_mode, stat_result.st_size, stat_result.st_mtime_ns)
+        return actual
 
     def peak(self) -> int:
         """The most memory that the committer has held, in bytes."""
@@ -163,11 +165,11 @@ def place(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         running_committer(ledger.bootstrap, names, ledger.root, logs=region / "logs") as committer,
     ):
         committer.wait_until_ready()
-        found = Place(ledger, committer, proposer, region)
-        found.answers([proposer.send_wait(creation(ledger.uri)).offset])
-        found.goes_on(0)
-        yield found
-        found.goes_on(1)
+        actual = Place(ledger, committer, proposer, region)
+        actual.answers([proposer.send_wait(creation(ledger.uri)).offset])
+        actual.goes_on(0)
+        yield actual
+        actual.goes_on(1)
         assert ids_in(ledger.uri) == [0, 1]
         assert committer.stop() == 0
 
@@ -310,8 +312,8 @@ def test_no_reader_is_sent_elsewhere_by_a_base(place: Place) -> None:
         later.lance.uuid, later.lance.read_version = f"later-{number}", 1
         later.lance.update_bases.new_bases.add(path=path, name="n", is_dataset_root=True)
         hostile[f"created with {path}"], hostile[f"given {path}"] = based, later
-    told = place.refuses_envelopes(hostile)
-    assert all(" base " in one for one in told.values()), told
+    values = place.refuses_envelopes(hostile)
+    assert all(" base " in text for text in values.values()), values
     assert place.seen() == before
 
 
@@ -338,11 +340,11 @@ def bombs(uri: str) -> Iterator[Raw]:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    data = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        data.append(number & 127 | 128)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*data, number])
 
 
 def test_a_header_s_name_may_be_any_bytes(place: Place) -> None:
@@ -364,7 +366,7 @@ def test_memory_stays_bounded_whatever_a_message_claims(place: Place) -> None:
     proposals = [at(victim, envelope) for _, envelope in hostile()]
     for number, envelope in enumerate(proposals):
         envelope.lance.uuid = f"hostile-{number}"
-    place.answers(place.send([(victim.encode(), encode(one), []) for one in proposals]))
+    place.answers(place.send([(victim.encode(), encode(envelope), []) for envelope in proposals]))
     manifest = max(path.stat().st_size for path in (place.lake / "victim" / "_versions").iterdir())
     place.refuses_envelopes(of_nothing(place, 0))
     before = place.peak()
@@ -375,12 +377,14 @@ def test_memory_stays_bounded_whatever_a_message_claims(place: Place) -> None:
     assert place.peak() < MOST + 3 * manifest
 
 
-def of_nothing(place: Place, first: int) -> dict[str, Envelope]:
+def of_nothing(location: Place, first: int) -> dict[str, Envelope]:
     """Appends to tables, and to branches, that are not there; each bears a long name of its own."""
     deep = "/".join(["d" * 200] * (A_NAME // 200))
-    tables = [Envelope(table=place.uri(f"lake/{deep}/{number}")) for number in range(first, first + MANY)]
-    branches = [Envelope(table=place.ledger.uri, branch=f"b{number}") for number in range(first, first + 200)]
+    tables = [Envelope(table=location.uri(f"lake/{deep}/{number}")) for number in range(first, first + MANY)]
+    branches = [
+        Envelope(table=location.ledger.uri, branch=f"b{number}") for number in range(first, first + 200)
+    ]
     for number, envelope in enumerate([*tables, *branches]):
         envelope.lance.uuid, envelope.lance.read_version = f"nothing-{number}", 1
         envelope.lance.append.SetInParent()
-    return {f"{one.table} {one.branch}": one for one in [*tables, *branches]}
+    return {f"{envelope.table} {envelope.branch}": envelope for envelope in [*tables, *branches]}

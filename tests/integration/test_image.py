@@ -105,10 +105,10 @@ def test_the_image_holds_the_committer_and_no_java_spark_or_pip(image: Path) -> 
         "names += ' pyspark pandas lance pip'\n"
         "print(*[name for name in names.split() if u.find_spec(name)])"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [image / "bin/python", "-c", program], check=True, capture_output=True, text=True, env={}, cwd=image
     )
-    assert found.stdout.split() == [
+    assert process.stdout.split() == [
         "lakefold",
         "lakefold_committer",
         "confluent_kafka",
@@ -143,10 +143,10 @@ def test_traces_can_be_exported_from_the_image(image: Path) -> None:
         "tracing = tracing_from({'OTEL_TRACES_EXPORTER': 'otlp'})\n"
         "tracing.close()\nprint(type(tracing).__name__)"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [image / "bin/python", "-c", program], check=True, capture_output=True, text=True, env={}, cwd=image
     )
-    assert found.stdout == "Exporting\n"
+    assert process.stdout == "Exporting\n"
 
 
 def test_every_verb_of_the_runbooks_starts_in_the_image(image: Path) -> None:

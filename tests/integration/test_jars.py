@@ -103,9 +103,9 @@ def test_jars_are_fetched_once_with_the_login_of_the_mirror(
     paths = fetch_jars("spark")
     assert [path.name for path in paths] == [jar.file_name for jar in pinned_jars("spark")]
     assert all(path.is_relative_to(tmp_path / "cache") for path in paths)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert f"downloading 4 jars (spark) from {mirror.url}" in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"downloading 4 jars (spark) from {mirror.url}" in captured.err
     before = mirror.served.total()
     assert fetch_jars("spark") == paths
     assert mirror.served.total() == before

@@ -54,7 +54,7 @@ def test_large_proposals_are_folded_once_and_leave_nothing(
         killed.kill()
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     results = [outcome.result for _, outcome in read_outcomes(KafkaConfig(bootstrap), topics, 0, 0)]
-    assert [type(one) for one in results] == [Committed, Committed, Committed, Duplicate, Rejected]
+    assert [type(result) for result in results] == [Committed, Committed, Committed, Duplicate, Rejected]
     assert ids_in(uri) == [0, 1]
     assert len(list(folder.iterdir())) == 1
 
@@ -66,11 +66,11 @@ def test_the_verb_sends_what_does_not_fit(bootstrap: str, topic_names: TopicName
     (tmp_path / "one.txn").write_bytes(begun.lance.SerializeToString())
     with running_committer(bootstrap, topic_names, tmp_path) as committer:
         committer.wait_until_ready()
-        told = [str(tmp_path / "table"), "--transaction", str(tmp_path / "one.txn"), "--create"]
+        names = [str(tmp_path / "table"), "--transaction", str(tmp_path / "one.txn"), "--create"]
         flags = ["--bootstrap-servers", bootstrap, "--transactions-topic", topic_names.transactions]
         flags += ["--outcomes-topic", topic_names.outcomes, "--kafka", f"message.max.bytes={SMALL}"]
         sent = subprocess.run(
-            [sys.executable, "-m", "lakefold", "propose", *told, *flags, "--wait", "30", "--json"],
+            [sys.executable, "-m", "lakefold", "propose", *names, *flags, "--wait", "30", "--json"],
             capture_output=True,
             text=True,
             check=False,

@@ -152,18 +152,18 @@ class Scene:
     def verb(self, user: str, *words: str) -> Done:
         """Calls the command line as this user."""
         topics = ["--transactions-topic", NAMES.transactions, "--outcomes-topic", NAMES.outcomes]
-        told = ["--bootstrap-servers", self._broker.named_servers, *topics]
+        names = ["--bootstrap-servers", self._broker.named_servers, *topics]
         if words[0] == "replay":
-            told = told[:2]
+            names = names[:2]
         else:
-            told += ["--dead-letters-topic", NAMES.dead_letters]
+            names += ["--dead-letters-topic", NAMES.dead_letters]
         if words[0] not in {"propose", "replay"}:
-            told += ["--group", NAMES.group]
+            names += ["--group", NAMES.group]
         for name, value in self._broker.options(user).items():
-            told += ["--kafka", f"{name}={value}"]
+            names += ["--kafka", f"{name}={value}"]
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(out):
-            code = run([*words, *told])
+            code = run([*words, *names])
         return Done(code == 0, out.getvalue())
 
     def write_letters(self) -> str:
@@ -216,34 +216,34 @@ def allow(scene: Scene) -> None:
 
 def commit(scene: Scene, user: str) -> Done:
     _, row = scene.send("main")
-    said = ""
+    text = ""
     with capture_logs() as logs:
         try:
             Committer(scene.options(user), Metrics()).run(until_caught_up=True)
         except LakefoldError as error:
-            said = str(error)
-    return Done(not said and row in ids_in(scene.uri("main")), f"{said} {logs}")
+            text = str(error)
+    return Done(not text and row in ids_in(scene.uri("main")), f"{text} {logs}")
 
 
 def share(scene: Scene, user: str) -> Done:
     _, row = scene.send("main")
     committer = Committer(replace(scene.options(user), share=True), Metrics())
-    said: list[str] = []
+    names: list[str] = []
 
     def work() -> None:
         try:
             committer.run()
         except LakefoldError as error:
-            said.append(str(error))
+            names.append(str(error))
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        until(lambda: said or row in ids_in(scene.uri("main")), "the committer", seconds=PATIENCE_S)
+        until(lambda: names or row in ids_in(scene.uri("main")), "the committer", seconds=PATIENCE_S)
     finally:
         committer.stop()
         thread.join(PATIENCE_S)
-    return Done(not said, " ".join(said))
+    return Done(not names, " ".join(names))
 
 
 def write_and_wait(scene: Scene, user: str) -> Done:
@@ -264,7 +264,9 @@ def propose(scene: Scene, user: str, *more: str) -> Done:
 def sink(scene: Scene, user: str, wait: Wait) -> Done:
     """What the Spark sink does on the driver."""
     envelope, row = scene.batch("main")
-    fragments = [DataFragment.FromString(one.SerializeToString()) for one in envelope.lance.append.fragments]
+    fragments = [
+        DataFragment.FromString(fragment.SerializeToString()) for fragment in envelope.lance.append.fragments
+    ]
     settings = WriteSettings(scene.uri("main"), scene.config(user), TOPICS, wait=wait)
     try:
         put_batch(settings, Key("sink", row), AppendRows(SCHEMA, lambda _: fragments))

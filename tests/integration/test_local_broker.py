@@ -102,12 +102,12 @@ def test_stop_leaves_no_process_and_no_port(own_broker: Broker) -> None:
 def test_outlives_the_process_that_started_it_and_is_stopped_by_another(tmp_path: Path) -> None:
     code = "import sys; from lakefold.local.broker import Broker; print(Broker(sys.argv[1]).start())"
     command = [sys.executable, "-c", code, str(tmp_path)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     broker = Broker(tmp_path)
     try:
         assert broker.running
-        assert broker.bootstrap_servers == told
-        assert broker.start() == told
+        assert broker.bootstrap_servers == text
+        assert broker.start() == text
     finally:
         assert broker.stop()
     assert not broker.running

@@ -43,10 +43,10 @@ def lakefold(tmp_path: Path) -> Iterator[Run]:
         Broker(lock.parent).kill()
 
 
-def answer(told: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def answer(reported: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     """Give the JSON document that a verb printed, which must have gone well."""
-    assert told.returncode == 0, told.stderr
-    document: dict[str, Any] = json.loads(told.stdout)
+    assert reported.returncode == 0, reported.stderr
+    document: dict[str, Any] = json.loads(reported.stdout)
     return document
 
 
@@ -93,7 +93,7 @@ def test_a_crashed_broker_is_not_reachable_and_up_brings_it_back(lakefold: Run, 
 
 
 def test_status_shows_topics_lag_and_tables(lakefold: Run, bootstrap: str, tmp_path: Path) -> None:
-    here, there = canonical(tmp_path / "here"), canonical(tmp_path / "there")
+    here, uri = canonical(tmp_path / "here"), canonical(tmp_path / "there")
     (tmp_path / "here" / "_versions").mkdir(parents=True)
     (tmp_path / "here" / "_versions" / "3.manifest").touch()
     names = {part: f"{part}-{os.getpid()}-status" for part in ("transactions", "outcomes", "dead-letters")}
@@ -101,7 +101,7 @@ def test_status_shows_topics_lag_and_tables(lakefold: Run, bootstrap: str, tmp_p
     config = KafkaConfig(bootstrap)
     ensure_topics(Admin(config), topics)
     with Proposer(config, topics) as proposer:
-        for table in (there, there, "s3://elsewhere/t"):
+        for table in (uri, uri, "s3://elsewhere/t"):
             proposer.send_wait(Envelope(table=table))
     for key in (b"no URI", b"\xff", f"{here}/../x".encode(), f"{here}/a\0b".encode()):
         send_raw(bootstrap, topics.transactions, key, b"no proposal")
@@ -119,11 +119,11 @@ def test_status_shows_topics_lag_and_tables(lakefold: Run, bootstrap: str, tmp_p
     }
     assert status["tables"] == [
         {"table": here, "version": 3, "error": None},
-        {"table": there, "version": 0, "error": None},
+        {"table": uri, "version": 0, "error": None},
     ]
     shown = lakefold("status", *flags)
     assert shown.returncode == 0, shown.stderr
-    for text in (bootstrap, topics.transactions, here, there):
+    for text in (bootstrap, topics.transactions, here, uri):
         assert text in shown.stdout
     typo = lakefold(
         "status", "--bootstrap-servers", bootstrap, "--transactions-topic", f"{topics.transactions}x"

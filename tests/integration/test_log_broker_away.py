@@ -76,9 +76,9 @@ def test_a_report_right_before_the_kill_is_seen_once(
     own_broker.start()
     if not survives:
         reporter.close()
-        found = until(lambda: _next_reporter(own), "the next reporter", seconds=PATIENCE_S)
-        assert found is not None
-        reporter = found
+        actual = until(lambda: _next_reporter(own), "the next reporter", seconds=PATIENCE_S)
+        assert actual is not None
+        reporter = actual
         if stamps.read(own.admin, own.group, own.topics.transactions, 0) is None:
             # What no stamp proves is read and answered again.
             until(lambda: _reported(reporter, own, 0), "the report", seconds=PATIENCE_S)

@@ -25,9 +25,9 @@ ASK = (
 
 def test_a_broker_that_has_just_started_is_asked_unharmed(own_broker: Broker) -> None:
     command = [sys.executable, "-c", ASK, own_broker.bootstrap_servers]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told
-    assert int(told.stdout) < 0
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process
+    assert int(process.stdout) < 0
 
 
 def test_no_places_are_no_question(bootstrap: str, topic_names: TopicNames) -> None:

@@ -68,22 +68,22 @@ def test_other_entries_at_offsets_that_were_folded(
     others = [stage.batch(number, read=4) for number in (5, 6, 7)]
     again = stage.batch(4)
     stage.send(*others, again)
-    version, told = lance.dataset(str(stage.path)).version, len(stage.outcomes())
+    version, number = lance.dataset(str(stage.path)).version, len(stage.outcomes())
 
     with pytest.raises(GapError) as caught:
         stage.fold()
-    for one in (lost[1], others[1]):
-        assert one.lance.uuid in str(caught.value)
+    for envelope in (lost[1], others[1]):
+        assert envelope.lance.uuid in str(caught.value)
     assert (f"{own.topics.transactions}/0@4" in str(caught.value)) or "offset 5" in str(caught.value)
     assert lance.dataset(str(stage.path)).version == version
-    assert len(stage.outcomes()) == told
+    assert len(stage.outcomes()) == number
 
     verbs = Verbs(stage)
     (other,) = verbs("explain", "4")
     assert (other["state"], other["outcome"], other["version"]) == ("replaced", None, None)
     assert other["proposal"]["uuid"] == others[1].lance.uuid
-    for one in (lost[1], others[1]):
-        assert one.lance.uuid in other["another_entry"]
+    for envelope in (lost[1], others[1]):
+        assert envelope.lance.uuid in other["another_entry"]
     (other,) = verbs("explain", "3")
     assert (other["state"], other["proposal"]["batch_id"]) == ("replaced", 5)
     (old,) = verbs("explain", "app:3")
@@ -97,8 +97,8 @@ def test_other_entries_at_offsets_that_were_folded(
     (new,) = verbs("explain", "4")
     assert (new["state"], new["another_entry"], new["not_proven"]) == ("committed", None, None)
     assert new["proposal"]["uuid"] == others[1].lance.uuid
-    answers = {one.uuid: one.result for one in stage.outcomes()[told:]}
-    assert [type(answers[one.lance.uuid]) for one in others] == [Committed] * 3
+    answers = {outcome.uuid: outcome.result for outcome in stage.outcomes()[number:]}
+    assert [type(answers[envelope.lance.uuid]) for envelope in others] == [Committed] * 3
     assert isinstance(answers[again.lance.uuid], Duplicate)
     assert ids_in(stage.uri) == [1, 2, 3, 4, 5, 6, 7]
     assert [move.why for move in stage.marks.moves] == [RebindReason.LOST]

@@ -30,8 +30,8 @@ def die_in_commits(own: OwnLog, topic: str | None, count: int, monkeypatch: pyte
         left.pop()
         assert session._producer.flush(30) == 0
         if topic is not None:
-            for found in open_transactions(own.config.bootstrap_servers, own.topics.outcomes, 0):
-                mark_committed(own.config.bootstrap_servers, found, topic, 0)
+            for transaction in open_transactions(own.config.bootstrap_servers, own.topics.outcomes, 0):
+                mark_committed(own.config.bootstrap_servers, transaction, topic, 0)
         session.usable = False
         raise RetryError("the broker is gone")
 
@@ -84,7 +84,7 @@ def test_a_broker_may_die_again_and_again(
                 except RetryError:
                     failed += 1
     assert failed == deaths
-    assert sorted(one.position.offset for one in own.answers()) == [*range(deaths + 1)]
+    assert sorted(outcome.position.offset for outcome in own.answers()) == [*range(deaths + 1)]
     with own.reporter():
         assert stamped(own) == (deaths + 1, own.stamp(deaths + 1))
 

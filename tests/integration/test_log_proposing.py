@@ -40,13 +40,13 @@ def test_a_proposal_above_the_limit_goes_beside_the_log(
         proposer.send_wait(envelope(2))
         (message, second) = [*reader.poll(1, PATIENCE_S), *reader.poll(1, PATIENCE_S)]
     assert len(message.value) < 1000
-    found = decode(message.value, message.key, sent, message.time_us)
-    assert isinstance(found, Entry)
-    (brought,) = Claims().bring([found])
-    assert brought.fault is None
-    assert brought.envelope.affected_rows == large.affected_rows
-    assert proposal_of(brought).whole().transaction == large.lance
-    assert (brought.app_id, brought.batch_id) == ("app", 1)
+    decoded = decode(message.value, message.key, sent, message.time_us)
+    assert isinstance(decoded, Entry)
+    (entry,) = Claims().bring([decoded])
+    assert entry.fault is None
+    assert entry.envelope.affected_rows == large.affected_rows
+    assert proposal_of(entry).whole().transaction == large.lance
+    assert (entry.app_id, entry.batch_id) == ("app", 1)
     assert Envelope.FromString(second.value).HasField("lance")
 
 
@@ -67,13 +67,13 @@ def test_a_key_above_the_limit_names_both_sizes(bootstrap: str, topic_names: Top
     own = OwnLog.make(bootstrap, topic_names)
     large = envelope(1, "memory://claims/t")
     large.app_id = "x" * 2_000_000
-    told = r"is 200\d{4} bytes, the limit is 1048588"
-    with own.proposer() as proposer, pytest.raises(InvalidError, match=told) as caught:
+    text = r"is 200\d{4} bytes, the limit is 1048588"
+    with own.proposer() as proposer, pytest.raises(InvalidError, match=text) as caught:
         proposer.send_wait(large)
     assert "claims" in caught.value.hint
     # The broker says the same where the client lets it pass.
     config = KafkaConfig(bootstrap, {"message.max.bytes": 10_000_000, "compression.type": "none"})
-    with Proposer(config, own.topics) as proposer, pytest.raises(InvalidError, match=told):
+    with Proposer(config, own.topics) as proposer, pytest.raises(InvalidError, match=text):
         proposer.send_wait(large)
     MemoryStorage.forget("claims")
 

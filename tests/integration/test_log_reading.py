@@ -66,14 +66,14 @@ def test_what_is_read_again_is_no_more_than_was_asked_for(bootstrap: str, topic_
     with RepeatingReader(own.config, own.topics.transactions, own.log, 0) as reader:
         given, left = [], [*range(1, 40, 2)]
         while left:
-            found = [message.offset for message in reader.read_again(left, 100_000)]
-            assert len(found) <= 2
-            given += found
-            del left[: len(found)]
+            numbers = [message.offset for message in reader.read_again(left, 100_000)]
+            assert len(numbers) <= 2
+            given += numbers
+            del left[: len(numbers)]
         assert given == [*range(1, 40, 2)]
-        assert [one.offset for one in reader.read_again([4, 5], 1)] == [4]
+        assert [message.offset for message in reader.read_again([4, 5], 1)] == [4]
         # What stands before those that were given with it is asked for again.
-        assert [one.offset for one in reader.read_again([2, 3], 1_000_000)] == [2, 3]
+        assert [message.offset for message in reader.read_again([2, 3], 1_000_000)] == [2, 3]
 
 
 def test_knows_without_a_question_how_much_it_has_not_read(bootstrap: str, topic_names: TopicNames) -> None:

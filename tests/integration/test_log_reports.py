@@ -135,15 +135,15 @@ def test_a_partition_that_was_given_away_is_neither_reported_nor_taken_over(
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     held = [True]
-    said = own.committed(0, 1)
+    answer = own.committed(0, 1)
     with Reporter(own.config, own.group, own.log, own.topics, held=lambda: held[0]) as reporter:
-        reporter.report([said], [], 1, own.stamp(1))
+        reporter.report([answer], [], 1, own.stamp(1))
         held[0] = False
         with pytest.raises(FencedError, match="given to another process"):
             reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
         with pytest.raises(FencedError, match="given to another process"):
             Reporter(own.config, own.group, own.log, own.topics, held=lambda: held[0])
-    assert own.answers() == [said]
+    assert own.answers() == [answer]
     assert stamped(own) == (1, own.stamp(1))
 
 
@@ -236,15 +236,15 @@ def test_a_lost_session_is_not_replaced_where_somebody_else_moved_the_offset(
 
 def test_a_dead_letter_keeps_the_message_and_says_why(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
-    place = Position(own.log, 17, own.topics.transactions)
+    position = Position(own.log, 17, own.topics.transactions)
     letters = [
         RefusedMessage(
-            place, b"k\xff", b"\x00raw\xff", "no Envelope", "mend it", (("traceparent", b"00-1"),)
+            position, b"k\xff", b"\x00raw\xff", "no Envelope", "mend it", (("traceparent", b"00-1"),)
         ),
-        RefusedMessage(place, None, b"", "empty"),
+        RefusedMessage(position, None, b"", "empty"),
     ]
     with own.reporter() as reporter:
-        reporter.report([Outcome(place, TABLE, Invalid("no Envelope"))], letters, 18, own.stamp(18))
+        reporter.report([Outcome(position, TABLE, Invalid("no Envelope"))], letters, 18, own.stamp(18))
     first, second = dead_letters(own, 2)
     assert (first.key, first.value, second.key, second.value) == (b"k\xff", b"\x00raw\xff", None, b"")
     assert dict(first.headers) == {
@@ -279,21 +279,21 @@ def test_no_key_reason_or_header_makes_a_dead_letter_too_large(
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     chance = random.Random(2)
-    place = Position(own.log, 0, own.topics.transactions)
+    position = Position(own.log, 0, own.topics.transactions)
     with own.reporter() as reporter:
         largest = reporter._max_dead_letter_bytes
         noise = chance.randbytes(largest - 30_000)
         reason = "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(10_000))
         headers = (("h", b""),) * 10_000
         letters = [
-            RefusedMessage(place, b"key", noise, reason),
-            RefusedMessage(place, b"key", noise, "many headers", "", headers),
-            RefusedMessage(place, noise, b"value", reason),
+            RefusedMessage(position, b"key", noise, reason),
+            RefusedMessage(position, b"key", noise, "many headers", "", headers),
+            RefusedMessage(position, noise, b"value", reason),
         ]
         reporter.report([], letters, 1, own.stamp(1))
-    found = dead_letters(own, 3)
-    assert [(letter.key, letter.value) for letter in found] == [(b"key", b""), (b"key", b""), (None, b"")]
-    assert dict(found[2].headers)["lakefold.reason"].decode() == reason  # type: ignore[union-attr]
+    actual = dead_letters(own, 3)
+    assert [(letter.key, letter.value) for letter in actual] == [(b"key", b""), (b"key", b""), (None, b"")]
+    assert dict(actual[2].headers)["lakefold.reason"].decode() == reason  # type: ignore[union-attr]
 
 
 def test_an_offset_that_another_tool_moved_has_no_stamp(bootstrap: str, topic_names: TopicNames) -> None:

@@ -46,13 +46,13 @@ def test_makes_all_three_with_settings_that_keep_every_entry(bootstrap: str, top
 
 def send_packed(bootstrap: str, topic: str, size: int) -> KafkaError | None:
     """Send one message of so many zeros, a few kB once compressed; what the broker said."""
-    said: list[KafkaError | None] = []
+    errors: list[KafkaError | None] = []
     producer = Producer(
         {"bootstrap.servers": bootstrap, "compression.type": "zstd", "message.max.bytes": 2 * size}
     )
-    producer.produce(topic, bytes(size), partition=0, on_delivery=lambda error, _: said.append(error))
+    producer.produce(topic, bytes(size), partition=0, on_delivery=lambda error, _: errors.append(error))
     producer.flush(60)
-    return said[0]
+    return errors[0]
 
 
 @pytest.mark.parametrize("kind", ["transactions", "outcomes", "dead_letters"])
@@ -140,20 +140,20 @@ def test_goes_where_the_real_partitioner_sends_the_key(bootstrap: str, topic_nam
     own = OwnLog.make(bootstrap, topic_names, partitions=7)
     real = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2"})
     tables = [f"s3://lake/table-{number}" for number in range(50)] + ["file:///lake/é t"]
-    found: dict[str, int | None] = {}
+    values: dict[str, int | None] = {}
 
     def delivered(error: KafkaError | None, message: Message) -> None:
         assert error is None
-        found[(message.key() or b"").decode()] = message.partition()
+        values[(message.key() or b"").decode()] = message.partition()
 
     for table in tables:
         real.produce(own.topics.transactions, b"", table.encode(), on_delivery=delivered)
     assert real.flush(30) == 0
-    assert found == {table: partition_of(table, 7) for table in tables}
+    assert values == {table: partition_of(table, 7) for table in tables}
     with own.proposer() as proposer:
         for table in tables[:5]:
             position = proposer.send_wait(envelope(1, table))
-            assert position.log == own.described.log_id(found[table] or 0)
+            assert position.log == own.described.log_id(values[table] or 0)
             assert proposer.send_wait(envelope(2, table), partition=6).log.partition == 6
             # The topic was made anew with fewer of them: what the table's marks say counts no more.
-            assert proposer.send_wait(envelope(3, table), partition=7).log.partition == found[table]
+            assert proposer.send_wait(envelope(3, table), partition=7).log.partition == values[table]

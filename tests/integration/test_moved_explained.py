@@ -34,9 +34,9 @@ def verbs(stage: Stage) -> Verbs:
 
 
 def explained(verbs: Verbs, what: str, state: str) -> dict[str, Any]:
-    (told,) = verbs("explain", what)
-    assert told["state"] == state, told
-    return told
+    (document,) = verbs("explain", what)
+    assert document["state"] == state, document
+    return document
 
 
 def test_proposals_of_partitions_that_a_table_left(stage: Stage, verbs: Verbs) -> None:
@@ -52,33 +52,33 @@ def test_proposals_of_partitions_that_a_table_left(stage: Stage, verbs: Verbs) -
     stage.fold()
     assert ids_in(stage.uri) == [1, 2]
 
-    told = explained(verbs, "app:1", "committed")
-    assert (told["position"]["partition"], told["proposal"]["batch_id"]) == (0, 1)
-    told = explained(verbs, refused.lance.uuid, "rejected")
-    assert (told["position"]["partition"], told["position"]["offset"]) == (0, 2)
-    assert told["proposal"]["creates"]
-    told = explained(verbs, "app:3", "invalid")
-    assert (told["position"]["partition"], told["position"]["offset"]) == (0, 3)
-    assert told["told_by"].startswith(f"the outcome at {stage.own.topics.outcomes}/0@")
-    assert (told["proposal"]["batch_id"], told["log"]["answered_to"]) == (3, 4)
+    explanation = explained(verbs, "app:1", "committed")
+    assert (explanation["position"]["partition"], explanation["proposal"]["batch_id"]) == (0, 1)
+    explanation = explained(verbs, refused.lance.uuid, "rejected")
+    assert (explanation["position"]["partition"], explanation["position"]["offset"]) == (0, 2)
+    assert explanation["proposal"]["creates"]
+    explanation = explained(verbs, "app:3", "invalid")
+    assert (explanation["position"]["partition"], explanation["position"]["offset"]) == (0, 3)
+    assert explanation["told_by"].startswith(f"the outcome at {stage.own.topics.outcomes}/0@")
+    assert (explanation["proposal"]["batch_id"], explanation["log"]["answered_to"]) == (3, 4)
 
     # An offset is looked for in the partition that the table is bound to first.
-    told = explained(verbs, "0", "committed")
-    assert (told["position"]["partition"], told["proposal"]["batch_id"]) == (1, 2)
-    assert [one["position"]["partition"] for one in told["outcomes"]] == [1]
-    told = explained(verbs, "3", "invalid")
-    assert told["position"]["partition"] == 0
-    told = explained(verbs, f"{topic}/0@0", "committed")
-    assert (told["position"]["partition"], told["committed_in"]) == (0, 1)
+    explanation = explained(verbs, "0", "committed")
+    assert (explanation["position"]["partition"], explanation["proposal"]["batch_id"]) == (1, 2)
+    assert [each["position"]["partition"] for each in explanation["outcomes"]] == [1]
+    explanation = explained(verbs, "3", "invalid")
+    assert explanation["position"]["partition"] == 0
+    explanation = explained(verbs, f"{topic}/0@0", "committed")
+    assert (explanation["position"]["partition"], explanation["committed_in"]) == (0, 1)
     assert explained(verbs, f"{topic}/0@2", "rejected")["proposal"]["creates"]
 
     stage.send(stage.batch(4, read=4))
-    told = explained(verbs, "app:4", "waiting")
-    assert (told["position"]["partition"], told["before_it"]) == (0, 0)
-    assert f"the table is bound to {topic}/1 now" in told["advice"]
+    explanation = explained(verbs, "app:4", "waiting")
+    assert (explanation["position"]["partition"], explanation["before_it"]) == (0, 0)
+    assert f"the table is bound to {topic}/1 now" in explanation["advice"]
     (error,) = verbs("explain", "app:9", fails=2)
-    for place in (f"{topic}/0, from offset 4", f"{topic}/1, from offset 1"):
-        assert place in error["error"]["hint"]
+    for path in (f"{topic}/0, from offset 4", f"{topic}/1, from offset 1"):
+        assert path in error["error"]["hint"]
 
 
 def test_a_log_that_is_gone_is_said(stage: Stage, verbs: Verbs) -> None:
@@ -127,5 +127,9 @@ def test_those_answered_above_the_stamped_offset_do_not_stand_before_it(stage: S
     stage.send(creation(canonical(stage.root / "other")), stage.batch(2))
     with pytest.raises(LakefoldError, match=f"@{parking}"):
         stage.fold()
-    told = explained(verbs, "app:2", "waiting")
-    assert (told["position"]["offset"], told["log"]["answered_to"], told["before_it"]) == (4, 2, 1)
+    explanation = explained(verbs, "app:2", "waiting")
+    assert (
+        explanation["position"]["offset"],
+        explanation["log"]["answered_to"],
+        explanation["before_it"],
+    ) == (4, 2, 1)

@@ -51,8 +51,8 @@ class Verbs:
 
     def refused(self, verb: str, *options: str, fails: int = 3) -> str:
         """Why it refuses."""
-        (told,) = self(verb, *options, fails=fails)
-        return f"{told['error']['message']} {told['error']['hint']}"
+        (document,) = self(verb, *options, fails=fails)
+        return f"{document['error']['message']} {document['error']['hint']}"
 
 
 @pytest.fixture
@@ -71,8 +71,12 @@ def test_a_table_goes_on_in_another_partition(stage: Stage, verbs: Verbs) -> Non
     assert "0@2 waits for this table" in verbs.refused("rebind", "--partition", "1")
     stage.fold()
     assert "bound to" in verbs.refused("rebind", "--partition", "0")
-    (told,) = verbs("rebind", "--partition", "1")
-    assert (told["why"], told["before"]["partition"], told["after"]["partition"]) == ("rebound", 0, 1)
+    (document,) = verbs("rebind", "--partition", "1")
+    assert (document["why"], document["before"]["partition"], document["after"]["partition"]) == (
+        "rebound",
+        0,
+        1,
+    )
     stage.send(stage.batch(3))
     stage.send(stage.batch(2), stage.batch(4), partition=1)
     assert stage.fold() == {"invalid": 1, "duplicate": 1, "committed": 1, "versions": 1}
@@ -87,20 +91,20 @@ def test_a_table_is_detached_adopted_and_dropped(stage: Stage, verbs: Verbs) -> 
     assert "`lakefold detach` first" in verbs.refused("drop", "--yes")
     stage.send(stage.batch(2))
     assert "waits for this table" in verbs.refused("detach")
-    (told,) = verbs("detach", "--unanswered")
-    assert (told["why"], told["after"]) == ("detached", None)
+    (document,) = verbs("detach", "--unanswered")
+    assert (document["why"], document["after"]) == ("detached", None)
     assert stage.fold() == {"invalid": 1}
     lance.dataset(str(stage.path)).delete("id = 99")
-    (told,) = verbs("adopt", "--partition", "0")
-    assert (told["why"], told["after"]["offset"]) == ("adopted", 2)
+    (document,) = verbs("adopt", "--partition", "0")
+    assert (document["why"], document["after"]["offset"]) == ("adopted", 2)
     stage.send(stage.batch(2, read=5), stage.batch(1))
     assert stage.fold() == {"duplicate": 1, "committed": 1, "versions": 1}
     assert ids_in(stage.uri) == [1, 2]
     late = stage.batch(3)
     verbs("detach")
     assert "the table is bound to no log" in verbs.refused("detach")
-    (told,) = verbs("drop", "--yes")
-    assert told["version"] == 7
+    (document,) = verbs("drop", "--yes")
+    assert document["version"] == 7
     assert not stage.path.exists()
     assert not list(stage.root.glob("*.dropped"))
     stage.send(late, creation(stage.uri))
@@ -125,12 +129,12 @@ def test_what_was_folded_and_not_reported_is_neither_folded_nor_refused_after_an
     verbs("detach")
     if idle:
         assert stage.fold() == {"committed": 5}
-    (told,) = verbs("adopt", "--partition", "0")
-    assert told["after"]["offset"] == 5
+    (document,) = verbs("adopt", "--partition", "0")
+    assert document["after"]["offset"] == 5
     stage.send(stage.batch(6))
     assert stage.fold() == {"committed": 1 if idle else 6, "versions": 1}
     assert ids_in(stage.uri) == [1, 2, 3, 4, 5, 6]
-    assert [type(one.result) for one in stage.outcomes()] == [Committed] * 7
+    assert [type(outcome.result) for outcome in stage.outcomes()] == [Committed] * 7
 
 
 def test_a_table_that_was_deleted_by_hand_counts_as_dropped_once_that_is_said(
@@ -179,8 +183,8 @@ def test_a_table_that_was_moved_is_known_by_both_partitions_once_it_is_deleted(
     assert stage.fold() == {"committed": 1, "versions": 1}
     late = [stage.batch(3), stage.batch(4)]
     shutil.rmtree(stage.path)
-    for number, one in enumerate(late):
-        stage.send(one, partition=number)
+    for number, envelope in enumerate(late):
+        stage.send(envelope, partition=number)
     with pytest.raises(StopError, match="its store is away, or it was deleted"):
         stage.fold()
     verbs("drop", "--yes")
@@ -189,8 +193,8 @@ def test_a_table_that_was_moved_is_known_by_both_partitions_once_it_is_deleted(
 
 def test_a_table_of_another_client_is_adopted(stage: Stage, verbs: Verbs) -> None:
     lance.write_dataset(rows([1]), str(stage.path))
-    (told,) = verbs("adopt", "--partition", "1")
-    assert told["before"] is None
+    (document,) = verbs("adopt", "--partition", "1")
+    assert document["before"] is None
     stage.send(stage.batch(2))
     stage.send(stage.batch(3), partition=1)
     assert stage.fold() == {"invalid": 1, "committed": 1, "versions": 1}
@@ -215,10 +219,10 @@ def test_a_table_from_a_backup_goes_on_where_that_is_said(stage: Stage, verbs: V
     assert "it was not restored to an earlier copy" in verbs.refused("rebind", "--restored")
     stage.send(stage.batch(3))
     group = "another" if again else ""
-    told = stage.fold(group=group)
-    assert told["committed"] >= 1
+    outcomes = stage.fold(group=group)
+    assert outcomes["committed"] >= 1
     assert ids_in(stage.uri) == ([1, 2, 3] if again else [1, 3])
-    assert [one.why for one in stage.marks.moves] == [RebindReason.RESTORED]
+    assert [rebinding.why for rebinding in stage.marks.moves] == [RebindReason.RESTORED]
     assert stage.fold(group=group) == {}
 
 
@@ -228,12 +232,12 @@ def test_marks_that_were_wiped_and_cleaned_up(stage: Stage, verbs: Verbs) -> Non
     dataset = lance.dataset(str(stage.path))
     dataset.update_metadata({"mine": "1"}, replace=True)
     dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    assert [one["version"] for one in dataset.versions()] == [4]
+    assert [version["version"] for version in dataset.versions()] == [4]
     stage.send(stage.batch(2, read=4), stage.batch(3, read=4))
     with pytest.raises(StopError, match=r"has no marks, but .*/0@2, .* was folded into its version 3"):
         stage.fold()
-    (told,) = verbs("adopt", "--partition", "0")
-    assert told["version"] == 5
+    (document,) = verbs("adopt", "--partition", "0")
+    assert document["version"] == 5
     assert stage.fold()["committed"] == 2, "the keys are gone: that is what adopting says"
     assert ids_in(stage.uri) == [1, 2, 2, 3]
 
@@ -246,8 +250,8 @@ def test_branches_move_with_their_table(stage: Stage, verbs: Verbs) -> None:
     shutil.copytree(stage.path / "data", stage.path / "tree" / "b" / "data")
     stage.send(branched)
     assert stage.fold() == {"committed": 1, "versions": 1}
-    told = verbs("rebind", "--partition", "1")
-    assert [one["branch"] for one in told] == ["b", ""]
+    documents = verbs("rebind", "--partition", "1")
+    assert [row["branch"] for row in documents] == ["b", ""]
     stage.send(stage.batch(3, read=2))
     stage.send(branched, stage.batch(4, read=2), partition=1)
     assert stage.fold() == {"invalid": 1, "duplicate": 1, "committed": 1, "versions": 2}
@@ -268,8 +272,8 @@ def test_only_the_lines_that_were_set_back_are_accepted(stage: Stage, verbs: Ver
         stage.fold()
     newest = min((stage.path / "tree" / "b" / "_versions").glob("*.manifest"))
     newest.unlink()
-    (told,) = verbs("rebind", "--restored")
-    assert (told["branch"], told["why"]) == ("b", "restored")
+    (document,) = verbs("rebind", "--restored")
+    assert (document["branch"], document["why"]) == ("b", "restored")
     assert "it was not restored to an earlier copy" in verbs.refused("rebind", "--restored")
 
 
@@ -278,15 +282,15 @@ def test_a_running_committer_goes_by_what_verbs_say(stage: Stage, verbs: Verbs) 
     stage.begin(1)
     with folding(stage) as (errors, _):
         answers = stage.ask(stage.batch(2)), stage.ask(stage.batch(9), partition=1)
-        assert [type(one) for one in answers] == [Committed, Invalid]
+        assert [type(result) for result in answers] == [Committed, Invalid]
         verbs("rebind", "--partition", "1")
         answers = stage.ask(stage.batch(3), partition=1), stage.ask(stage.batch(4))
-        assert [type(one) for one in answers] == [Committed, Invalid]
+        assert [type(result) for result in answers] == [Committed, Invalid]
         verbs("detach")
         assert isinstance(stage.ask(stage.batch(5), partition=1), Invalid)
         verbs("adopt", "--partition", "0")
         answers = stage.ask(stage.batch(6)), stage.ask(stage.batch(7), partition=1)
-        assert [type(one) for one in answers] == [Committed, Invalid]
+        assert [type(result) for result in answers] == [Committed, Invalid]
         assert not errors
     assert ids_in(stage.uri) == [1, 2, 3, 6]
 

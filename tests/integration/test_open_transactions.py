@@ -73,10 +73,10 @@ def test_a_committer_names_it_until_it_ends(stage: Stage, which: str) -> None:
         until(lambda: held_back(metrics, which) == 0, "the metric")
         assert isinstance(stage.ask(stage.batch(3)), Committed)
         assert not errors
-    (line,) = [one for one in lines if one["event"] == "open transaction"]
+    (line,) = [line for line in lines if line["event"] == "open transaction"]
     assert (line["topic"], line["partition"], line["offset"]) == (topic, 0, offset)
     assert f"abort --topic {topic} --partition 0 --start-offset {offset}" in line["hint"]
-    assert [one["offset"] for one in lines if one["event"] == "open transaction ended"] == [offset]
+    assert [line["offset"] for line in lines if line["event"] == "open transaction ended"] == [offset]
     assert ids_in(stage.uri) == [1, 2, 3]
 
 

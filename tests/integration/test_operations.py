@@ -213,7 +213,7 @@ class Keeper(Client):
 
 
 def _first_new_id(rewrite: Transaction) -> int:
-    return min(one.id for group in rewrite.rewrite.groups for one in group.new_fragments)
+    return min(fragment.id for group in rewrite.rewrite.groups for fragment in group.new_fragments)
 
 
 def _rows_to_begin_with() -> Act:
@@ -371,19 +371,24 @@ class Log:
 
     def entries(self, marks: Marks, line: Line) -> list[Entry]:
         """What lies in it for a line and is not folded yet."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         with PartitionReader(self.config, self.topic, self.id, marks.offset_of(self.id) + 1) as reader:
             end = reader.end_offset()
             while reader.position < end:
-                for one in reader.poll(1000, 1):
-                    entry = decode(one.value, one.key, Position(self.id, one.offset, self.topic), one.time_us)
+                for message in reader.poll(1000, 1):
+                    entry = decode(
+                        message.value,
+                        message.key,
+                        Position(self.id, message.offset, self.topic),
+                        message.time_us,
+                    )
                     assert isinstance(entry, Entry)
-                    found.append(entry)
-        return [one for one in found if one.envelope.branch == line.branch]
+                    entries.append(entry)
+        return [entry for entry in entries if entry.envelope.branch == line.branch]
 
 
 def _check(line: Line, side: Line, reported: list[Outcome]) -> None:
-    outcomes = {one.position.offset: one for one in reported}
+    outcomes = {outcome.position.offset: outcome for outcome in reported}
     assert len(outcomes) == len(reported), "one outcome for each position"
     assert sorted(outcomes) == sorted([*line.sent, *side.sent])
     line.check(outcomes)
@@ -393,4 +398,6 @@ def _check(line: Line, side: Line, reported: list[Outcome]) -> None:
     assert list(line.at(line.newest()).branches.list()) == [side.branch]
     done = {sent.name for at, sent in line.sent.items() if isinstance(outcomes[at].result, Committed)}
     assert done >= {*WRITERS, *KEEPING, "reserve"}
-    assert any(isinstance(one.result, Rejected) and one.result.conflict.row_addresses for one in reported)
+    assert any(
+        isinstance(outcome.result, Rejected) and outcome.result.conflict.row_addresses for outcome in reported
+    )

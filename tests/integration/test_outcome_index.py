@@ -41,14 +41,14 @@ def test_it_reads_what_it_does_not_know_yet(bootstrap: str, topic_names: TopicNa
     witness, fresh = Counting(own), Counting(own)
 
     def version(since: int, table_id: str = "id") -> int | None:
-        found = witness.newest_committed(TABLE, table_id, since)
-        return None if found is None else found.version
+        commit = witness.newest_committed(TABLE, table_id, since)
+        return None if commit is None else commit.version
 
     assert version(0) is None
     with own.reporter() as reporter:
 
         def report(*versions: int) -> int:
-            made = [replace(own.committed(one, one), table_id="id") for one in versions]
+            made = [replace(own.committed(version, version), table_id="id") for version in versions]
             end = reporter.report(made, [], versions[-1] + 1, own.stamp(versions[-1] + 1))
             # Decided is not yet marked: the broker does that a moment later.
             own.answers()
@@ -89,8 +89,8 @@ def test_all_of_them_are_read_once_for_tables_that_are_not_there(
         witness = Counting(own)
 
         def last(uri: str) -> tuple[int, str, int] | None:
-            found = witness.last_committed(uri)
-            return None if found is None else (found.version, found.table_id, found.position.offset)
+            commit = witness.last_committed(uri)
+            return None if commit is None else (commit.version, commit.table_id, commit.position.offset)
 
         for _ in range(3):
             assert last(TABLE) == (1, "again", 3), "the last one, not the highest"
@@ -99,9 +99,9 @@ def test_all_of_them_are_read_once_for_tables_that_are_not_there(
             assert last("memory://lake/never") is None
         assert len(witness.read) == 4
         report(4, own.committed(4, 2))
-        told = LastCommit(2, own.committed(4, 2).position, "again")
-        witness.add_own(TABLE, told)
-        witness.add_own("memory://lake/new%2Dtable", told)
+        commit = LastCommit(2, own.committed(4, 2).position, "again")
+        witness.add_own(TABLE, commit)
+        witness.add_own("memory://lake/new%2Dtable", commit)
         assert last(TABLE) == last("memory://lake/new-table") == (2, "again", 4)
         assert last("memory://lake/never") is None
         assert len(witness.read) == 4, "what it was told it doesn't read"
@@ -114,12 +114,12 @@ class Stumbling(Counting):
 
     def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
         """See `OutcomeIndex.outcomes`."""
-        for one in super().outcomes(first, tables):
+        for outcome in super().outcomes(first, tables):
             if self.left == 0:
                 self.left = -1
                 raise RetryError("no broker answers")
             self.left -= 1
-            yield one
+            yield outcome
 
 
 def test_where_reading_is_cut_short_it_goes_on_from_there(bootstrap: str, topic_names: TopicNames) -> None:
@@ -131,9 +131,9 @@ def test_where_reading_is_cut_short_it_goes_on_from_there(bootstrap: str, topic_
     witness = Stumbling(own)
     with pytest.raises(RetryError):
         witness.last_committed(TABLE)
-    found = witness.last_committed(TABLE)
-    assert found is not None
-    assert found.version == 5
+    commit = witness.last_committed(TABLE)
+    assert commit is not None
+    assert commit.version == 5
     assert witness.read == [0, 1, 2, 2, 3, 4]
 
 

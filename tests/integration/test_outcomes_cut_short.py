@@ -55,9 +55,9 @@ def lost_afterwards(own: OwnLog, broker: Broker, folder: Path) -> Iterator[None]
 
 def by_offset(outcomes: Sequence[Outcome]) -> dict[int, Outcome]:
     """Each of them once."""
-    found = {one.position.offset: one for one in outcomes}
-    assert len(found) == len(outcomes)
-    return found
+    values = {outcome.position.offset: outcome for outcome in outcomes}
+    assert len(values) == len(outcomes)
+    return values
 
 
 def report(own: OwnLog, reporter: Reporter, offsets: Iterable[int]) -> None:
@@ -88,7 +88,7 @@ def test_all_lost_answers_are_given_again_at_the_next_start(
         for number in (3, 4, 5, 6):
             stage.send(stage.batch(number))
             stage.fold()
-        told = by_offset(stage.outcomes())
+        values = by_offset(stage.outcomes())
         # The last report says nothing: it only says that this committer took over.
         stage.fold()
     assert len(stage.outcomes()) == 3
@@ -97,17 +97,17 @@ def test_all_lost_answers_are_given_again_at_the_next_start(
     with capture_logs() as lines:
         Committer(stage.options(), metrics).run(until_caught_up=True)
     again = by_offset(stage.outcomes())
-    assert {offset: again[offset] for offset in told} == told
-    assert [type(one.result) for one in again.values()] == [Committed] * 8
+    assert {offset: again[offset] for offset in values} == values
+    assert [type(outcome.result) for outcome in again.values()] == [Committed] * 8
     assert (metrics.registry.get_sample_value(LOST, {"partition": "0"}) or 0) >= 4
-    (line,) = [one for one in lines if one["event"] == "outcomes lost"]
+    (line,) = [line for line in lines if line["event"] == "outcomes lost"]
     assert (line["where"], line["up_to"]) == (f"{stage.own.topics.outcomes}/0", 7)
     assert line["given_again_from"] <= 3
     assert line["not_given_again"] is None
     assert ids_in(stage.uri) == [1, 2, 3, 4, 5, 6, 7]
     with capture_logs() as lines:
         assert stage.fold() == {}
-    assert not [one for one in lines if one["event"] == "outcomes lost"]
+    assert not [line for line in lines if line["event"] == "outcomes lost"]
     assert "different" not in stage.replay().values()
 
 
@@ -120,13 +120,15 @@ def test_a_running_committer_notices_and_gives_them_again(
         with lost_afterwards(stage.own, own_broker, tmp_path):
             for number in (3, 4):
                 assert isinstance(stage.ask(stage.batch(number)), Committed)
-            told = by_offset(stage.outcomes())
+            values = by_offset(stage.outcomes())
         assert isinstance(stage.ask(stage.batch(5)), Committed)
-        until(lambda: {*told} < {one.position.offset for one in stage.outcomes()}, "the lost answers")
+        until(
+            lambda: {*values} < {outcome.position.offset for outcome in stage.outcomes()}, "the lost answers"
+        )
         assert not errors
         assert (metrics.registry.get_sample_value(LOST, {"partition": "0"}) or 0) >= 2
     again = by_offset(stage.outcomes())
-    assert {offset: again[offset] for offset in told} == told
+    assert {offset: again[offset] for offset in values} == values
     assert ids_in(stage.uri) == [1, 2, 3, 4, 5]
 
 
@@ -139,9 +141,9 @@ def test_it_goes_back_no_further_than_to_a_report_that_is_whole(
         with lost_afterwards(own, own_broker, tmp_path), own.reporter() as second:
             report(own, second, range(20, 30))
         with own.reporter(), own.reporter() as last:
-            found = stamps.read(own.admin, own.group, own.topics.transactions, 0)
-            assert found is not None
-            assert 0 < found[0] <= 20
+            data = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+            assert data is not None
+            assert 0 < data[0] <= 20
             assert last.outcomes_offset <= 41
     assert len(own.answers()) == 20
 
@@ -158,9 +160,9 @@ def test_the_reporter_that_lost_them_reports_no_more(
             with pytest.raises(OutcomesLostError, match=own.topics.outcomes):
                 report(own, reporter, [4])
     with own.reporter():
-        found = stamps.read(own.admin, own.group, own.topics.transactions, 0)
-        assert found is not None
-        assert found[0] <= 1
+        data = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+        assert data is not None
+        assert data[0] <= 1
 
 
 def test_of_a_topic_that_was_made_anew_the_last_report_is_given_again(stage: Stage) -> None:
@@ -172,8 +174,8 @@ def test_of_a_topic_that_was_made_anew_the_last_report_is_given_again(stage: Sta
     until(lambda: name not in own.admin.client.list_topics(timeout=5).topics, "the topic to be gone")
     ensure_topics(own.admin, own.topics)
     with capture_logs() as lines, own.reporter():
-        found = stamps.read(own.admin, own.group, own.topics.transactions, 0)
-    assert found is not None
-    assert found[0] == 4
-    (line,) = [one for one in lines if one["event"] == "outcomes lost"]
+        data = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+    assert data is not None
+    assert data[0] == 4
+    (line,) = [line for line in lines if line["event"] == "outcomes lost"]
     assert (line["ends_at"], line["given_again_from"], line["not_given_again"]) == (0, 4, "0-6")

@@ -62,8 +62,8 @@ def documents(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> 
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def _offset(told: dict[str, Any]) -> int:
-    return int(told["position"]["offset"])
+def _offset(reported: dict[str, Any]) -> int:
+    return int(reported["position"]["offset"])
 
 
 def test_a_refused_one_is_listed_explained_and_sent_again(
@@ -85,14 +85,14 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
 
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     for what in ("loader:1", "0", early.lance.uuid):
-        (told,) = documents(capsys, "explain", uri, what, *flags, *group)
-        assert told["state"] == "invalid"
-        assert told["proposal"]["batch_id"] == 1
-        assert told["told_by"].startswith(f"the outcome at {topic_names.outcomes}/0@")
+        (document,) = documents(capsys, "explain", uri, what, *flags, *group)
+        assert document["state"] == "invalid"
+        assert document["proposal"]["batch_id"] == 1
+        assert document["told_by"].startswith(f"the outcome at {topic_names.outcomes}/0@")
     (tmp_path / "notes").write_text("no folder, so no table")
     odd = keyless(canonical(str(tmp_path / "notes")), "odd")
-    (told,) = documents(capsys, "explain", uri, str(bad), *flags, *group)
-    assert (told["state"], told["proposal"]) == ("invalid", None)
+    (document,) = documents(capsys, "explain", uri, str(bad), *flags, *group)
+    assert (document["state"], document["proposal"]) == ("invalid", None)
     documents(capsys, "explain", uri, "loader:2", *flags, *group, code=2)
 
     # In the order of the reports: what is no proposal waits for no table.
@@ -101,12 +101,12 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
     assert (first["operation"], first["position"]["offset"]) == ("append", 0)
     assert (second["obstacle"], second["position"]["offset"]) == ("it is not a proposal", bad)
     dry = documents(capsys, "redrive", *flags, "--all", "--dry-run")
-    assert [one["would_send"] for one in sorted(dry, key=_offset)] == [True, False]
+    assert [row["would_send"] for row in sorted(dry, key=_offset)] == [True, False]
 
     send(bootstrap, topic_names, early, keyless(uri, "a"), keyless(uri, "b"), odd)
     (waits,) = documents(capsys, "explain", uri, "loader:1", *flags, *group)
     assert (waits["state"], waits["position"]["offset"], waits["outcome"]) == ("waiting", 2, None)
-    assert [one["position"]["offset"] for one in waits["outcomes"]] == ["0"]
+    assert [wait["position"]["offset"] for wait in waits["outcomes"]] == ["0"]
     (waits,) = documents(capsys, "explain", uri, "a", *flags, *group)
     assert (waits["position"]["offset"], waits["before_it"]) == (3, 1)
 
@@ -118,17 +118,17 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
         send(bootstrap, topic_names, creation(uri))
         kept, *others = documents(capsys, "redrive", *flags, "--table", uri, "--all")
         assert (kept["sent_to"], kept["position"]["offset"]) == (None, bad)
-        assert [_offset(one) for one in others] == [3, 4, 6]
-        versions = [one["outcome"]["committed"]["version"] for one in others]
+        assert [_offset(other) for other in others] == [3, 4, 6]
+        versions = [other["outcome"]["committed"]["version"] for other in others]
         (elsewhere,) = documents(capsys, "redrive", *flags, "--table", odd.table, "--all")
         assert (elsewhere["sent_to"], elsewhere["position"]["offset"]) == (None, 5)
         assert "notes" in elsewhere["obstacle"]
         (twice,) = documents(capsys, "redrive", *flags, "--offset", "0/2")
         assert twice["outcome"]["duplicate"]["version"] == versions[-1]
         assert committer.stop() == 0
-    (told,) = documents(capsys, "explain", uri, "loader:1", *flags, *group)
-    assert (told["state"], told["committed_in"]) == ("committed", int(versions[-1]))
-    assert told["proposal"]["operation"] == "append"
+    (document,) = documents(capsys, "explain", uri, "loader:1", *flags, *group)
+    assert (document["state"], document["committed_in"]) == ("committed", int(versions[-1]))
+    assert document["proposal"]["operation"] == "append"
 
 
 def test_what_has_no_app_id_is_never_folded_twice_however_often_all_are_sent_again(
@@ -149,8 +149,8 @@ def test_what_has_no_app_id_is_never_folded_twice_however_often_all_are_sent_aga
 
     def again() -> list[str]:
         """Why each was not sent, empty where it was."""
-        told = documents(capsys, "redrive", *flags, "--all", "--wait", "0")
-        return [one["obstacle"] for one in sorted(told, key=_offset)]
+        values = documents(capsys, "redrive", *flags, "--all", "--wait", "0")
+        return [row["obstacle"] for row in sorted(values, key=_offset)]
 
     # Refused again: so there is a newer letter of each, which may be sent.
     assert again() == ["", ""]
@@ -158,17 +158,17 @@ def test_what_has_no_app_id_is_never_folded_twice_however_often_all_are_sent_aga
     send(bootstrap, topic_names, creation(uri))
     assert again() == ["", ""]
     waits = "it was sent again and no refusal of that is known"
-    assert [one.partition(":")[0] for one in again()] == [waits] * 2
+    assert [text.partition(":")[0] for text in again()] == [waits] * 2
     dry = documents(capsys, "redrive", *flags, "--all", "--dry-run")
-    assert [one["would_send"] for one in dry] == [False, False]
+    assert [row["would_send"] for row in dry] == [False, False]
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     # A committer remembers the names of 256.
     send(bootstrap, topic_names, *(keyless(uri, f"other-{number}") for number in range(300)))
     fold_to_the_end(bootstrap, topic_names, tmp_path)
-    committed = [one.partition(":")[0] for one in again()]
+    committed = [text.partition(":")[0] for text in again()]
     assert committed == [f"it was committed in version {number}" for number in (2, 3)]
-    told = [one for _, one in read_outcomes(KafkaConfig(bootstrap), topics_of(topic_names), 0, 0)]
-    uuids = [one.uuid for one in told if isinstance(one.result, Committed)]
+    outcomes = [outcome for _, outcome in read_outcomes(KafkaConfig(bootstrap), topics_of(topic_names), 0, 0)]
+    uuids = [outcome.uuid for outcome in outcomes if isinstance(outcome.result, Committed)]
     assert [uuids.count(name) for name in ("early", "claimed", "other-299")] == [1, 1, 1]
 
 
@@ -186,14 +186,14 @@ def test_a_waiting_one_tells_how_many_stand_before_it(
     send(bootstrap, topic_names, *made)
     flags = [*flags, "--group", topic_names.group]
     for what in ("app:2", "3", made[2].lance.uuid):
-        (told,) = documents(capsys, "explain", uri, what, *flags)
-        assert (told["state"], told["before_it"], told["log"]["lag"]) == ("waiting", 2, 3)
-        assert (told["proposal"]["read_version"], told["position"]["offset"]) == (1, 3)
+        (document,) = documents(capsys, "explain", uri, what, *flags)
+        assert (document["state"], document["before_it"], document["log"]["lag"]) == ("waiting", 2, 3)
+        assert (document["proposal"]["read_version"], document["position"]["offset"]) == (1, 3)
     assert cli.run(["explain", uri, "app:2", *flags]) == 0
     screen = capsys.readouterr().out
     assert "it waits; 2 of the 3 waiting proposals are before it" in screen
     assert "`parked`" in screen
     fold_to_the_end(bootstrap, topic_names, tmp_path)
-    (told,) = documents(capsys, "explain", uri, made[2].lance.uuid, *flags)
-    assert (told["state"], told["outcome"]["batch_id"]) == ("committed", "2")
+    (document,) = documents(capsys, "explain", uri, made[2].lance.uuid, *flags)
+    assert (document["state"], document["outcome"]["batch_id"]) == ("committed", "2")
     assert ids_in(uri) == [0, 1, 2]

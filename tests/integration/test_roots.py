@@ -90,8 +90,8 @@ def test_a_missing_root_is_told_and_holds_up_no_table_of_another(
         assert committer.stop() == 0
     # Before the log begins, the command line warns of secrets that are given as flags.
     lines = [json.loads(line) for line in committer.log.read_text().splitlines() if line.startswith("{")]
-    told = [line for line in lines if line["event"] == "root"]
-    assert told[0]["level"] == "warning"
-    assert told[-1]["error"] is None
-    assert {line["root"] for line in told} == {f"s3://{bucket}/t"}
-    assert canonical(tmp_path) not in {line["root"] for line in told}
+    values = [line for line in lines if line["event"] == "root"]
+    assert values[0]["level"] == "warning"
+    assert values[-1]["error"] is None
+    assert {line["root"] for line in values} == {f"s3://{bucket}/t"}
+    assert canonical(tmp_path) not in {line["root"] for line in values}

@@ -65,13 +65,13 @@ def test_a_server_that_ignores_the_condition_gets_no_version(
 
 def test_a_server_is_tried_once_whatever_the_table(store: S3Storage, proxy: FaultProxy) -> None:
     publish(store, 1)
-    tried = [one for one in proxy.requests if "_lakefold/probe" in one.path]
+    tried = [request for request in proxy.requests if "_lakefold/probe" in request.path]
     assert len(tried) == 7
     proxy.forget()
     publish(store, 2)
     other = S3Storage(f"{store.uri}-other", proxy.options(client_max_retries="0"))
     publish(other, 1)
-    assert not [one for one in proxy.requests if "probe" in one.path]
+    assert not [request for request in proxy.requests if "probe" in request.path]
     assert store.names("_lakefold/probe") == []
 
 
@@ -98,4 +98,4 @@ def test_readers_need_no_permission_to_write(s3: S3Server, proxy: FaultProxy) ->
     line = Versions(S3Storage(store.uri, proxy.options()), "_versions", detect)
     assert line.latest() == 1
     assert line.read(1) == b"oursrest"
-    assert {one.method for one in proxy.requests} <= {"GET", "HEAD", "LIST"}
+    assert {request.method for request in proxy.requests} <= {"GET", "HEAD", "LIST"}

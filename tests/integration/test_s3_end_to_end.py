@@ -107,9 +107,9 @@ class Lake:
 
 @pytest.fixture
 def lake(s3: S3Server, bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Lake:
-    found = Lake(s3, bootstrap, topic_names, f"s3://{BUCKET}/{uuid.uuid4().hex}", tmp_path)
-    ensure_topics(Admin(found.config), found.topics)
-    return found
+    lake = Lake(s3, bootstrap, topic_names, f"s3://{BUCKET}/{uuid.uuid4().hex}", tmp_path)
+    ensure_topics(Admin(lake.config), lake.topics)
+    return lake
 
 
 def test_proposals_come_to_a_table_on_s3_whoever_dies(lake: Lake) -> None:
@@ -134,7 +134,7 @@ def test_proposals_come_to_a_table_on_s3_whoever_dies(lake: Lake) -> None:
         proposer.send_wait(lake.batch(3), storage_options=lake.options)
         lake.fold()
     outcomes = [outcome.result for _, outcome in read_outcomes(lake.config, lake.topics, 0, 0)]
-    assert [type(one) for one in outcomes] == [Committed] * 21 + [Duplicate]
+    assert [type(result) for result in outcomes] == [Committed] * 21 + [Duplicate]
     dataset = lance.dataset(lake.uri, storage_options=lake.options)
     dataset.validate()
     assert sorted(dataset.to_table()["id"].to_pylist()) == [*range(20), 1003, 1006]
@@ -159,9 +159,9 @@ def check_readers(lake: Lake, version: int) -> None:
     changes = list(lakefold.tail(lake.uri, start="earliest", storage_options=lake.options))
     assert [change.version for change in changes] == list(range(1, version + 1))
     assert sum(change.inserted().num_rows for change in changes) == 22
-    told = lake.verb("log", lake.uri)
-    assert [one["version"] for one in told] == list(range(version, 0, -1))
-    assert [one["version"] for one in lake.verb("tail", lake.uri, "--from", "1")] == list(
+    values = lake.verb("log", lake.uri)
+    assert [each["version"] for each in values] == list(range(version, 0, -1))
+    assert [each["version"] for each in lake.verb("tail", lake.uri, "--from", "1")] == list(
         range(2, version + 1)
     )
     assert lake.verb("show", lake.uri)[0]["version"] == version
@@ -171,7 +171,7 @@ def check_readers(lake: Lake, version: int) -> None:
 def test_a_table_is_parked_while_its_server_ignores_conditions(lake: Lake) -> None:
     """Nothing is put there; once the server holds them, the proposal that waited is folded."""
     with FaultProxy(lake.server.port) as proxy, Proposer(lake.config, lake.topics) as proposer:
-        proxy.plan(Strip("If-None-Match"), lambda one: one.method == "PUT", times=-1)
+        proxy.plan(Strip("If-None-Match"), lambda request: request.method == "PUT", times=-1)
         flags = flags_of(proxy.options())
         with running_committer(lake.bootstrap, lake.names, lake.root, *flags, logs=lake.logs) as committer:
             until(lambda: "ignores the condition" in committer.get("/readyz")[1], "its root", seconds=60)

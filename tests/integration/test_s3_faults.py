@@ -189,11 +189,11 @@ def test_a_large_object_on_a_bad_day(store: S3Storage, plain: S3Storage, proxy: 
     large = bytes(LARGE)
     proxy.plan(LoseRequest(), is_put, after=1)
     assert store.put_if_absent("parts", [large]) is Put.STORED
-    for fault, there in ((LoseAnswer(), True), (LoseRequest(), False), (Answer(500), False)):
+    for fault, exists in ((LoseAnswer(), True), (LoseRequest(), False), (Answer(500), False)):
         proxy.plan(fault, completes)
         with pytest.raises(DoubtfulPutError):
             store.put_if_absent(str(fault), [large])
-        assert (plain.size(str(fault)) is not None) is there
+        assert (plain.size(str(fault)) is not None) is exists
     proxy.plan(Answer(403, "AccessDenied"), is_put)
     with pytest.raises(InvalidError):
         store.put_if_absent("refused", [large])
@@ -204,14 +204,14 @@ def test_a_large_object_on_a_bad_day(store: S3Storage, plain: S3Storage, proxy: 
 def unfinished(store: S3Storage) -> int:
     """How many uploads below this root were neither joined nor given up."""
     listed = store._patient.list_multipart_uploads(Bucket=BUCKET)
-    return sum(one["Key"].startswith(store._below) for one in listed.get("Uploads", ()))
+    return sum(each["Key"].startswith(store._below) for each in listed.get("Uploads", ()))
 
 
 def test_files_put_together_are_all_looked_after(
     store: S3Storage, plain: S3Storage, proxy: FaultProxy
 ) -> None:
     plain.put("d/5", [b"5"])
-    proxy.plan(LoseAnswer(), lambda one: one.path.endswith("d/7"))
+    proxy.plan(LoseAnswer(), lambda request: request.path.endswith("d/7"))
     objects = [(f"d/{number}", [str(number).encode()]) for number in range(40)]
     puts = store.put_together(objects)
     assert {number for number, put in enumerate(puts) if put is Put.EXISTS} == {5, 7}
@@ -277,7 +277,7 @@ def test_clocks_that_differ_are_named(store: S3Storage, proxy: FaultProxy) -> No
         store.get("o")
     # An answer to HEAD has no body that could say so.
     long_ago = ("Date", "Mon, 02 Jan 2006 15:04:05 GMT")
-    proxy.plan(Answer(403, headers=(long_ago,)), lambda one: one.method == "HEAD")
+    proxy.plan(Answer(403, headers=(long_ago,)), lambda request: request.method == "HEAD")
     with pytest.raises(InvalidError, match="clock skew") as refused:
         store.size("o")
     assert "clock" in refused.value.hint

@@ -44,8 +44,8 @@ def test_the_change_feed(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> No
     table.theirs().create_branch("side")
     side = table.theirs().checkout_version(("side", None))
     side.delete("id in (2, 4, 6)")
-    found = told(table, VERSIONS)
-    assert [(row["_change_type"], row["id"], row["text"]) for row in found] == [
+    documents = told(table, VERSIONS)
+    assert [(row["_change_type"], row["id"], row["text"]) for row in documents] == [
         ("delete", 3, "row 3"),
         ("update_preimage", 4, "row 4"),
         ("update_preimage", 9, "row 9"),
@@ -64,5 +64,5 @@ def test_the_change_feed(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> No
     assert cli.run(["changes", table.uri, "--from", str(VERSIONS), *store, "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["_change_type"], row["id"]) for row in lines] == [
-        (row["_change_type"], row["id"]) for row in found
+        (row["_change_type"], row["id"]) for row in documents
     ]

@@ -70,8 +70,8 @@ def folded_anew(uri: str, proxy: FaultProxy, entry: Envelope) -> Result:
 
 
 def ids(uri: str, server: S3Server) -> list[int]:
-    found = lance.dataset(uri, storage_options=server.options()).to_table()["id"].to_pylist()
-    return sorted(found)
+    actual = lance.dataset(uri, storage_options=server.options()).to_table()["id"].to_pylist()
+    return sorted(actual)
 
 
 def test_a_version_in_a_freed_place_answers_nothing_and_is_removed(
@@ -82,7 +82,7 @@ def test_a_version_in_a_freed_place_answers_nothing_and_is_removed(
     fold(table, 1, append(uri, rows([1]), 1, "app", 0, storage_options=s3.options()))
     entry = append(uri, rows([2]), 2, "app", 1, storage_options=s3.options())
     hold = Hold()
-    proxy.plan(hold, lambda one: one.method == "PUT")
+    proxy.plan(hold, lambda request: request.method == "PUT")
     with ThreadPoolExecutor(1) as pool:
         folded = pool.submit(fold, table, 2, entry)
         assert hold.reached.wait(30)
@@ -104,16 +104,18 @@ def test_a_version_that_others_went_on_from_at_once_is_told(
     fold(table, 0, creation(uri))
     entry = append(uri, rows([2]), 1, "app", 1, storage_options=s3.options())
     hold = Hold()
-    proxy.plan(hold, lambda one: one.method == "LIST")
+    proxy.plan(hold, lambda request: request.method == "LIST")
     with ThreadPoolExecutor(1) as pool:
         folded = pool.submit(fold, table, 1, entry)
         assert hold.reached.wait(30)
         lance.write_dataset(rows([101]), uri, mode="append", storage_options=s3.options())
         hold.release.set()
-        assert [type(one) for one in folded.result(60)] == [Committed]
+        assert [type(result) for result in folded.result(60)] == [Committed]
     assert ids(uri, s3) == [2, 101]
     again = append(uri, rows([3]), 2, "app", 2, storage_options=s3.options())
-    assert [one.version for one in fold(table, 2, again) if isinstance(one, Committed)] == [4]
+    assert [committed.version for committed in fold(table, 2, again) if isinstance(committed, Committed)] == [
+        4
+    ]
 
 
 def test_no_proposal_is_invalid_for_a_version_that_the_committer_has_not_seen(

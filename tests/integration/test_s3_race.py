@@ -63,17 +63,17 @@ def test_of_many_uploads_in_parts_exactly_one_is_joined(s3: S3Server) -> None:
 
     assert race(8, 40, put) == [Counter({Put.STORED: 1, Put.EXISTS: 7})] * 40
     left = store._patient.list_multipart_uploads(Bucket=BUCKET).get("Uploads", ())
-    assert not [one for one in left if one["Key"].startswith(store._below)]
+    assert not [each for each in left if each["Key"].startswith(store._below)]
 
 
-def has_stored(told: Mapping[str, Put | None], enough: int) -> bool:
-    return sum(put is Put.STORED for put in list(told.values())) >= enough
+def has_stored(reported: Mapping[str, Put | None], enough: int) -> bool:
+    return sum(put is Put.STORED for put in list(reported.values())) >= enough
 
 
 def test_a_server_killed_in_the_middle_of_puts_has_what_was_told() -> None:
     """Three times: every object told as stored is there, and whole; so is one that nobody was told of."""
     padding = b"." * 20_000
-    told: dict[str, Put | None] = {}
+    values: dict[str, Put | None] = {}
 
     def body(path: str) -> bytes:
         return path.encode() + padding
@@ -88,9 +88,9 @@ def test_a_server_killed_in_the_middle_of_puts_has_what_was_told() -> None:
                 path = f"v/{writer}-{number}"
                 number += 1
                 try:
-                    told[path] = store.put_if_absent(path, [body(path)])
+                    values[path] = store.put_if_absent(path, [body(path)])
                 except DoubtfulPutError:
-                    told[path] = None
+                    values[path] = None
                 except RetryError:
                     done.wait(0.01)
 
@@ -98,15 +98,15 @@ def test_a_server_killed_in_the_middle_of_puts_has_what_was_told() -> None:
             writing = [pool.submit(write, writer) for writer in range(8)]
             try:
                 for enough in (150, 300, 450):
-                    until(partial(has_stored, told, enough), f"{enough} puts", seconds=120)
+                    until(partial(has_stored, values, enough), f"{enough} puts", seconds=120)
                     server.kill()
                     server.start()
             finally:
                 done.set()
-            for one in writing:
-                one.result()
+            for future in writing:
+                future.result()
         # Files that this server was just writing stay under names of its own, which nobody asked for.
-        kept = {f"v/{name}" for name in store.names("v")} & told.keys()
-        assert {path for path, put in told.items() if put is Put.STORED} <= kept
-        assert Put.EXISTS not in told.values()
+        kept = {f"v/{name}" for name in store.names("v")} & values.keys()
+        assert {path for path, put in values.items() if put is Put.STORED} <= kept
+        assert Put.EXISTS not in values.values()
         assert all(store.get(path) == body(path) for path in kept)

@@ -75,13 +75,13 @@ def test_each_version_by_every_name(table: OnS3) -> None:
         expected = table.theirs(version).to_table()
         assert opened.to_arrow().equals(expected, check_metadata=True)
         assert opened.count_rows() == expected.num_rows == 2 * (version - 1)
-        for way in (
+        for values in (
             {"as_of": opened.timestamp},
             {"at_position": version - 1},
             {"at_position": Position(LOG, version - 1)},
         ):
-            found = lakefold.open(table.uri, storage_options=table.options, **way)
-            assert found.version == version
+            actual = lakefold.open(table.uri, storage_options=table.options, **values)
+            assert actual.version == version
     assert lakefold.open(table.uri, tag="third", storage_options=table.options).version == 3
     side = lakefold.open(table.uri, branch="side", storage_options=table.options)
     assert (side.version, side.count_rows(), side.to_arrow().num_rows) == (4, 6, 6)
@@ -127,12 +127,12 @@ def test_a_take_reads_what_it_needs(table: OnS3, s3: S3Server) -> None:
 
 def test_a_version_of_the_past_is_found_by_one_listing(table: OnS3, s3: S3Server) -> None:
     with FaultProxy(s3.port) as proxy:
-        for way in (
+        for values in (
             {"at_position": 3},
             {"as_of": lakefold.open(table.uri, 4, storage_options=table.options).timestamp},
         ):
             proxy.requests.clear()
-            assert lakefold.open(table.uri, storage_options=proxy.options(), **way).version == 4
+            assert lakefold.open(table.uri, storage_options=proxy.options(), **values).version == 4
             assert [request.method for request in proxy.requests].count("LIST") == 1
             assert len(proxy.requests) <= 8
 
@@ -140,18 +140,18 @@ def test_a_version_of_the_past_is_found_by_one_listing(table: OnS3, s3: S3Server
 def test_the_verbs(table: OnS3, capsys: pytest.CaptureFixture[str]) -> None:
     store = [part for item in table.options.items() for part in ("--storage-option", "=".join(item))]
 
-    def told(*args: str) -> list[dict[str, Any]]:
+    def reported(*args: str) -> list[dict[str, Any]]:
         assert cli.run([*args, *store, "--json"]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    (third,) = told("show", table.uri, "--version", "3")
-    for way in (
+    (third,) = reported("show", table.uri, "--version", "3")
+    for method in (
         ("--tag", "third"),
         ("--as-of", third["timestamp"]),
         ("--at-position", "transactions/0@2"),
         ("--at-position", json.dumps(third["marks"]["position"])),
     ):
-        assert told("show", table.uri, *way) == [third]
-    assert [one["version"] for one in told("log", table.uri, "--at-position", "2")] == [3, 2, 1]
-    assert [one["version"] for one in told("tail", table.uri, "--at-position", "4")] == [6, 7]
-    assert [one["version"] for one in told("log", table.uri, "--branch", "side")] == [4]
+        assert reported("show", table.uri, *method) == [third]
+    assert [row["version"] for row in reported("log", table.uri, "--at-position", "2")] == [3, 2, 1]
+    assert [row["version"] for row in reported("tail", table.uri, "--at-position", "4")] == [6, 7]
+    assert [row["version"] for row in reported("log", table.uri, "--branch", "side")] == [4]

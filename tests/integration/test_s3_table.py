@@ -119,11 +119,11 @@ def test_a_faulty_store_makes_no_version_twice_and_loses_none(
             proxy.plan(fault, after=at)
             entry = small(uri, f"batch-{offset}")
             try:
-                found = fold(table, offset, entry)
+                results = fold(table, offset, entry)
             except RetryError:
-                found = fold(table, offset, entry)
-            assert [type(one) for one in found] == [Committed]
-            assert found[0].version == offset + 1  # type: ignore[union-attr]
+                results = fold(table, offset, entry)
+            assert [type(result) for result in results] == [Committed]
+            assert results[0].version == offset + 1  # type: ignore[union-attr]
     source = open_source(uri, proxy.options())
     assert source.versions.numbers() == list(range(1, offset + 2))
     newest = FORMAT.decode(source.versions.path(offset + 1), source.versions.read(offset + 1))
@@ -135,14 +135,14 @@ def test_a_lost_answer_is_never_taken_for_a_lost_race(uri: str, proxy: FaultProx
     """The put got through, and reading back fails as well: the same put again finds its own."""
     table = open_branch(uri, "", proxy.options(client_max_retries="0"))
     fold(table, 0, creation(uri))
-    proxy.plan(LoseAnswer(), lambda one: one.method == "PUT" and "/_versions/" in one.path)
-    proxy.plan(LoseRequest(), lambda one: one.method == "GET")
+    proxy.plan(LoseAnswer(), lambda request: request.method == "PUT" and "/_versions/" in request.path)
+    proxy.plan(LoseRequest(), lambda request: request.method == "GET")
     entry = small(uri, "batch")
     with pytest.raises(RetryError):
         fold(table, 1, entry)
-    assert [type(one) for one in fold(table, 1, entry)] == [Committed]
+    assert [type(result) for result in fold(table, 1, entry)] == [Committed]
     assert open_source(uri, proxy.options()).versions.numbers() == [1, 2]
-    assert [type(one) for one in fold(open_branch(uri, "", proxy.options()), 1, entry)] == [Committed]
+    assert [type(result) for result in fold(open_branch(uri, "", proxy.options()), 1, entry)] == [Committed]
 
 
 def test_a_table_that_others_emptied_gets_no_version(
@@ -167,10 +167,12 @@ def test_pylance_and_we_write_one_table_by_turns(uri: str, s3: S3Server) -> None
     table = open_branch(uri, "", options)
     fold(table, 0, creation(uri))
     sent = [append(uri, rows([1, 2]), 1, "app", 0, storage_options=options)]
-    assert [type(one) for one in fold(table, 1, sent[0])] == [Committed]
+    assert [type(result) for result in fold(table, 1, sent[0])] == [Committed]
     lance.write_dataset(rows([3]), uri, mode="append", storage_options=options)
     sent.append(append(uri, rows([4]), 1, "app", 1, storage_options=options))
-    assert [one.version for one in fold(table, 2, sent[1]) if isinstance(one, Committed)] == [4]
+    assert [
+        committed.version for committed in fold(table, 2, sent[1]) if isinstance(committed, Committed)
+    ] == [4]
     dataset = lance.dataset(uri, storage_options=options)
     dataset.validate()
     assert sorted(dataset.to_table()["id"].to_pylist()) == [1, 2, 3, 4]
@@ -178,7 +180,7 @@ def test_pylance_and_we_write_one_table_by_turns(uri: str, s3: S3Server) -> None
     dataset.tags.create("kept", 4)
     sent.append(append(uri, rows([5]), 4, "app", 2, storage_options=options))
     again = open_branch(uri, "", options)
-    assert [type(one) for one in fold(again, 3, *sent)] == [Duplicate, Duplicate, Committed]
+    assert [type(result) for result in fold(again, 3, *sent)] == [Duplicate, Duplicate, Committed]
     for version in lance.dataset(uri, storage_options=options).versions():
         at = lance.dataset(uri, version=version["version"], storage_options=options)
         at.validate()

@@ -119,9 +119,13 @@ def test_a_consumer_on_s3(proxy: FaultProxy, table: Folded) -> None:
     proxy.requests.clear()
     begun.commit()
     # Versions that the step began to read beforehand may still be asked for in between.
-    beside = [one.method for one in proxy.requests if one.method != "GET" or "/_versions/" not in one.path]
+    beside = [
+        request.method
+        for request in proxy.requests
+        if request.method != "GET" or "/_versions/" not in request.path
+    ]
     assert Counter(beside) == {"GET": 2, "PUT": 2, "HEAD": 1}
-    assert [one.version for one in consumers(table.uri, storage_options=options)] == [3]
+    assert [consumer.version for consumer in consumers(table.uri, storage_options=options)] == [3]
     again = tail(table.uri, storage_options=options, consumer="nightly")
     assert [change.version for change in again] == [4, 5, 6]
 

@@ -48,27 +48,29 @@ def test_a_scrape_tells_what_was_folded_and_how_it_stands(
             seconds=FOLDED_SECONDS,
         )
         until(lambda: scraped(committer)["lakefold_lag_entries", "0"] == 0, "no lag", seconds=FOLDED_SECONDS)
-        found = scraped(committer)
+        metrics = scraped(committer)
     assert (
         before["lakefold_lag_entries", "0"]
         == before["lakefold_outcomes_total", "committed", "overwrite"]
         == 0
     )
-    assert found["lakefold_proposals_total", "0"] == 4
-    assert found["lakefold_outcomes_total", "committed", "overwrite"] == 2
-    assert found["lakefold_outcomes_total", "rejected", "overwrite"] == 1
-    assert found["lakefold_rejected_total", "retryable"] == 1
+    assert metrics["lakefold_proposals_total", "0"] == 4
+    assert metrics["lakefold_outcomes_total", "committed", "overwrite"] == 2
+    assert metrics["lakefold_outcomes_total", "rejected", "overwrite"] == 1
+    assert metrics["lakefold_rejected_total", "retryable"] == 1
     # Outside the roots.
-    assert found["lakefold_outcomes_total", "invalid", "append"] == 1
-    versions = found["lakefold_versions_total",]
+    assert metrics["lakefold_outcomes_total", "invalid", "append"] == 1
+    versions = metrics["lakefold_versions_total",]
     assert versions >= 2
-    assert found["lakefold_publish_seconds_count",] == found["lakefold_visible_seconds_count",] == versions
-    assert found["lakefold_fold_seconds_count",] == found["lakefold_group_entries_count",] >= versions
-    assert found["lakefold_report_seconds_count",] >= 1
-    assert found["lakefold_manifest_bytes_total",] > 0
-    assert found["lakefold_lag_seconds", "0"] == 0
-    assert found["lakefold_parked_tables", "0"] == found["lakefold_parked_entries", "0"] == 0
-    assert found["lakefold_tables_open", "0"] == 2
-    assert found["lakefold_table_bytes", "0"] > 0
-    assert found["lakefold_partitions_owned",] == found["lakefold_ready",] == 1
-    assert found["lakefold_retries_total", "store"] == found["lakefold_retries_total", "brokers"] == 0
+    assert (
+        metrics["lakefold_publish_seconds_count",] == metrics["lakefold_visible_seconds_count",] == versions
+    )
+    assert metrics["lakefold_fold_seconds_count",] == metrics["lakefold_group_entries_count",] >= versions
+    assert metrics["lakefold_report_seconds_count",] >= 1
+    assert metrics["lakefold_manifest_bytes_total",] > 0
+    assert metrics["lakefold_lag_seconds", "0"] == 0
+    assert metrics["lakefold_parked_tables", "0"] == metrics["lakefold_parked_entries", "0"] == 0
+    assert metrics["lakefold_tables_open", "0"] == 2
+    assert metrics["lakefold_table_bytes", "0"] > 0
+    assert metrics["lakefold_partitions_owned",] == metrics["lakefold_ready",] == 1
+    assert metrics["lakefold_retries_total", "store"] == metrics["lakefold_retries_total", "brokers"] == 0

@@ -72,10 +72,10 @@ class Shell:
 
     def options(self, authority: Authority | None = None) -> list[str]:
         """All but the password, which comes by the environment."""
-        said = self.secured.options(authority=authority)
+        values = self.secured.options(authority=authority)
         return [
             word
-            for name, value in said.items()
+            for name, value in values.items()
             if "password" not in name
             for word in ("--kafka", f"{name}={value}")
         ]
@@ -107,9 +107,9 @@ class Shell:
 
 @pytest.fixture
 def shell(secured: SecuredBroker, topic_names: TopicNames, tmp_path: Path) -> Iterator[Shell]:
-    found = Shell(secured, topic_names, tmp_path)
-    yield found
-    found.check_nothing_told()
+    shell = Shell(secured, topic_names, tmp_path)
+    yield shell
+    shell.check_nothing_told()
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_wrong_password_or_an_unknown_authority_is_told_at_once_and_how_to_men
         ["status", *shell.topics],
     )
     for verb in verbs:
-        for password, authority, told, mend in (
+        for password, authority, text, mend in (
             (WRONG, None, "Authentication failed", "sasl.password"),
             (PASSWORD, stranger, "certificate verify failed", "ssl.ca.location"),
         ):
@@ -179,7 +179,7 @@ def test_a_wrong_password_or_an_unknown_authority_is_told_at_once_and_how_to_men
             assert done.returncode == 2, done.stderr
             error = json.loads(done.stdout)["error"]
             assert error["kind"] == "InvalidError"
-            assert told in error["message"]
+            assert text in error["message"]
             assert mend in error["hint"]
 
 

@@ -93,8 +93,8 @@ class Bench:
 
     def answered(self, partition: int) -> Counter[Position]:
         """How often each position of it was answered."""
-        found = read_outcomes(self.config, self.topics, partition, 0)
-        return Counter(outcome.position for _, outcome in found)
+        actual = read_outcomes(self.config, self.topics, partition, 0)
+        return Counter(outcome.position for _, outcome in actual)
 
     def wait_for(self, *positions: Position) -> float:
         """Waits until all of these are answered; returns how many seconds that took."""
@@ -113,9 +113,9 @@ class Bench:
         """Each position has one answer, all of them were committed, and no row is lost or doubled."""
         for partition, sent in self.sent.items():
             self.wait_for(sent[-1])
-            found = [one for _, one in read_outcomes(self.config, self.topics, partition, 0)]
-            assert [one.position for one in found] == sent
-            assert {type(one.result) for one in found} == {Committed}
+            outcomes = [outcome for _, outcome in read_outcomes(self.config, self.topics, partition, 0)]
+            assert [outcome.position for outcome in outcomes] == sent
+            assert {type(outcome.result) for outcome in outcomes} == {Committed}
             assert ids_in(self.table(partition)) == list(range(len(sent) - 1))
 
     def _note(self, position: Position) -> None:
@@ -174,7 +174,7 @@ def owned(committer: CommitterProcess) -> set[int]:
 
 def roles(committers: list[CommitterProcess]) -> list[str]:
     """What `/readyz` says of each, sorted."""
-    return sorted(one.get("/readyz")[1].strip() for one in committers)
+    return sorted(committer.get("/readyz")[1].strip() for committer in committers)
 
 
 def until_owned(*shares: tuple[CommitterProcess, int]) -> None:
@@ -242,15 +242,20 @@ def test_one_that_is_given_nothing_stands_by_and_more_partitions_are_followed(
         client = Admin(bench.config).client
         for topic in (bench.topics.outcomes, bench.topics.transactions):
             client.create_partitions([NewPartitions(topic, 2)])[topic].result()
-        until_owned(*((one, 1) for one in both))
+        until_owned(*((committer, 1) for committer in both))
         until(lambda: roles(both) == ["ready", "ready"], "two that fold")
 
 
 def test_ordinals_part_the_partitions_and_one_too_many_stands_by(bench: Bench) -> None:
     several = [bench.start("--partitions", "ordinal/5", "--ordinal", str(number)) for number in (0, 3, 4)]
-    until(lambda: [owned(one) for one in several] == [{0}, {3}, set()], "a part each", seconds=90, every=0.1)
+    until(
+        lambda: [owned(committer) for committer in several] == [{0}, {3}, set()],
+        "a part each",
+        seconds=90,
+        every=0.1,
+    )
     until(lambda: roles(several) == ["ready", "ready", "standby"], "two that fold", seconds=90)
-    assert [one.stop() for one in several] == [0, 0, 0]
+    assert [committer.stop() for committer in several] == [0, 0, 0]
 
 
 def test_what_somebody_else_takes_over_is_left_to_it_and_taken_back_later(bench: Bench) -> None:

@@ -68,7 +68,11 @@ class Store:
     def wait(self) -> None:
         """Until all is answered."""
         expected = self.ledger.expected.keys()
-        until(lambda: expected <= {one.position for one in self.ledger.outcomes()}, "all answers", seconds=60)
+        until(
+            lambda: expected <= {outcome.position for outcome in self.ledger.outcomes()},
+            "all answers",
+            seconds=60,
+        )
 
     def check_waiting(self, committer: CommitterProcess, reason: str) -> None:
         """It says why it waits, and goes on living."""
@@ -170,29 +174,31 @@ def test_a_table_that_is_away_holds_up_no_other_of_its_partition(
     ensure_topics(Admin(away.config), away.topics)
 
     def answered(some: list[Ledger]) -> bool:
-        return all(one.expected.keys() <= {at.position for at in one.outcomes()} for one in some)
+        return all(ledger.expected.keys() <= {at.position for at in ledger.outcomes()} for ledger in some)
 
     with (
         Proposer(away.config, away.topics) as proposer,
         running_committer(bootstrap, topic_names, tmp_path) as committer,
     ):
         committer.wait_until_ready()
-        for one in ledgers:
-            one.create(proposer)
+        for ledger in ledgers:
+            ledger.create(proposer)
         until(lambda: answered(ledgers), "the tables", seconds=60)
         batches = [
-            (one, *one.batch("app", number, 10 * number)) for number in range(ROUND) for one in ledgers
+            (ledger, *ledger.batch("app", number, 10 * number))
+            for number in range(ROUND)
+            for ledger in ledgers
         ]
         (tmp_path / "t0").rename(tmp_path / "away")
-        for one, envelope, ids in batches:
-            one.send(proposer, envelope, "committed", ids)
+        for ledger, envelope, ids in batches:
+            ledger.send(proposer, envelope, "committed", ids)
         until(lambda: answered(others), "the other tables' answers", seconds=60)
         assert len(away.outcomes()) == 1
         (tmp_path / "away").rename(tmp_path / "t0")
         until(lambda: answered(ledgers), "all answers", seconds=60)
         assert committer.stop() == 0
-    for one in ledgers:
-        one.audit()
+    for ledger in ledgers:
+        ledger.audit()
 
 
 def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
@@ -204,20 +210,22 @@ def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
     ensure_topics(Admin(away.config), away.topics)
 
     def answered(some: list[Ledger]) -> bool:
-        return all(one.expected.keys() <= {at.position for at in one.outcomes()} for one in some)
+        return all(ledger.expected.keys() <= {at.position for at in ledger.outcomes()} for ledger in some)
 
     with Proposer(away.config, away.topics) as proposer:
-        for one in ledgers:
-            one.create(proposer)
+        for ledger in ledgers:
+            ledger.create(proposer)
         fold_to_the_end(bootstrap, topic_names, tmp_path)
         batches = [
-            (one, *one.batch("app", number, 10 * number)) for number in range(ROUND) for one in ledgers
+            (ledger, *ledger.batch("app", number, 10 * number))
+            for number in range(ROUND)
+            for ledger in ledgers
         ]
         stray, _ = away.batch("stray", 0, 0)
         stray.table = never.uri
         (tmp_path / "t0").rename(tmp_path / "away")
-        for one, envelope, ids in batches:
-            one.send(proposer, envelope, "committed", ids)
+        for ledger, envelope, ids in batches:
+            ledger.send(proposer, envelope, "committed", ids)
         never.send(proposer, stray, "invalid")
         with running_committer(bootstrap, topic_names, tmp_path) as committer:
             committer.wait_until_ready()
@@ -246,6 +254,6 @@ def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
             until(lambda: "unparked" in committer.log.read_text(), "a word that it goes on")
             assert 'lakefold_parked_tables{partition="0"} 0.0' in committer.get("/metrics")[1]
             assert committer.stop() == 0
-    for one in ledgers:
-        one.audit()
+    for ledger in ledgers:
+        ledger.audit()
     each_position_has_one_outcome(never.outcomes(), never.expected)

@@ -113,7 +113,7 @@ def test_markers_of_transactions_explain_a_hole(
     options = {"bootstrap.servers": own.config.bootstrap_servers, "compression.type": compression}
     producer = Producer({**options, "transactional.id": topic_names.group, "linger.ms": 50})
     producer.init_transactions()
-    told: list[GapError] = []
+    errors: list[GapError] = []
     for number in range(6):
         producer.begin_transaction()
         for _ in range(number + 1):
@@ -121,10 +121,10 @@ def test_markers_of_transactions_explain_a_hole(
         producer.flush()
         (producer.abort_transaction if number % 2 else producer.commit_transaction)()
     own.propose(7)
-    with own.whole_reader(told.append) as reader:
+    with own.whole_reader(errors.append) as reader:
         messages = take(reader, 10)
-        assert told == []
-        assert [one.offset for one in messages[:-1]] == [0, 5, 6, 7, 14, 15, 16, 17, 18]
+        assert errors == []
+        assert [message.offset for message in messages[:-1]] == [0, 5, 6, 7, 14, 15, 16, 17, 18]
         assert batches(messages[-1:]) == [7]
 
 
@@ -152,7 +152,7 @@ def test_a_committer_folds_what_transactional_writers_send(
         (producer.abort_transaction if number % 4 == 0 else producer.commit_transaction)()
     assert stage.fold()["committed"] == 30
     assert ids_in(stage.uri) == [number for number in range(1, 41) if number % 4]
-    assert {one.missing for one in counted} == {0}
+    assert {count.missing for count in counted} == {0}
     assert counted[-1].end == 81
     assert len(counted) <= 4
 
@@ -186,8 +186,10 @@ def test_settings_that_may_do_harm_are_told(stage: Stage) -> None:
     set_to(own, own.topics.transactions, retention_ms="3600000", compression_type="producer")
     set_to(own, own.topics.outcomes, max_message_bytes="5000", retention_bytes="1000000")
     set_to(own, own.topics.dead_letters, compression_type="producer")
-    found = {(one.topic, one.setting, one.value) for one in check_policies(own.admin, own.topics)}
-    assert found == {
+    actual = {
+        (warning.topic, warning.setting, warning.value) for warning in check_policies(own.admin, own.topics)
+    }
+    assert actual == {
         (own.topics.transactions, "retention.ms", "3600000"),
         (own.topics.transactions, "compression.type", "producer"),
         (own.topics.outcomes, "max.message.bytes", "5000"),

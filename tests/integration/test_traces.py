@@ -68,8 +68,8 @@ def wait_until_answered(own: OwnLog, number: int) -> list[type]:
     """The kinds of outcomes, once there are so many."""
 
     def kinds() -> list[type]:
-        found = read_outcomes(own.config, own.topics, 0, 0)
-        return [type(outcome.result) for _, outcome in found]
+        actual = read_outcomes(own.config, own.topics, 0, 0)
+        return [type(outcome.result) for _, outcome in actual]
 
     until(lambda: len(kinds()) >= number, f"{number} outcomes", seconds=FOLDED_SECONDS)
     return kinds()
@@ -93,11 +93,11 @@ def test_a_writers_trace_leads_to_the_version(
     topic = own.topics.transactions
     check_committed(collector, topic, uri)
     (send,) = [
-        one for one in collector.named(f"send {topic}", "writer") if is_below(one, collector, "second")
+        span for span in collector.named(f"send {topic}", "writer") if is_below(span, collector, "second")
     ]
-    (refused,) = [one for one in collector.named(f"process {topic}") if one.parent_span_id == send.span_id]
-    told = attributes(refused.attributes)
-    assert (told["lakefold.outcome"], told["messaging.kafka.offset"]) == ("rejected", 1)
+    (refused,) = [span for span in collector.named(f"process {topic}") if span.parent_span_id == send.span_id]
+    values = attributes(refused.attributes)
+    assert (values["lakefold.outcome"], values["messaging.kafka.offset"]) == ("rejected", 1)
     assert refused.status.code == refused.status.STATUS_CODE_ERROR
     assert refused.status.message
 
@@ -105,18 +105,20 @@ def test_a_writers_trace_leads_to_the_version(
 def check_committed(collector: Collector, topic: str, uri: str) -> None:
     """The first proposal: from the writer's span to the version, and the group that it was in."""
     (writer,) = collector.named("first", "writer")
-    (send,) = [one for one in collector.named(f"send {topic}", "writer") if is_below(one, collector, "first")]
-    (process,) = [one for one in collector.named(f"process {topic}") if one.parent_span_id == send.span_id]
+    (send,) = [
+        span for span in collector.named(f"send {topic}", "writer") if is_below(span, collector, "first")
+    ]
+    (process,) = [span for span in collector.named(f"process {topic}") if span.parent_span_id == send.span_id]
     assert process.trace_id == send.trace_id == writer.trace_id
     assert attributes(send.attributes)["messaging.kafka.offset"] == 0
-    told = attributes(process.attributes)
-    assert told["lakefold.outcome"] == "committed"
-    assert told["lakefold.version"] == 1
-    assert told["lakefold.table"] == uri
-    assert told["lakefold.position"] == f"{topic}/0@0"
+    values = attributes(process.attributes)
+    assert values["lakefold.outcome"] == "committed"
+    assert values["lakefold.version"] == 1
+    assert values["lakefold.table"] == uri
+    assert values["lakefold.position"] == f"{topic}/0@0"
     # The broker's time is in milliseconds.
     assert writer.start_time_unix_nano - 2_000_000 < process.start_time_unix_nano < process.end_time_unix_nano
-    group = next(one for one in collector.named("group") if one.span_id == process.links[0].span_id)
+    group = next(span for span in collector.named("group") if span.span_id == process.links[0].span_id)
     assert group.trace_id == process.links[0].trace_id != process.trace_id
     assert (send.trace_id, send.span_id) in [(link.trace_id, link.span_id) for link in group.links]
     assert attributes(group.attributes)["lakefold.version"] == 1
@@ -126,7 +128,7 @@ def check_committed(collector: Collector, topic: str, uri: str) -> None:
 
 def is_below(span: Span, collector: Collector, name: str) -> bool:
     """Whether the span's parent is the writer's of this name."""
-    return span.parent_span_id in [one.span_id for one in collector.named(name, "writer")]
+    return span.parent_span_id in [span.span_id for span in collector.named(name, "writer")]
 
 
 def test_a_collector_that_never_answers_holds_nothing_up(

@@ -117,7 +117,7 @@ def test_the_verb_listens_where_it_is_told_the_brokers(
     codes: list[int] = []
     reader = threading.Thread(target=lambda: codes.append(run(words)))
     reader.start()
-    until(lambda: "lakefold-waker" in [one.name for one in threading.enumerate()], "the verb to listen")
+    until(lambda: "lakefold-waker" in [thread.name for thread in threading.enumerate()], "the verb to listen")
     for number in range(2):
         table.append_ids([number])
     reader.join(PATIENCE_S)
@@ -132,8 +132,8 @@ def test_a_program_that_closes_nothing_ends_quietly(own: OwnLog, table: Folded) 
         "tail = lakefold.tail(sys.argv[1], wake=wake)\n"
         "while tail._waker is None or not tail._waker.listening: tail.step(timeout=0.1)\n"
     )
-    told = [table.uri, own.config.bootstrap_servers, own.topics.transactions, own.topics.outcomes]
-    command = [sys.executable, "-c", program, *told]
+    names = [table.uri, own.config.bootstrap_servers, own.topics.transactions, own.topics.outcomes]
+    command = [sys.executable, "-c", program, *names]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
@@ -147,8 +147,8 @@ def test_a_branch_is_told_of_under_its_tables_name(own: OwnLog, table: Folded, w
         reader.start()
         until(lambda: listens(begun), "the tail to listen", seconds=PATIENCE_S)
         newest = lance.write_dataset(rows([1]), branch.uri, mode="append").version
-        place = Position(own.log, 0, own.topics.transactions)
-        outcome = Outcome(place, table.uri, Committed(newest), app_id="app", batch_id=0, branch="audit")
+        position = Position(own.log, 0, own.topics.transactions)
+        outcome = Outcome(position, table.uri, Committed(newest), app_id="app", batch_id=0, branch="audit")
         reporter.report([outcome], [], 1, own.stamp(1))
         reader.join(PATIENCE_S / 2)
         assert [change.version for change in came] == [newest]
@@ -156,8 +156,8 @@ def test_a_branch_is_told_of_under_its_tables_name(own: OwnLog, table: Folded, w
 
 def test_only_versions_of_the_line_are_news(own: OwnLog, table: Folded) -> None:
     def outcome(offset: int, result: Result, uri: str = table.uri, branch: str = "") -> Outcome:
-        place = Position(own.log, offset, own.topics.transactions)
-        return Outcome(place, uri, result, app_id="app", batch_id=offset, branch=branch)
+        position = Position(own.log, offset, own.topics.transactions)
+        return Outcome(position, uri, result, app_id="app", batch_id=offset, branch=branch)
 
     others = [
         outcome(0, Committed(9), uri="s3://lake/other"),

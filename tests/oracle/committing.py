@@ -49,12 +49,12 @@ def written(table: Path, rows: pa.Table, version: str | None = None) -> list[Fra
 
 def numbered(fragments: Sequence[FragmentMetadata], ids: Sequence[int]) -> list[FragmentMetadata]:
     """The fragments with ids of their own."""
-    found = []
+    actual = []
     for fragment, number in zip(fragments, ids, strict=True):
         form = fragment.to_json()
         form["id"] = number
-        found.append(FragmentMetadata.from_json(json.dumps(form)))
-    return found
+        actual.append(FragmentMetadata.from_json(json.dumps(form)))
+    return actual
 
 
 def proposal(table: Path, fragments: Sequence[FragmentMetadata], read: int, uuid: str = "append") -> Envelope:
@@ -82,12 +82,12 @@ def fold(
     """Folds envelopes at consecutive offsets as one group; `encoded`: as a claim brings large Appends."""
     group = entries(envelopes, offset)
     if encoded:
-        group = [packed(one) for one in group]
+        group = [packed(entry) for entry in group]
     return [outcome.result for outcome in table.fold(group).outcomes]
 
 
-def packed(one: Entry) -> Entry:
+def packed(each: Entry) -> Entry:
     """The entry of an Append with its fragments kept encoded."""
-    envelope, fragments = parsed_packed(encode(one.envelope))
+    envelope, fragments = parsed_packed(encode(each.envelope))
     assert fragments is not None
-    return with_packed(one, envelope, fragments)
+    return with_packed(each, envelope, fragments)

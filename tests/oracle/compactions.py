@@ -67,8 +67,8 @@ def replayed(
     if change is not None:
         change(envelopes[-1])
     committer = owned(ours)
-    for at, one in enumerate(envelopes[:-1]):
-        fold(committer, [one], at)
+    for at, envelope in enumerate(envelopes[:-1]):
+        fold(committer, [envelope], at)
     if between is not None:
         between(lance.dataset(str(ours)))
     results = fold(committer, envelopes[-1:], len(envelopes))
@@ -94,4 +94,4 @@ def _envelope(target: Path, before: Version, after: Version) -> Envelope:
 
 def reuse_of(version: Version) -> IndexMetadata | None:
     """The fragment-reuse index of a version."""
-    return next((one for one in version.indices.indices if one.name == FRAGMENT_REUSE), None)
+    return next((index for index in version.indices.indices if index.name == FRAGMENT_REUSE), None)

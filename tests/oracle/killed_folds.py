@@ -38,12 +38,12 @@ def killed(table: str, file: str, lines: int, seconds: float) -> list[object]:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as output:
-        told = [output.readline() for _ in range(lines)]
+        names = [output.readline() for _ in range(lines)]
         select.select([], [], [], seconds)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        told += output
-    return [json.loads(line) for line in told if line.endswith("\n")]
+        names += output
+    return [json.loads(line) for line in names if line.endswith("\n")]
 
 
 if __name__ == "__main__":

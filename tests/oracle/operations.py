@@ -129,9 +129,9 @@ def check_agreement(both: Both) -> None:
     columns = [*ours.schema.names, *extra]
     assert ours.to_table(columns=columns).equals(theirs.to_table(columns=columns))
     for expression in _searches(ours, version_of(both.ours)):
-        found = ours.to_table(filter=expression, columns=columns)
-        assert found.num_rows
-        assert found.sort_by("_rowid").equals(
+        actual = ours.to_table(filter=expression, columns=columns)
+        assert actual.num_rows
+        assert actual.sort_by("_rowid").equals(
             theirs.to_table(filter=expression, columns=columns).sort_by("_rowid")
         )
     for table in (theirs, ours):
@@ -144,35 +144,35 @@ def _searches(dataset: lance.LanceDataset, version: Version) -> list[str]:
     """For each index on a column a condition that it answers, for a value that is there."""
     names = {field.id: field.name for field in version.manifest.fields if field.parent_id < 0}
     indexed = {names[index.fields[0]] for index in version.indices.indices if index.fields[:1]}
-    found = []
+    actual = []
     for name in sorted(indexed):
         values = dataset.to_table(columns=[name], filter=f"{name} is not null", limit=1)[name].to_pylist()
-        found += [f"{name} = {value!r}" for value in values]
-    return found
+        actual += [f"{name} = {value!r}" for value in values]
+    return actual
 
 
 def differences(theirs: Version, ours: Version) -> dict[str, tuple[object, object]]:
     """Where two versions differ, by the field's name: what theirs says, what ours says. Empty: they agree."""
-    one, other = Manifest(), Manifest()
-    one.CopyFrom(theirs.manifest)
+    single, other = Manifest(), Manifest()
+    single.CopyFrom(theirs.manifest)
     other.CopyFrom(ours.manifest)
-    for manifest in (one, other):
+    for manifest in (single, other):
         for name in WRITTEN_DIFFERENTLY:
             manifest.ClearField(name)
         for key in [key for key in manifest.table_metadata if key.startswith(MARKS)]:
             del manifest.table_metadata[key]
         # A map in pylance, written in any order.
         manifest.base_paths.sort(key=lambda base: base.id)
-    names = {descriptor.name for descriptor, _ in (*one.ListFields(), *other.ListFields())}
-    found: dict[str, tuple[object, object]] = {}
+    names = {descriptor.name for descriptor, _ in (*single.ListFields(), *other.ListFields())}
+    values: dict[str, tuple[object, object]] = {}
     for name in sorted(names):
-        left, right = getattr(one, name), getattr(other, name)
+        left, right = getattr(single, name), getattr(other, name)
         if _plain(left) != _plain(right):
-            found[name] = (left, right)
+            values[name] = (left, right)
     indices = [comparable(index) for index in theirs.indices.indices]
     if indices != [comparable(index) for index in ours.indices.indices]:
-        found["indices"] = (theirs.indices, ours.indices)
-    return found
+        values["indices"] = (theirs.indices, ours.indices)
+    return values
 
 
 def comparable(index: IndexMetadata) -> IndexMetadata:

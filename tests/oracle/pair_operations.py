@@ -87,7 +87,7 @@ def rewrite(base: Base, *groups: tuple[int, ...], first: int = 10) -> Op.Rewrite
     for number, group in enumerate(groups):
         ids = [fragment * ROWS + row for fragment in group for row in range(ROWS)]
         new = base.with_ids(base.new(3000, len(ids)), ids, first + number if base.stable else 0)
-        made.append(Op.RewriteGroup([base.fragments[one] for one in group], [new]))
+        made.append(Op.RewriteGroup([base.fragments[entry] for entry in group], [new]))
     return Op.Rewrite(groups=made, rewritten_indices=[])
 
 

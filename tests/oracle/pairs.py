@@ -96,9 +96,9 @@ class Base:
     def without(self, fragment: int, offsets: Iterable[int] = (0,)) -> FragmentMetadata:
         """A fragment of version 2 with rows deleted."""
         numbers = ", ".join(str(fragment * ROWS + offset) for offset in offsets)
-        found = self.dataset.get_fragment(fragment)
-        assert found is not None
-        left = found.delete(f"a in ({numbers})")
+        actual = self.dataset.get_fragment(fragment)
+        assert actual is not None
+        left = actual.delete(f"a in ({numbers})")
         assert left is not None
         return left
 
@@ -170,10 +170,10 @@ class Theirs:
     ) -> Verdict:
         """What our rules say of it, a rebase being as good as none."""
         ours = footprint_of(transaction, affected_rows=rows, carries_reuse=carries_reuse)
-        found = self.history.verdict(ours, self.history.since)
-        if not isinstance(found, Conflict):
+        verdict = self.history.verdict(ours, self.history.since)
+        if not isinstance(verdict, Conflict):
             return "compatible"
-        return "retryable" if found.retryable else "incompatible"
+        return "retryable" if verdict.retryable else "incompatible"
 
 
 def committed(base: Base, path: Path, *operations: Operation) -> Theirs:
@@ -216,8 +216,8 @@ def _put(path: Path, transaction: Transaction) -> None:
     head.version += 1
     head.ClearField("transaction_file")
     name = f"{2**64 - 1 - head.version:020}.manifest"
-    said = transaction if transaction.WhichOneof("operation") else None
-    (path / "_versions" / name).write_bytes(file_as_others_write(head, said))
+    answer = transaction if transaction.WhichOneof("operation") else None
+    (path / "_versions" / name).write_bytes(file_as_others_write(head, answer))
 
 
 def at_version_2(act: Callable[[lance.LanceDataset], object]) -> Callable[[str], object]:

@@ -41,8 +41,8 @@ def rows(numbers: Sequence[int], text: str = "row") -> pa.Table:
 def whole_rows(numbers: Sequence[int], text: str = "row") -> pa.Table:
     """The same with the columns that the table got later."""
     count = len(numbers)
-    found = rows(numbers, text).append_column("renamed", pa.array([5] * count, pa.int64()))
-    return found.append_column("empty", pa.nulls(count, pa.int32()))
+    actual = rows(numbers, text).append_column("renamed", pa.array([5] * count, pa.int64()))
+    return actual.append_column("empty", pa.nulls(count, pa.int32()))
 
 
 def altered(path: str, **change: object) -> Any:  # noqa: ANN401 - a typed dictionary of pylance's

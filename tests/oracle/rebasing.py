@@ -30,7 +30,7 @@ def built(table: Path, act: Act, name: str = "built") -> tuple[Envelope, Path]:
     """What a writer sends who does `act` on a table, and the copy of the table that holds its files."""
     copy = table.with_name(f"{table.name}-{name}")
     shutil.copytree(table, copy)
-    before = {one.id: one for one in version_of(copy).manifest.fragments}
+    before = {fragment.id: fragment for fragment in version_of(copy).manifest.fragments}
     act(lance.dataset(str(copy)))
     transaction = version_of(copy).transaction
     assert transaction is not None
@@ -38,10 +38,10 @@ def built(table: Path, act: Act, name: str = "built") -> tuple[Envelope, Path]:
     envelope.lance.CopyFrom(transaction)
     operation = transaction.WhichOneof("operation")
     assert operation in {"delete", "update"}
-    for one in getattr(transaction, operation).updated_fragments:
-        rows = deleted(copy, one) - deleted(copy, before[one.id])
+    for updated_fragment in getattr(transaction, operation).updated_fragments:
+        rows = deleted(copy, updated_fragment) - deleted(copy, before[updated_fragment.id])
         if rows:
-            envelope.affected_rows[one.id] = encode_bitmap(rows)
+            envelope.affected_rows[updated_fragment.id] = encode_bitmap(rows)
     removed = (
         transaction.delete.deleted_fragment_ids
         if operation == "delete"
@@ -67,10 +67,10 @@ def send(ours: Path, *sent: tuple[Envelope, Path]) -> list[Envelope]:
     envelopes = []
     for envelope, source in sent:
         copy_files(source, ours)
-        one = Envelope()
-        one.CopyFrom(envelope)
-        one.table = canonical(str(ours))
-        envelopes.append(one)
+        single = Envelope()
+        single.CopyFrom(envelope)
+        single.table = canonical(str(ours))
+        envelopes.append(single)
     return envelopes
 
 

@@ -45,9 +45,9 @@ def details(index: IndexMetadata) -> FragmentReuseIndexDetails:
 def versions(path: Path) -> list[int]:
     index = reuse_of(version_of(path))
     assert index is not None
-    return [one.dataset_version for one in details(index).inline.versions]
+    return [version.dataset_version for version in details(index).inline.versions]
 
 
 def sent(table: Path, *envelopes: Envelope) -> list[Result]:
     committer, first = owned(table), 100 * len(manifest_files(table))
-    return [fold(committer, [one], at)[0] for at, one in enumerate(envelopes, first)]
+    return [fold(committer, [envelope], at)[0] for at, envelope in enumerate(envelopes, first)]

@@ -61,13 +61,13 @@ def appends(draw: st.DrawFn) -> Envelope:
         draw(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2))
     )
     envelope.lance.append.SetInParent()
-    for one in draw(st.lists(st.lists(files(), min_size=1, max_size=2), max_size=2)):
+    for rows in draw(st.lists(st.lists(files(), min_size=1, max_size=2), max_size=2)):
         fragment = envelope.lance.append.fragments.add()
         fragment.physical_rows = draw(st.sampled_from([1, 3, 2**32 - 1, 0]))
         fragment.id = draw(st.sampled_from([0, 0, 0, 7, 2**24]))
         if draw(st.integers(0, 9)) == 0:
             fragment.metadata["k"] = "v"
-        for file in one:
+        for file in rows:
             fragment.files.add(**file)
     return envelope
 
@@ -102,7 +102,7 @@ def test_an_append_that_we_accept(envelope: Envelope, stable: bool) -> None:  # 
             (root / path).write_bytes(data)
         publish(root, folded.publication)
         dataset = check_opens(root)
-        rows = sum(one.physical_rows for one in envelope.lance.append.fragments)
+        rows = sum(fragment.physical_rows for fragment in envelope.lance.append.fragments)
         assert dataset.count_rows() == rows
 
 
@@ -117,10 +117,10 @@ def schemas(draw: st.DrawFn) -> list[Field]:
     """A schema as somebody may send it."""
     fields: list[Field] = []
     for number in range(draw(st.integers(0, 5))):
-        parents = [-1, -1, -1, *[one.id for one in fields if one.logical_type in {"struct", "list"}]]
-        one = column(draw(NAMES), number, draw(TYPES), parent=draw(st.sampled_from(parents)))
-        one.nullable = draw(st.booleans())
-        fields.append(one)
+        parents = [-1, -1, -1, *[field.id for field in fields if field.logical_type in {"struct", "list"}]]
+        field = column(draw(NAMES), number, draw(TYPES), parent=draw(st.sampled_from(parents)))
+        field.nullable = draw(st.booleans())
+        fields.append(field)
     return fields
 
 
@@ -134,5 +134,5 @@ def test_a_table_that_we_create(schema: list[Field], stable: bool, older: bool) 
     with tempfile.TemporaryDirectory() as folder:
         publish(Path(folder), folded.publication)
         dataset = check_opens(Path(folder))
-        assert dataset.schema.names == [one.name for one in schema if one.parent_id == -1]
+        assert dataset.schema.names == [field.name for field in schema if field.parent_id == -1]
         assert dataset.to_table().num_rows == 0

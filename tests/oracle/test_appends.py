@@ -163,8 +163,8 @@ def test_the_same_append(case: Case, *, stable: bool, tmp_path: Path) -> None:
     dataset.validate()
     assert mine.to_table() == dataset.to_table()
     assert mine.to_table(filter="a = 102 or a = 7") == dataset.to_table(filter="a = 102 or a = 7")
-    assert [one.fragment_id for one in mine.get_fragments()] == [
-        one.fragment_id for one in dataset.get_fragments()
+    assert [fragment.fragment_id for fragment in mine.get_fragments()] == [
+        fragment.fragment_id for fragment in dataset.get_fragments()
     ]
 
 
@@ -182,21 +182,21 @@ def test_ids_that_pylance_refuses_we_refuse(ids: tuple[int, ...], tmp_path: Path
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable row ids"])
 def test_appends_that_share_a_version_leave_what_single_ones_leave(tmp_path: Path, *, stable: bool) -> None:
     """Fragments, rows and ids are the same; there is one version instead of many."""
-    one, many = tmp_path / "one", tmp_path / "many"
-    made(one, Case(), stable=stable)
-    fragments = [written(one, rows(100 * n, 15)) for n in range(4)]
-    shutil.copytree(one, many)
-    fold(owned(one), [proposal(one, each, 1, f"u{n}") for n, each in enumerate(fragments)], 0)
+    path, many = tmp_path / "one", tmp_path / "many"
+    made(path, Case(), stable=stable)
+    fragments = [written(path, rows(100 * n, 15)) for n in range(4)]
+    shutil.copytree(path, many)
+    fold(owned(path), [proposal(path, each, 1, f"u{n}") for n, each in enumerate(fragments)], 0)
     table = owned(many)
     for number, each in enumerate(fragments):
         fold(table, [proposal(many, each, 1, f"u{number}")], number)
-    shared, single = state(one), state(many)
+    shared, single = state(path), state(many)
     assert (shared.version, single.version) == (2, 5)
     for head in (shared.head, single.head):
         head.version = 0
     assert normal(shared.head) == normal(single.head)
     columns = ["a", "s", "_rowid"]
-    tables = [lance.dataset(str(path)) for path in (one, many)]
+    tables = [lance.dataset(str(path)) for path in (path, many)]
     assert tables[0].to_table(columns) == tables[1].to_table(columns)
     for dataset in tables:
         dataset.validate()

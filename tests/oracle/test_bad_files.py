@@ -39,10 +39,12 @@ READERS: dict[str, Callable[[str], Any]] = {
     "count by a filter": lambda uri: lakefold.open(uri).count_rows("text > 'row 3'"),
     "an older version": lambda uri: ids(lakefold.open(uri, version=3).to_arrow()),
     "take": lambda uri: ids(lakefold.open(uri).take([0, 7])),
-    "history": lambda uri: [(one.version, one.operation) for one in lakefold.open(uri).history()],
-    "tail": lambda uri: [(one.version, one.operation) for one in lakefold.tail(uri, start="earliest")],
+    "history": lambda uri: [(row.version, row.operation) for row in lakefold.open(uri).history()],
+    "tail": lambda uri: [
+        (change.version, change.operation) for change in lakefold.tail(uri, start="earliest")
+    ],
     "tail with rows": lambda uri: [
-        ids(one.inserted()) for one in lakefold.tail(uri, start="earliest") if one.only_inserts
+        ids(change.inserted()) for change in lakefold.tail(uri, start="earliest") if change.only_inserts
     ],
     "changes": lambda uri: ids(lakefold.changes(uri, 1, NEWEST).read_all()),
     "changes of a delete": lambda uri: ids(lakefold.changes(uri, 3, 4).read_all()),
@@ -57,9 +59,9 @@ VERBS = {
 OK, USAGE, DAMAGED = 0, 2, 4
 
 
-def ids(found: Any) -> list[int]:  # noqa: ANN401 - a table or a batch
+def ids(actual: Any) -> list[int]:  # noqa: ANN401 - a table or a batch
     """The ids among rows."""
-    return sorted(found["id"].to_pylist())
+    return sorted(actual["id"].to_pylist())
 
 
 def made(path: Path, *, stable: bool) -> Path:
@@ -76,11 +78,11 @@ def made(path: Path, *, stable: bool) -> Path:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Path, dict[str, Any]]]:
     """Both tables, undamaged, and what each reader gives."""
-    found = {}
+    actual = {}
     for stable in (False, True):
         path = made(tmp_path_factory.mktemp("whole") / "t", stable=stable)
-        found[stable] = path, {name: read(str(path)) for name, read in READERS.items()}
-    return found
+        actual[stable] = path, {name: read(str(path)) for name, read in READERS.items()}
+    return actual
 
 
 def cut_offs(size: int) -> list[int]:
@@ -105,8 +107,8 @@ def flips(data: bytes) -> dict[str, bytes]:
     """One byte changed, in some places."""
     step = max(1, len(data) // 5)
     return {
-        f"byte {place} of {len(data)}": data[:place] + bytes([data[place] ^ 0x5A]) + data[place + 1 :]
-        for place in range(0, len(data), step)
+        f"byte {number} of {len(data)}": data[:number] + bytes([data[number] ^ 0x5A]) + data[number + 1 :]
+        for number in range(0, len(data), step)
     }
 
 
@@ -166,13 +168,13 @@ def test_a_data_or_deletion_file_that_is_damaged(
     harmed = set()
     for case in cases(whole, tmp_path, kind, damages):
         for name, read in READERS.items():
-            found = given(read, case.uri)
-            if isinstance(found, DamagedError):
-                check_told(found, case)
-                assert case.file.name in str(found) or "cut" not in case.what, (case.what, name, str(found))
+            error = given(read, case.uri)
+            if isinstance(error, DamagedError):
+                check_told(error, case)
+                assert case.file.name in str(error) or "cut" not in case.what, (case.what, name, str(error))
                 harmed.add(name)
             else:
-                assert found == case.expected[name], (case.what, name)
+                assert error == case.expected[name], (case.what, name)
     without_data = {"open", "schema", "count", "history", "tail"}
     assert harmed >= READERS.keys() - without_data - {"an older version", "tail with rows"}
     assert not harmed & without_data
@@ -184,9 +186,9 @@ def test_a_byte_that_is_changed(
 ) -> None:
     for case in cases(whole, tmp_path, kind, flips):
         for name, read in READERS.items():
-            found = given(read, case.uri)
-            if kind == "data" and isinstance(found, list) and name != "a filter":
-                assert len(found) == len(case.expected[name]), (case.what, name)
+            values = given(read, case.uri)
+            if kind == "data" and isinstance(values, list) and name != "a filter":
+                assert len(values) == len(case.expected[name]), (case.what, name)
 
 
 def test_a_manifest_that_is_damaged(tmp_path: Path, whole: dict[bool, tuple[Path, dict[str, Any]]]) -> None:
@@ -194,13 +196,13 @@ def test_a_manifest_that_is_damaged(tmp_path: Path, whole: dict[bool, tuple[Path
     harmed = set()
     for case in cases(whole, tmp_path, "_versions", lambda data: {**damages(data), "gone": data}):
         for name, read in READERS.items():
-            found = given(read, case.uri)
-            if isinstance(found, DamagedError):
-                check_told(found, case)
-                assert case.file.name in str(found), (case.what, name, str(found))
+            error = given(read, case.uri)
+            if isinstance(error, DamagedError):
+                check_told(error, case)
+                assert case.file.name in str(error), (case.what, name, str(error))
                 harmed.add(name)
             else:
-                assert found == case.expected[name], (case.what, name)
+                assert error == case.expected[name], (case.what, name)
     assert harmed == READERS.keys()
 
 
@@ -215,11 +217,11 @@ def test_the_verbs_end_with_the_exit_code_of_damage(
     for case in cases(whole, tmp_path, kind, lambda data: {"half": data[: len(data) // 2]}):
         for name, verb in VERBS.items():
             code = cli.run([word.format(case.uri) for word in verb])
-            told = capsys.readouterr().err
+            err = capsys.readouterr().err
             seen.add((name, code))
-            assert code in {OK, DAMAGED}, (case.what, name, told)
-            assert "Traceback" not in told
-            assert code == OK or case.file.name in told, (case.what, name, told)
+            assert code in {OK, DAMAGED}, (case.what, name, err)
+            assert "Traceback" not in err
+            assert code == OK or case.file.name in err, (case.what, name, err)
     assert ("changes", DAMAGED) in seen
     assert (("show", DAMAGED) in seen) is (kind == "_versions")
 
@@ -312,10 +314,10 @@ def test_a_place_without_versions(tmp_path: Path, capsys: pytest.CaptureFixture[
     table = made(tmp_path / "t", stable=False)
     shutil.rmtree(table / "_versions")
     for name, read in READERS.items():
-        with pytest.raises(NotATableError) as told:
+        with pytest.raises(NotATableError) as raised:
             read(str(table))
-        assert str(table) in told.value.where, name
-        assert told.value.hint, name
+        assert str(table) in raised.value.where, name
+        assert raised.value.hint, name
     for verb in VERBS.values():
         assert cli.run([word.format(table) for word in verb]) == USAGE
         assert str(table) in capsys.readouterr().err

@@ -22,7 +22,7 @@ def indices(table: Path) -> dict[str, IndexMetadata]:
     """The indices of the newest version by their names."""
     stream = read_sections(manifest_files(table)[-1]).index
     assert stream is not None
-    return {one.name: one for one in IndexSection.FromString(stream).indices}
+    return {index.name: index for index in IndexSection.FromString(stream).indices}
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 9])

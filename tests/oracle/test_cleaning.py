@@ -42,7 +42,7 @@ def uri(tmp_path: Path) -> str:
 
 
 def there(uri: str) -> list[int]:
-    return [one["version"] for one in lance.dataset(uri).versions()]
+    return [version["version"] for version in lance.dataset(uri).versions()]
 
 
 def files(uri: str) -> int:
@@ -97,7 +97,7 @@ def test_what_a_consumer_has_not_read_stays(uri: str) -> None:
     tail(uri, 3, consumer="slow")
     tail(uri, 5, consumer="quick")
     planned = cleaned(uri)
-    assert [one.name for one in planned.held_by] == ["slow", "quick"]
+    assert [consumer.name for consumer in planned.held_by] == ["slow", "quick"]
     assert there(uri) == [*range(3, newest + 1)]
     assert [change.inserted().num_rows for change in tail(uri, consumer="slow")] == [1, 1] + [0] * (
         newest - 5
@@ -113,7 +113,7 @@ def test_what_a_consumer_has_not_read_stays(uri: str) -> None:
 def test_a_consumer_that_has_read_nothing_keeps_all(uri: str) -> None:
     tail(uri, "earliest", consumer="new")
     planned = cleaned(uri)
-    assert (planned.versions, [one.name for one in planned.held_by]) == ([], ["new"])
+    assert (planned.versions, [consumer.name for consumer in planned.held_by]) == ([], ["new"])
     assert tail(uri, consumer="new").step(max_versions=1)[0].version == 1
 
 
@@ -215,7 +215,7 @@ def test_consumers_of_a_branch_keep_its_versions_only(uri: str) -> None:
         lance.write_dataset(rows([number]), uri, mode="append")
     line = open_source(f"{uri}/tree/audit")
     assert plan(line, NONE).versions == [newest]
-    assert [one.name for one in plan(line, NONE).held_by] == ["auditor"]
+    assert [consumer.name for consumer in plan(line, NONE).held_by] == ["auditor"]
     Consumers(open_source(uri)).drop("slow")
     assert plan(open_source(uri), NONE).held_by == []
     assert plan(open_source(uri), NONE).versions == [*range(1, newest), *range(newest + 1, newest + 4)]
@@ -225,25 +225,25 @@ def test_consumers_of_a_branch_keep_its_versions_only(uri: str) -> None:
 
 
 def test_the_verbs(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def told(*words: str, code: int = 0) -> str:
+    def reported(*words: str, code: int = 0) -> str:
         assert run(list(words)) == code
         return capsys.readouterr().out
 
     newest = there(uri)[-1]
-    told("consumers", uri, "--set", "nightly", "3")
-    lines = told("tail", uri, "--consumer", "nightly", "--max-versions", "1", "--json").splitlines()
+    reported("consumers", uri, "--set", "nightly", "3")
+    lines = reported("tail", uri, "--consumer", "nightly", "--max-versions", "1", "--json").splitlines()
     assert [json.loads(line)["version"] for line in lines] == [4]
-    (found,) = json.loads(told("consumers", uri, "--json"))
-    assert (found["name"], found["version"], found["unread_versions"]) == ("nightly", 4, newest - 4)
-    assert "nightly  version 4" in told("consumers", uri)
-    dry = json.loads(told("cleanup", uri, "--older-than", "0s", "--dry-run", "--json"))
+    (actual,) = json.loads(reported("consumers", uri, "--json"))
+    assert (actual["name"], actual["version"], actual["unread_versions"]) == ("nightly", 4, newest - 4)
+    assert "nightly  version 4" in reported("consumers", uri)
+    dry = json.loads(reported("cleanup", uri, "--older-than", "0s", "--dry-run", "--json"))
     assert (dry["removed_versions"], dry["held_by"], dry["dry_run"]) == (3, ["nightly"], True)
-    assert "kept for the consumer nightly" in told("cleanup", uri, "--older-than", "0s")
+    assert "kept for the consumer nightly" in reported("cleanup", uri, "--older-than", "0s")
     assert there(uri)[0] == 4
-    assert "no consumers" in told("consumers", uri, "--drop", "nightly")
-    told("consumers", uri, "--drop", "nightly", code=2)
-    told("cleanup", uri, "--older-than", "soon", code=2)
-    told("consumers", uri, "--set", "nightly", "99", code=2)
+    assert "no consumers" in reported("consumers", uri, "--drop", "nightly")
+    reported("consumers", uri, "--drop", "nightly", code=2)
+    reported("cleanup", uri, "--older-than", "soon", code=2)
+    reported("consumers", uri, "--set", "nightly", "99", code=2)
 
 
 def test_a_cursor_of_another_table_is_no_place_for_a_consumer(uri: str) -> None:
@@ -271,8 +271,8 @@ def test_a_branch_keeps_the_files_of_the_version_it_was_made_from(tmp_path: Path
     lance.dataset(uri).optimize.compact_files()
     assert 3 not in cleaned(uri).versions
     for name in names:
-        found = lance.dataset(uri).checkout_version((name, None)).to_table()["id"].to_pylist()
-        assert found == [0, 1, *([9] if "deeper" in names else [])]
+        actual = lance.dataset(uri).checkout_version((name, None)).to_table()["id"].to_pylist()
+        assert actual == [0, 1, *([9] if "deeper" in names else [])]
 
 
 def test_a_line_whose_branch_lost_its_beginning_is_not_cleaned(uri: str) -> None:

@@ -83,7 +83,7 @@ def folded(target: Path, transaction: Transaction, change: Change | None = None)
     (result,) = fold(table, [envelope], 0)
     if isinstance(result, Committed):
         assert isinstance(table.table.state, LanceState)
-        met = {one.name for one, _ in faults(Step.whole(None, table.table.state))}
+        met = {invariant.name for invariant, _ in faults(Step.whole(None, table.table.state))}
         assert met <= {"deletion-files-match"}, "whose files nobody has read here"
     return result
 
@@ -137,12 +137,12 @@ BRANCHES = {"newest": None, "older": 3, "tag": "early", "branch": ("side/one", N
 def test_a_branch_begins_with_the_same_version(source: Path, tmp_path: Path, name: str) -> None:
     lance.dataset(str(source)).create_branch("two", BRANCHES[name])
     theirs = lance.dataset(str(source)).branches.list()["two"]
-    aside, place, file = tmp_path / "aside", source / "tree/two", source / "_refs/branches/two.json"
-    place.rename(aside)
+    aside, path, file = tmp_path / "aside", source / "tree/two", source / "_refs/branches/two.json"
+    path.rename(aside)
     file.unlink()
-    result = folded(place, made_by(aside))
+    result = folded(path, made_by(aside))
     assert isinstance(result, Committed)
-    assert differences(version_of(aside), version_of(place)) == {}
+    assert differences(version_of(aside), version_of(path)) == {}
     ours = lance.dataset(str(source)).branches.list()["two"]
     for key in ("parent_branch", "parent_version", "manifest_size", "metadata"):
         assert ours[key] == theirs[key]
@@ -156,20 +156,20 @@ def test_a_branch_begins_with_the_same_version(source: Path, tmp_path: Path, nam
 
 def test_pylance_and_we_go_on_from_a_branch_of_ours(source: Path) -> None:
     transaction = branching(source, "ours")
-    place = source / "tree/ours"
-    assert isinstance(folded(place, transaction), Committed)
+    path = source / "tree/ours"
+    assert isinstance(folded(path, transaction), Committed)
     branch = lance.dataset(str(source)).checkout_version(("ours", None))
     assert branch.version == 6
-    assert lance.write_dataset(rows([7]), str(place), mode="append").version == 7
-    lance.dataset(str(place)).delete("id = 3")
-    table = owned(place)
-    (result,) = fold(table, [proposal(place, written(place, rows([8])), 6)], 1)
+    assert lance.write_dataset(rows([7]), str(path), mode="append").version == 7
+    lance.dataset(str(path)).delete("id = 3")
+    table = owned(path)
+    (result,) = fold(table, [proposal(path, written(path, rows([8])), 6)], 1)
     assert isinstance(result, Committed)
     assert result.version == 9
     opened = lance.dataset(str(source)).checkout_version(("ours", None))
     opened.validate()
     assert sorted(opened.to_table()["id"].to_pylist()) == sorted([0, *range(4, 20), 7, 8])
-    (stale,) = fold(table, [proposal(place, written(place, rows([9])), 5, "stale")], 2)
+    (stale,) = fold(table, [proposal(path, written(path, rows([9])), 5, "stale")], 2)
     assert isinstance(stale, Rejected)
     assert stale.conflict.retryable
     assert "versions up to 6 are gone" in stale.conflict.message
@@ -190,11 +190,11 @@ def test_a_clean_up_of_the_source_spares_what_a_branch_of_ours_uses(source: Path
 
 def test_a_committer_that_died_before_it_recorded_the_branch_leaves_it_to_the_next(source: Path) -> None:
     transaction = branching(source, "ours")
-    place, file = source / "tree/ours", source / "_refs/branches/ours.json"
-    folded(place, transaction)
+    path, file = source / "tree/ours", source / "_refs/branches/ours.json"
+    folded(path, transaction)
     first = file.read_bytes()
     file.unlink()
-    fold(owned(place), [proposal(place, written(place, rows([8])), 6)], 1)
+    fold(owned(path), [proposal(path, written(path, rows([8])), 6)], 1)
     assert file.read_bytes() == first
     assert Refs(open_storage(source)).branch("ours").parent_version == 6
 

@@ -47,7 +47,7 @@ def add_nulls(dataset: lance.LanceDataset, choice: int) -> object:
 
 
 def drop(dataset: lance.LanceDataset, choice: int) -> object:
-    files = [file for one in dataset.get_fragments() for file in one.data_files()]
+    files = [file for fragment in dataset.get_fragments() for file in fragment.data_files()]
     with_files = {number for file in files for number in file.fields}
     ids = {field.name(): field.id() for field in dataset.lance_schema.fields()}
     dropped = a_column(dataset, choice)

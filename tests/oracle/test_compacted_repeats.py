@@ -69,5 +69,5 @@ def test_rows_come_once_though_pylance_compacted_their_files_away(
     assert ids_in(table.uri) == list(range(24))
     table.result(append(table.uri, rows([24]), 1))
     assert ids_in(table.uri) == list(range(25))
-    verdicts = [one.verdict for one in replay(table.versions, Listed(table.log), table.uri)]
+    verdicts = [each.verdict for each in replay(table.versions, Listed(table.log), table.uri)]
     assert Verdict.DIFFERENT not in verdicts

@@ -167,8 +167,8 @@ def folded(table: Path, updates: dict[str, Any]) -> Result:
     message.SetInParent()
     for name, value in updates.items():
         if name == "field_metadata_updates":
-            for number, one in value.items():
-                fill(message.field_metadata_updates[number], one)
+            for number, each in value.items():
+                fill(message.field_metadata_updates[number], each)
         else:
             fill(getattr(message, name), value)
     (result,) = fold(owned(table), [envelope], 0)
@@ -208,12 +208,12 @@ def test_the_deprecated_form_means_what_pylance_takes_it_for(table: Path, name: 
                 getattr(message, key).extend(value)
 
     ours = both_ways(table, lambda dataset: commit(dataset, {}), change=older).ours
-    told = lance.dataset(str(ours)).read_transaction(lance.dataset(str(ours)).version)
-    assert told is not None
+    transaction = lance.dataset(str(ours)).read_transaction(lance.dataset(str(ours)).version)
+    assert transaction is not None
     theirs = table.with_name("told")
     shutil.copytree(table, theirs)
     before, made = version_of(theirs).manifest, version_of(ours).manifest
-    commit(lance.dataset(str(theirs)), vars(told.operation))
+    commit(lance.dataset(str(theirs)), vars(transaction.operation))
     after = version_of(theirs).manifest
     assert (after.config, after.schema_metadata) == (made.config, made.schema_metadata)
     assert list(after.fields) == list(made.fields)

@@ -40,9 +40,9 @@ def values(table: Path, where: str | None = None) -> list[int]:
     """The values of `a` that pylance reads, after it has validated the table."""
     dataset = lance.dataset(str(table))
     dataset.validate()
-    found = sorted(dataset.to_table(columns=["a"], filter=where)["a"].to_pylist())
-    assert len(found) == dataset.count_rows(where)
-    return found
+    rows = sorted(dataset.to_table(columns=["a"], filter=where)["a"].to_pylist())
+    assert len(rows) == dataset.count_rows(where)
+    return rows
 
 
 def everything(table: Path) -> pa.Table:

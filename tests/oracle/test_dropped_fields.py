@@ -32,7 +32,7 @@ def rows(first: int, end: int) -> pa.Table:
     return pa.table(
         {
             "a": pa.array(numbers, pa.int64()),
-            "place": [{"x": one} for one in numbers],
+            "place": [{"x": number} for number in numbers],
             "z": pa.array(numbers, pa.int64()),
         }
     )
@@ -61,10 +61,10 @@ def new(dataset: lance.LanceDataset, *names: str) -> FragmentMetadata:
 
 
 def with_files_of(
-    one: FragmentMetadata, other: FragmentMetadata, struck: Sequence[int] = ()
+    each: FragmentMetadata, other: FragmentMetadata, struck: Sequence[int] = ()
 ) -> FragmentMetadata:
     """The first fragment with the second one's files behind its own, in which fields are struck out."""
-    form, more = json.loads(json.dumps(one.to_json())), json.loads(json.dumps(other.to_json()))
+    form, more = json.loads(json.dumps(each.to_json())), json.loads(json.dumps(other.to_json()))
     for file in form["files"]:
         file["fields"] = [-2 if number in struck else number for number in file["fields"]]
     form["files"] += more["files"]
@@ -86,8 +86,8 @@ def update_of_rows(dataset: lance.LanceDataset) -> None:
 
 def update_of_columns(dataset: lance.LanceDataset) -> None:
     """Writes a and z anew, and says so of a only: an Update that modifies z conflicts with the drop."""
-    there = dataset.get_fragments()[0].metadata
-    changed = with_files_of(there, new(dataset, "a", "z"), struck=[0, Z])
+    fragment = dataset.get_fragments()[0].metadata
+    changed = with_files_of(fragment, new(dataset, "a", "z"), struck=[0, Z])
     update = Operation.Update([], [changed], [], fields_modified=[0], update_mode="rewrite_columns")
     commit(dataset, update)
 
@@ -96,16 +96,16 @@ def update_of_columns(dataset: lance.LanceDataset) -> None:
 def test_the_version_is_as_pylance_makes_it(act: Act, table: Path) -> None:
     both = both_ways(table, act, between=drop("z"))
     check_agreement(both)
-    files = [file for one in version_of(both.ours).manifest.fragments for file in one.files]
+    files = [file for fragment in version_of(both.ours).manifest.fragments for file in fragment.files]
     assert any(Z in file.fields for file in files)
 
 
 def test_a_column_made_afterwards_reads_none_of_its_values(table: Path) -> None:
     both = both_ways(table, append, between=drop("z"))
     check_agreement(both)
-    for one in (both.theirs, both.ours):
-        lance.dataset(str(one)).add_columns(pa.field("z", pa.int64()))
-        assert lance.dataset(str(one)).to_table()["z"].null_count == 32
+    for path in (both.theirs, both.ours):
+        lance.dataset(str(path)).add_columns(pa.field("z", pa.int64()))
+        assert lance.dataset(str(path)).to_table()["z"].null_count == 32
     assert version_of(both.ours).manifest.fields == version_of(both.theirs).manifest.fields
 
 

@@ -151,7 +151,7 @@ def newest(table: Path) -> Version:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", WAYS, ids=lambda method: method.__name__)
 def test_our_log_goes_on_with_it(way: Callable[[Path], None], tmp_path: Path) -> None:
     table = tmp_path / "table"
     way(table)
@@ -175,7 +175,7 @@ def test_our_log_goes_on_with_it(way: Callable[[Path], None], tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", WAYS, ids=lambda method: method.__name__)
 def test_none_of_its_versions_breaks_an_invariant(way: Callable[[Path], None], tmp_path: Path) -> None:
     """Or our own versions on top of it would not be published."""
     table = tmp_path / "table"

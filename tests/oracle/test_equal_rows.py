@@ -106,10 +106,10 @@ def rewrite_id(history: History) -> None:
     if history.dataset.data_storage_version == LEGACY:
         return
     first = history.dataset.get_fragments()[0]
-    found = first.to_table(columns=["id"], with_row_id=True).slice(1, 3)
-    kind = found.schema.field("id").type
-    values = pa.array([history.random.randrange(99) for _ in range(found.num_rows)], kind)
-    new = pa.table({"_rowid": found["_rowid"], "id": values})
+    actual = first.to_table(columns=["id"], with_row_id=True).slice(1, 3)
+    kind = actual.schema.field("id").type
+    values = pa.array([history.random.randrange(99) for _ in range(actual.num_rows)], kind)
+    new = pa.table({"_rowid": actual["_rowid"], "id": values})
     changed, fields = first.update_columns(new, left_on="_rowid", right_on="_rowid")
     operation = lance.LanceOperation.Update([], [changed], [], fields, [], update_mode="rewrite_columns")
     lance.LanceDataset.commit(history.line, operation, read_version=history.dataset.version)
@@ -130,9 +130,9 @@ def describe(history: History) -> None:
 
 def clone(history: History) -> None:
     """Continues in a clone, whose files are under another root."""
-    place = f"{history.uri}-clone{history.random.randrange(10**9)}"
-    history.dataset.shallow_clone(place, history.dataset.version)
-    history.line = place
+    text = f"{history.uri}-clone{history.random.randrange(10**9)}"
+    history.dataset.shallow_clone(text, history.dataset.version)
+    history.line = text
 
 
 def branch(history: History) -> None:
@@ -222,7 +222,7 @@ def test_every_version_of_any_table(
         with suppress(OSError, ValueError, KeyError, NotImplementedError):
             act(history)
     for line in {history.uri, history.line}:
-        for number in [one["version"] for one in lance.dataset(line).versions()]:
+        for number in [version["version"] for version in lance.dataset(line).versions()]:
             same(lakefold.open(line, number), lance.dataset(line, version=number), Random(seed))
 
 
@@ -230,7 +230,7 @@ def begun(folder: Path, seed: int, version: FileVersion, *, stable: bool) -> His
     random = Random(seed)
     kinds = COLUMNS if version in RICH else [pa.field("", kind) for kind in SIMPLEST]
     if version == "legacy":
-        kinds = [one for one in kinds if not pa.types.is_dictionary(one.type)]
+        kinds = [kind for kind in kinds if not pa.types.is_dictionary(kind.type)]
     chosen = random.sample(kinds, k=random.randrange(5))
     schema = pa.schema(
         [ID, *[field.with_name(f"c{number}") for number, field in enumerate(chosen)]], {"s": "1"}

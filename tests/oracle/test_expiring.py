@@ -48,10 +48,12 @@ def removed(uri: str) -> list[str]:
     shutil.copytree(uri, copy)
     lance.dataset(copy).cleanup_old_versions(timedelta(0), delete_unverified=True)
     gone = {
-        one for one in Path(uri).rglob("*") if one.is_file() and not Path(copy, one.relative_to(uri)).exists()
+        path
+        for path in Path(uri).rglob("*")
+        if path.is_file() and not Path(copy, path.relative_to(uri)).exists()
     }
-    names = sorted(str(one.relative_to(uri)) for one in gone)
-    assert {one.partition("/")[0] for one in names} >= {"data", "_deletions", "_indices", "_versions"}
+    names = sorted(str(path.relative_to(uri)) for path in gone)
+    assert {name.partition("/")[0] for name in names} >= {"data", "_deletions", "_indices", "_versions"}
     return sorted(names, key=lambda name: (name.startswith("_versions"), name))
 
 

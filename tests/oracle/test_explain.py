@@ -57,13 +57,16 @@ def folded_with_refusal(table: Folded, *envelopes: Envelope) -> None:
 
 
 def test_by_position(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
-    told = explained(capsys, table, "2")
-    assert (told["state"], told["committed_in"]) == ("committed", 2)
-    assert told["outcome"]["committed"]["rows_added"] == "7"
-    assert told["position"]["offset"] == 2
-    assert told["told_by"] == "the record in version 2"
-    assert (told["version"]["first_offset"], told["version"]["last_offset"]) == (1, 2)
-    assert (told["version"]["base_version"], told["version"]["operations"]) == (1, {"append": 2})
+    explanation = explained(capsys, table, "2")
+    assert (explanation["state"], explanation["committed_in"]) == ("committed", 2)
+    assert explanation["outcome"]["committed"]["rows_added"] == "7"
+    assert explanation["position"]["offset"] == 2
+    assert explanation["told_by"] == "the record in version 2"
+    assert (explanation["version"]["first_offset"], explanation["version"]["last_offset"]) == (1, 2)
+    assert (explanation["version"]["base_version"], explanation["version"]["operations"]) == (
+        1,
+        {"append": 2},
+    )
     words = text(capsys, table, "2")
     assert "committed in version 2: 7 rows added" in words
     assert "lakefold.transactions/0@2" in words
@@ -71,19 +74,23 @@ def test_by_position(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_by_key(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
-    told = explained(capsys, table, "app:2")
-    assert (told["state"], told["committed_in"], told["version"]["entries"]) == ("committed", 2, 2)
-    assert told["told_by"] == "the marks in version 3"
+    explanation = explained(capsys, table, "app:2")
+    assert (explanation["state"], explanation["committed_in"], explanation["version"]["entries"]) == (
+        "committed",
+        2,
+        2,
+    )
+    assert explanation["told_by"] == "the marks in version 3"
     assert "committed in version 2" in text(capsys, table, "app:2")
 
 
 def test_by_uuid(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     envelope = append(table.uri, rows([30]), 3)
     table.fold(envelope)
-    told = explained(capsys, table, envelope.lance.uuid)
-    assert (told["state"], told["committed_in"]) == ("committed", 4)
-    assert told["position"]["offset"] == 4
-    assert told["outcome"]["committed"]["rows_added"] == "1"
+    explanation = explained(capsys, table, envelope.lance.uuid)
+    assert (explanation["state"], explanation["committed_in"]) == ("committed", 4)
+    assert explanation["position"]["offset"] == 4
+    assert explanation["outcome"]["committed"]["rows_added"] == "1"
 
 
 def test_a_refusal_is_told_with_what_it_met(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,11 +98,11 @@ def test_a_refusal_is_told_with_what_it_met(table: Folded, capsys: pytest.Captur
     again.app_id, again.batch_id = "maker", 7
     folded_with_refusal(table, again, append(table.uri, rows([40]), 3, "app", 9))
     for what in ("4", "maker:7", again.lance.uuid):
-        told = explained(capsys, table, what)
-        assert (told["state"], told["committed_in"]) == ("rejected", None)
-        assert told["outcome"]["rejected"]["retryable"]
-        assert told["told_by"] == "the record in version 4"
-        assert told["advice"] == "build it again on the newest version and send it under the same key"
+        explanation = explained(capsys, table, what)
+        assert (explanation["state"], explanation["committed_in"]) == ("rejected", None)
+        assert explanation["outcome"]["rejected"]["retryable"]
+        assert explanation["told_by"] == "the record in version 4"
+        assert explanation["advice"] == "build it again on the newest version and send it under the same key"
     words = text(capsys, table, "maker:7")
     assert "rejected, may be built again" in words
     assert "what to do" in words
@@ -105,16 +112,20 @@ def test_one_sent_again_is_told_by_where_it_went(table: Folded, capsys: pytest.C
     folded_with_refusal(
         table, append(table.uri, rows([1]), 1, "app", 2), append(table.uri, rows([2]), 3, "app", 5)
     )
-    told = explained(capsys, table, "4")
-    assert (told["state"], told["committed_in"]) == ("duplicate", 2)
+    explanation = explained(capsys, table, "4")
+    assert (explanation["state"], explanation["committed_in"]) == ("duplicate", 2)
     assert explained(capsys, table, "app:2")["committed_in"] == 2
 
 
 def test_the_marks_tell_where_the_version_is_gone(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     path = table.versions.path(2)
     (open_storage(table.uri)).delete(path)
-    told = explained(capsys, table, "app:1")
-    assert (told["state"], told["committed_in"], told["version"]) == ("committed", 2, None)
+    explanation = explained(capsys, table, "app:1")
+    assert (explanation["state"], explanation["committed_in"], explanation["version"]) == (
+        "committed",
+        2,
+        None,
+    )
     explained(capsys, table, "1", code=2)
 
 
@@ -127,9 +138,9 @@ def test_marks_rolled_back_by_a_foreign_client_do_not_count(
     table: Folded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lance.dataset(local_path(table.uri), version=1).restore()
-    told = explained(capsys, table, "app:2")
-    assert (told["state"], told["committed_in"]) == ("committed", 2)
-    assert told["told_by"] == "the marks in version 3"
+    explanation = explained(capsys, table, "app:2")
+    assert (explanation["state"], explanation["committed_in"]) == ("committed", 2)
+    assert explanation["told_by"] == "the marks in version 3"
 
 
 def test_a_branch_knows_nothing_of_proposals_for_the_main_line(
@@ -158,9 +169,9 @@ def test_what_nobody_knows_names_the_places_asked(
 
 def test_a_broker_that_does_not_answer_is_said(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = ("--bootstrap-servers", "127.0.0.1:1", "--timeout", "0.2")
-    told = explained(capsys, table, "2", *nowhere)
-    assert told["state"] == "committed"
-    assert told["not_looked_at"]
+    explanation = explained(capsys, table, "2", *nowhere)
+    assert explanation["state"] == "committed"
+    assert explanation["not_looked_at"]
     assert explained(capsys, table, "app:77", *nowhere, code=5)["error"]["exit_code"] == 5
 
 

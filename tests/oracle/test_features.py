@@ -24,7 +24,7 @@ def computed(manifest: Manifest) -> tuple[int, int]:
     head.CopyFrom(manifest)
     head.reader_feature_flags &= 2 | 256
     head.writer_feature_flags &= 2 | 256
-    return flags_of(head, deletions=any(one.HasField("deletion_file") for one in head.fragments))
+    return flags_of(head, deletions=any(fragment.HasField("deletion_file") for fragment in head.fragments))
 
 
 @pytest.mark.parametrize("stable", [False, True])

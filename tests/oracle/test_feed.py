@@ -50,26 +50,28 @@ def foreign(folder: Path, *, stable: bool = False, count: int = 20) -> str:
 
 def told(uri: str, after: int, to: int | None = None, key: str = "id", **more: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - arguments of `changes`
     """What became of each row, in the feed's order."""
-    found = lakefold.changes(uri, after, to, **more).read_all()
-    return list(zip(found["_change_type"].to_pylist(), found[key].to_pylist(), strict=True))
+    table = lakefold.changes(uri, after, to, **more).read_all()
+    return list(zip(table["_change_type"].to_pylist(), table[key].to_pylist(), strict=True))
 
 
 @STABLE
 def test_updates_are_pairs_where_rows_keep_their_ids(tmp_path: Path, *, stable: bool) -> None:
     uri = foreign(tmp_path, stable=stable)
     lance.dataset(uri).update({"text": "'new'"}, where="id in (3, 14)")
-    found = lakefold.changes(uri, 1).read_all().to_pylist()
+    actual = lakefold.changes(uri, 1).read_all().to_pylist()
     gone, come = (BEFORE, AFTER) if stable else (DELETE, INSERT)
-    assert [(row["_change_type"], row["id"], row["text"]) for row in found] == [
+    assert [(row["_change_type"], row["id"], row["text"]) for row in actual] == [
         (gone, 3, "row 3"),
         (gone, 14, "row 14"),
         (come, 3, "new"),
         (come, 14, "new"),
     ]
-    assert {row["_commit_version"] for row in found} == {2}
-    assert {row["_log_offset"] for row in found} == {None}
-    versions: dict[int, Any] = {one["version"]: one["timestamp"] for one in lance.dataset(uri).versions()}
-    (time,) = {row["_commit_timestamp"] for row in found}
+    assert {row["_commit_version"] for row in actual} == {2}
+    assert {row["_log_offset"] for row in actual} == {None}
+    versions: dict[int, Any] = {
+        version["version"]: version["timestamp"] for version in lance.dataset(uri).versions()
+    }
+    (time,) = {row["_commit_timestamp"] for row in actual}
     # pylance makes a time of a float, and may be wrong by a microsecond.
     assert abs(time.replace(tzinfo=None) - versions[2].replace(tzinfo=None)) <= timedelta(microseconds=1)
 
@@ -77,9 +79,9 @@ def test_updates_are_pairs_where_rows_keep_their_ids(tmp_path: Path, *, stable: 
 @STABLE
 def test_the_columns_that_a_feed_adds(tmp_path: Path, *, stable: bool) -> None:
     uri = foreign(tmp_path, stable=stable)
-    found = lakefold.changes(uri, 0)
+    actual = lakefold.changes(uri, 0)
     table = lance.dataset(uri).schema
-    assert found.schema == pa.schema(
+    assert actual.schema == pa.schema(
         [
             *[field.with_nullable(True) for field in table],  # noqa: FBT003 - pyarrow's only form
             pa.field("_change_type", pa.string(), nullable=False),
@@ -88,7 +90,7 @@ def test_the_columns_that_a_feed_adds(tmp_path: Path, *, stable: bool) -> None:
             pa.field("_log_offset", pa.int64()),
         ]
     )
-    assert found.read_all().num_rows == 20
+    assert actual.read_all().num_rows == 20
     assert lakefold.changes(uri, 0, columns=["text"]).read_all().column_names[:2] == ["text", "_change_type"]
     assert lakefold.changes(uri, 0, columns=[]).read_all().num_rows == 20
     assert lakefold.changes(uri, 1).read_all().num_rows == 0
@@ -100,21 +102,21 @@ def test_entries_that_share_a_version(tmp_path: Path, *, stable: bool) -> None:
     sent = [appended(table, 200, 201), changed(table, merge(2, 100)), appended(table, 300)]
     sent += [changed(table, delete("a in (1, 11)")), changed(table, merge(400, 401))]
     change = folded(table, [*sent, changed(table, update("a in (12, 35)"))], 70)
-    found = change.feed().read_all().to_pylist()
-    offsets = {(row["_change_type"], row["a"]): row["_log_offset"] for row in found}
+    actual = change.feed().read_all().to_pylist()
+    offsets = {(row["_change_type"], row["a"]): row["_log_offset"] for row in actual}
     expected = {(INSERT, 200): 70, (INSERT, 201): 70, (INSERT, 100): 71, (INSERT, 300): 72}
     expected |= {(INSERT, 400): 74, (INSERT, 401): 74, (DELETE, 1): 75, (DELETE, 11): 75}
     gone, come = (BEFORE, AFTER) if stable else (DELETE, INSERT)
     expected |= {(gone, 2): 75, (gone, 12): 75, (gone, 35): 75, (come, 2): 71, (come, 12): 75, (come, 35): 75}
     assert offsets == expected
-    assert lakefold.changes(table, change.version - 1).read_all().to_pylist() == found
+    assert lakefold.changes(table, change.version - 1).read_all().to_pylist() == actual
 
 
 def test_the_only_entry_of_a_version_did_all_of_it(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t")
     change = folded(table, [changed(table, delete("a in (1, 11)"))], 33)
-    found = change.feed(["a"]).read_all().to_pylist()
-    assert [(row["a"], row["_change_type"], row["_log_offset"]) for row in found] == [
+    actual = change.feed(["a"]).read_all().to_pylist()
+    assert [(row["a"], row["_change_type"], row["_log_offset"]) for row in actual] == [
         (1, DELETE, 33),
         (11, DELETE, 33),
     ]
@@ -140,8 +142,8 @@ def test_appends_of_a_committer_are_told_by_their_first_bytes(tmp_path: Path) ->
         (4, 9, 1, None),
     ]
     assert [part.time_us - START_US for part in planned] == [7000, 7000, 8000, 9000]
-    found = feed_of(source, planned, shown.schema).read_all()
-    assert found["id"].to_pylist() == [1, 2, 3, 4, 5]
+    actual = feed_of(source, planned, shown.schema).read_all()
+    assert actual["id"].to_pylist() == [1, 2, 3, 4, 5]
 
 
 @STABLE
@@ -155,12 +157,12 @@ def test_parts_may_be_read_elsewhere_and_in_any_order(tmp_path: Path, *, stable:
     sent = pickle.dumps(planned)
     assert len(sent) < 8000
     elsewhere = open_source(uri)
-    found = [
+    values = [
         pa.Table.from_batches(read_part(elsewhere, part, schema.chosen(["id"])))
         for part in reversed(pickle.loads(sent))  # noqa: S301 - pickled two lines above
     ]
-    assert pa.concat_tables(reversed(found)).equals(changes(uri, 0, 3, columns=["id"]).read_all())
-    assert [part.num_rows for part in reversed(found)] == [part.rows for part in planned]
+    assert pa.concat_tables(reversed(values)).equals(changes(uri, 0, 3, columns=["id"]).read_all())
+    assert [part.num_rows for part in reversed(values)] == [part.rows for part in planned]
 
 
 def overwritten(uri: str) -> None:
@@ -206,19 +208,19 @@ def test_a_restore_over_a_compaction_pairs_rows_by_their_ids(tmp_path: Path) -> 
     newest = lance.dataset(uri).version
     assert told(uri, 3, newest) == []
     lance.dataset(uri, version=1).restore()
-    found = lakefold.changes(uri, newest).read_all().to_pylist()
-    assert [row["id"] for row in found if row["_change_type"] == INSERT] == [4]
-    texts = {row["id"]: row["text"] for row in found if row["_change_type"] == AFTER}
+    actual = lakefold.changes(uri, newest).read_all().to_pylist()
+    assert [row["id"] for row in actual if row["_change_type"] == INSERT] == [4]
+    texts = {row["id"]: row["text"] for row in actual if row["_change_type"] == AFTER}
     assert texts == {number: f"row {number}" for number in range(20) if number != 4}
 
 
 def columns_updated(uri: str, number: int, *, told: bool) -> None:
     """Another text in one row of the first fragment, written into a file of its own."""
     dataset = lance.dataset(uri)
-    found = dataset.get_fragment(0)
-    assert found is not None
+    actual = dataset.get_fragment(0)
+    assert actual is not None
     source = pa.table({"id": pa.array([number], pa.int64()), "text": ["in place"]})
-    fragment, fields = found.update_columns(source, left_on="id", right_on="id")
+    fragment, fields = actual.update_columns(source, left_on="id", right_on="id")
     offsets = {0: BitMap([number]).serialize()} if told else None
     operation = lance.LanceOperation.Update([], [fragment], [], fields, [], "rewrite_columns", offsets)
     lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
@@ -243,14 +245,14 @@ def test_a_restore_brings_back_a_column(tmp_path: Path, *, stable: bool) -> None
     uri = foreign(tmp_path, stable=stable, count=3)
     lance.dataset(uri).drop_columns(["text"])
     lance.dataset(uri, version=1).restore()
-    found = lakefold.changes(uri, 1).read_all().to_pylist()
+    actual = lakefold.changes(uri, 1).read_all().to_pylist()
     brought_back = [
         *((BEFORE, number, None) for number in range(3)),
         *((AFTER, number, f"row {number}") for number in range(3)),
     ]
     went = [(AFTER if kind == BEFORE else BEFORE, number, text) for kind, number, text in brought_back]
-    told = [(row["_commit_version"], row["_change_type"], row["id"], row["text"]) for row in found]
-    assert told == [*((2, *row) for row in [*went[3:], *went[:3]]), *((3, *row) for row in brought_back)]
+    values = [(row["_commit_version"], row["_change_type"], row["id"], row["text"]) for row in actual]
+    assert values == [*((2, *row) for row in [*went[3:], *went[:3]]), *((3, *row) for row in brought_back)]
 
 
 @STABLE

@@ -36,13 +36,13 @@ def test_every_kind_of_column_is_read_as_it_was(field: pa.Field, tmp_path: Path)
     lance.dataset(uri).delete("id % 7 = 0")
     lance.dataset(uri).delete("id >= 15 and id < 20")
     lance.dataset(uri).delete("id >= 20")
-    found = lakefold.changes(uri, 1).read_all()
-    assert set(found["_change_type"].to_pylist()) == {DELETE}
+    actual = lakefold.changes(uri, 1).read_all()
+    assert set(actual["_change_type"].to_pylist()) == {DELETE}
     ids = [*range(0, 40, 7), *(n for n in range(15, 40) if n % 7)]
-    assert found["id"].to_pylist() == ids
-    assert found.schema.field("c").type == whole.schema.field("c").type
+    assert actual["id"].to_pylist() == ids
+    assert actual.schema.field("c").type == whole.schema.field("c").type
     expected = whole["c"].to_pylist()
-    assert found["c"].to_pylist() == [expected[number] for number in ids]
+    assert actual["c"].to_pylist() == [expected[number] for number in ids]
 
 
 def many(uri: str) -> list[dict[str, Any]]:
@@ -109,8 +109,8 @@ def test_values_that_the_last_type_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match="column a is string in version 3 and int64 in the feed's last"):
         lakefold.changes(uri, 2).read_all()
 
-    found = [(DELETE, None), (INSERT, None), (DELETE, None), (INSERT, 1)]
-    assert told(uri, 2, key="b", columns=["b"]) == found
+    values = [(DELETE, None), (INSERT, None), (DELETE, None), (INSERT, 1)]
+    assert told(uri, 2, key="b", columns=["b"]) == values
 
 
 def test_columns_with_the_feed_s_own_names(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_every_version_of_data_files(version: Version, tmp_path: Path) -> None:
         here = [number for number in few if number not in gone]
         lance.dataset(uri).delete(f"id in ({', '.join(map(str, here))})")
         gone += here
-    found = lakefold.changes(uri, 1).read_all()
-    assert found["id"].to_pylist() == gone
-    assert found["text"].to_pylist() == [f"row {number}" for number in gone]
+    table = lakefold.changes(uri, 1).read_all()
+    assert table["id"].to_pylist() == gone
+    assert table["text"].to_pylist() == [f"row {number}" for number in gone]
     assert lakefold.changes(uri, 1, columns=[]).read_all().num_rows == len(gone)

@@ -23,8 +23,8 @@ AFTER, BEFORE, INSERT, DELETE = "update_postimage", "update_preimage", "insert",
 
 
 def feed(uri: str, after: int, to: int | None = None) -> list[Row]:
-    found: list[Row] = lakefold.changes(uri, after, to).read_all().to_pylist()
-    return found
+    rows: list[Row] = lakefold.changes(uri, after, to).read_all().to_pylist()
+    return rows
 
 
 @STABLE
@@ -48,8 +48,8 @@ def test_two_restores_take_a_column_and_bring_it_back(tmp_path: Path, after: int
         (5, BEFORE, 1, None),
         (5, AFTER, 1, 10),
     ]
-    found = [(row["_commit_version"], row["_change_type"], row["id"], row["b"]) for row in feed(uri, after)]
-    assert found == [row for row in expected if row[0] > after]
+    values = [(row["_commit_version"], row["_change_type"], row["id"], row["b"]) for row in feed(uri, after)]
+    assert values == [row for row in expected if row[0] > after]
 
 
 @STABLE
@@ -64,8 +64,8 @@ def test_a_field_below_a_column_goes_and_comes_back(tmp_path: Path, *, stable: b
     lance.dataset(uri).drop_columns(["s.x"])
     lance.write_dataset(pa.table({"id": [2], "s": [{"y": 4}]}), uri, mode="append")
     lance.dataset(uri, version=1).restore()
-    found = [(row["_change_type"], row["id"], row["s"]) for row in feed(uri, 0)]
-    assert found == [
+    values = [(row["_change_type"], row["id"], row["s"]) for row in feed(uri, 0)]
+    assert values == [
         (INSERT, 1, {"x": 1, "y": 2}),
         (BEFORE, 1, {"x": 1, "y": 2}),
         (AFTER, 1, {"x": None, "y": 2}),

@@ -75,7 +75,7 @@ def reuse(dataset: lance.LanceDataset) -> None:
     """Drops x and gives its id to another column of its type."""
     dataset.drop_columns(["x"])
     dataset.add_columns(pa.field("y", pa.int64()))
-    assert [(one.name, one.id) for one in version_of(Path(dataset.uri)).manifest.fields][1] == ("y", X)
+    assert [(field.name, field.id) for field in version_of(Path(dataset.uri)).manifest.fields][1] == ("y", X)
 
 
 def rename(dataset: lance.LanceDataset) -> None:

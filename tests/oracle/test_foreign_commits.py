@@ -115,7 +115,7 @@ def test_the_committer_takes_in_what_others_commit(operation: Operation, tmp_pat
 
 
 def _name(operation: Operation) -> str:
-    return next(name for name, one in OPERATIONS.items() if one is operation)
+    return next(name for name, each in OPERATIONS.items() if each is operation)
 
 
 def verdict_of_pylance(table: Path, read: int, fragments: list[FragmentMetadata]) -> str:
@@ -297,6 +297,6 @@ def test_versions_cleaned_up_by_others(tmp_path: Path) -> None:
     fragments = written(table, rows(100))
     dataset = lance.dataset(str(table))
     dataset.cleanup_old_versions(older_than=timedelta(0))
-    assert [one["version"] for one in lance.dataset(str(table)).versions()] == [4]
+    assert [version["version"] for version in lance.dataset(str(table)).versions()] == [4]
     assert isinstance(fold(owner, [proposal(table, fragments, 4)], 4)[0], Committed)
     assert isinstance(fold(owned(table), [proposal(table, [], 2, "empty")], 5)[0], Committed)

@@ -74,8 +74,8 @@ def test_what_foreign_clients_did(tmp_path: Path) -> None:
     lance.dataset(uri).update_config({"k": "v"})
     lance.dataset(uri).delete("id >= 10 AND id < 20")
     lance.write_dataset(rows([7]), uri, mode="overwrite")
-    told = [(row.operation, *traffic(row)) for row in lakefold.open(uri).history()]
-    assert told == [
+    values = [(row.operation, *traffic(row)) for row in lakefold.open(uri).history()]
+    assert values == [
         ("overwrite", 1, 11, 1, 6),
         ("delete", 0, 10, 0, 2),
         ("update_config", 0, 0, 0, 0),

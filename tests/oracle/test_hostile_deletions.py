@@ -69,14 +69,14 @@ def made(folder: Path, sort: str) -> tuple[str, Path]:
 def damaged(data: bytes, step: int) -> Iterator[tuple[str, bytes]]:
     """The content with one thing wrong: a byte, a length, its end. `step` 1: all possible ones."""
     places = [*range(min(len(data), 700)), *range(700, len(data), 97)]
-    for place in places[:: min(step, 3)]:
+    for location in places[:: min(step, 3)]:
         for value in range(256) if step == 1 else VALUES:
-            if data[place] != value:
-                yield f"byte {place} = {value}", data[:place] + bytes([value]) + data[place + 1 :]
-    for place in places[:-8:4]:
+            if data[location] != value:
+                yield f"byte {location} = {value}", data[:location] + bytes([value]) + data[location + 1 :]
+    for location in places[:-8:4]:
         for size in SIZES:
             number = size.to_bytes(8, "little", signed=True)
-            yield f"length at {place} = {size}", data[:place] + number + data[place + 8 :]
+            yield f"length at {location} = {size}", data[:location] + number + data[location + 8 :]
     for length in range(0, len(data), step * (1 + len(data) // 400)):
         yield f"cut at {length}", data[:length]
     for more in (b"\0", bytes(64), data):
@@ -92,12 +92,12 @@ def play(sort: str, step: int) -> dict[str, int]:
             file.write_bytes(data)
             deletions.forget()
             sys.stderr.write(f"{what}\n")
-            found = read(uri)
-            if isinstance(found, DamagedError):
-                assert found.where.endswith(file.name), (what, found)
+            actual = read(uri)
+            if isinstance(actual, DamagedError):
+                assert actual.where.endswith(file.name), (what, actual)
                 counts["told"] += 1
             else:
-                assert found.equals(lance.dataset(uri).to_table(columns=["id"])), what
+                assert actual.equals(lance.dataset(uri).to_table(columns=["id"])), what
                 counts["read"] += 1
     return counts
 
@@ -113,9 +113,9 @@ def read(uri: str) -> pa.Table | DamagedError:
 @pytest.mark.parametrize("sort", SORTS)
 def test_no_damage_ends_the_process(sort: str) -> None:
     module = [sys.executable, "-m", "tests.oracle.test_hostile_deletions"]
-    told = subprocess.run([*module, sort, "13"], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr.splitlines()[-3:]
-    counts = json.loads(told.stdout)
+    process = subprocess.run([*module, sort, "13"], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr.splitlines()[-3:]
+    counts = json.loads(process.stdout)
     assert counts["told"] > 100
     assert counts["read"] > 100 or sort == "bitmap", "a bit more or less is told by the number of rows"
 

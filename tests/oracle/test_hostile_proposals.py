@@ -97,7 +97,7 @@ def test_rows_are_deleted_though_a_column_was_dropped_meanwhile(table: Path) -> 
     lance.dataset(str(table)).drop_columns(["c"])
     (result,) = fold(owned(table), send(table, (envelope, copy)), 0)
     assert isinstance(result, Committed), result
-    assert [len(one.files) for one in version_of(table).manifest.fragments] == [1, 1, 1]
+    assert [len(fragment.files) for fragment in version_of(table).manifest.fragments] == [1, 1, 1]
     assert found(table, "a = 3") == 0
     assert found(table, "a < 30") == 29
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda one: setattr(one, "inline_row_ids", row_id_range(0, 40)),
-        lambda one: setattr(one, "inline_created_at_versions", one_version(40, 1)),
-        lambda one: setattr(one, "inline_last_updated_at_versions", b"none at all"),
+        lambda each: setattr(each, "inline_row_ids", row_id_range(0, 40)),
+        lambda each: setattr(each, "inline_created_at_versions", one_version(40, 1)),
+        lambda each: setattr(each, "inline_last_updated_at_versions", b"none at all"),
     ],
     ids=["ids", "created", "updated"],
 )
@@ -78,8 +78,8 @@ def without_groups(rewrite: Transaction.Rewrite) -> None:
 
 
 def to_another_type(rewrite: Transaction.Rewrite) -> None:
-    for one in rewrite.rewritten_indices:
-        one.new_index_details.type_url = "/lance.table.LabelListIndexDetails"
+    for index in rewrite.rewritten_indices:
+        index.new_index_details.type_url = "/lance.table.LabelListIndexDetails"
 
 
 REMAPPED = {

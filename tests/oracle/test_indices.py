@@ -89,7 +89,7 @@ def test_segments_go_with_their_last_fragment(condition: str, table: Path) -> No
     lance.dataset(str(table)).optimize.optimize_indices(num_indices_to_merge=0)
     both = both_ways(table, lambda dataset: dataset.delete(condition))
     agreed(both)
-    names = [one.name for one in version_of(both.ours).indices.indices]
+    names = [index.name for index in version_of(both.ours).indices.indices]
     assert sorted(names) == ["a_idx", "s_idx"]
 
 
@@ -158,10 +158,10 @@ def hand_made(
     theirs = tmp_path / "theirs"
     shutil.copytree(table, theirs)
     folder = uuid.uuid4()
-    template = next(one for one in version_of(theirs).indices.indices if one.name == "a_idx")
+    template = next(index for index in version_of(theirs).indices.indices if index.name == "a_idx")
     source = theirs / "_indices" / str(uuid.UUID(bytes=template.uuid.uuid))
-    for place in (theirs, ours):
-        shutil.copytree(source, place / "_indices" / str(folder))
+    for path in (theirs, ours):
+        shutil.copytree(source, path / "_indices" / str(folder))
     entry = Index(
         uuid=str(folder),
         name=name,
@@ -239,7 +239,7 @@ def test_dropping_what_somebody_dropped_since_is_fine(table: Path) -> None:
     ours = owned(table)
     (result,) = fold(ours, [envelope], 0)
     assert isinstance(result, Committed)
-    assert [one.name for one in version_of(table).indices.indices] == ["s_idx"]
+    assert [index.name for index in version_of(table).indices.indices] == ["s_idx"]
     envelope.lance.uuid, envelope.lance.read_version = str(uuid.uuid4()), result.version
     (again,) = fold(ours, [envelope], 1)
     assert isinstance(again, Invalid)

@@ -38,22 +38,22 @@ def test_a_fold_that_is_killed_again_and_again_comes_to_its_end(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-P", str(PROGRAM), str(table), str(log), str(KILLS), "1"]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=55)
-    told: dict[int, Any] = {}
+    values: dict[int, Any] = {}
     progress = []
     for line in done.stdout.splitlines():
         outcomes = json.loads(line)
         for outcome in outcomes:
             offset, version = offset_of(outcome), version_of(outcome)
-            assert told.setdefault(offset, version) == version
+            assert values.setdefault(offset, version) == version
         progress.append(len(outcomes))
     assert sum(0 < count < APPENDS for count in progress) > KILLS // 2, "killed between versions"
     assert cli.run(["fold", str(table), str(log), "--group-max-entries", "1", "--json"]) == 0
     outcomes = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [offset_of(one) for one in outcomes] == list(range(APPENDS))
-    versions = {offset_of(one): version_of(one) for one in outcomes}
-    assert told.items() <= versions.items()
+    assert [offset_of(outcome) for outcome in outcomes] == list(range(APPENDS))
+    versions = {offset_of(outcome): version_of(outcome) for outcome in outcomes}
+    assert values.items() <= versions.items()
     assert ids_in(uri) == list(range(APPENDS))
-    for number in (one["version"] for one in lance.dataset(str(table)).versions()):
+    for number in (version["version"] for version in lance.dataset(str(table)).versions()):
         assert (
             lance.dataset(str(table), version=number).count_rows()
             == lakefold.open(table, version=number).count_rows()
@@ -68,5 +68,5 @@ def offset_of(outcome: dict[str, Any]) -> int:
 
 def version_of(outcome: dict[str, Any]) -> int:
     """In which version it is."""
-    found = outcome.get("committed") or outcome["duplicate"]
-    return int(found["version"])
+    actual = outcome.get("committed") or outcome["duplicate"]
+    return int(actual["version"])

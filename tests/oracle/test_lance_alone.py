@@ -368,8 +368,8 @@ def test_nulls_of_numbers_in_files_from_before_2(tmp_path: Path) -> None:
     table = pa.table({"f": [1.0, None, None, None], "id": range(4)})
     dataset = lance.write_dataset(table, str(tmp_path), data_storage_version="legacy", max_rows_per_file=2)
     assert dataset.to_table()["f"].to_pylist() == [1.0, 0.0, 0.0, 0.0]
-    found = {
+    document = {
         where: dataset.to_table(columns=["id"], filter=where)["id"].to_pylist()
         for where in ("f IS NULL", "f < 0.5", "f = 1")
     }
-    assert found == {"f IS NULL": [2, 3], "f < 0.5": [], "f = 1": [0, 1]}
+    assert document == {"f IS NULL": [2, 3], "f < 0.5": [], "f = 1": [0, 1]}

@@ -51,8 +51,8 @@ def test_opening_a_hundred_thousand_fragments_reads_one_manifest() -> None:
         )
     opened = table_of(source_on(storage))
     assert [call for call in storage.calls if call not in ("uri", "size")] == ["list", "get"]
-    told = (opened.version, opened.fragment_count, opened.count_rows(), opened.deleted_rows)
-    assert told == (2, FRAGMENTS, FRAGMENTS, 0)
+    reported = (opened.version, opened.fragment_count, opened.count_rows(), opened.deleted_rows)
+    assert reported == (2, FRAGMENTS, FRAGMENTS, 0)
     assert opened.schema.names == ["id", "text"]
     assert opened.marks is not None
     assert [call for call in storage.calls if call not in ("uri", "size")] == ["list", "get"]
@@ -63,10 +63,10 @@ def test_what_the_manifest_tells_needs_no_pylance(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(rows(range(5)), uri)
     lance.dataset(uri).delete("id = 3")
-    told = "(t.version, t.schema.names, t.count_rows(), t.deleted_rows, t.indices, 'lance' in sys.modules)"
-    code = f"import sys, json, lakefold; t = lakefold.open({uri!r}); print(json.dumps({told}))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(found.stdout) == [2, ["id", "text"], 4, 1, [], False]
+    text = "(t.version, t.schema.names, t.count_rows(), t.deleted_rows, t.indices, 'lance' in sys.modules)"
+    code = f"import sys, json, lakefold; t = lakefold.open({uri!r}); print(json.dumps({text}))"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(process.stdout) == [2, ["id", "text"], 4, 1, [], False]
 
 
 def test_only_the_files_of_the_columns_asked_for_are_read(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_filter_on_an_index_reads_only_the_fragments_that_it_finds(tmp_path: P
 def test_a_limit_ends_the_reading(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(pa.table({"id": range(400)}), uri, max_rows_per_file=10)
-    kept = {one.data_files()[0].path for one in lance.dataset(uri).get_fragments()[:2]}
+    kept = {fragment.data_files()[0].path for fragment in lance.dataset(uri).get_fragments()[:2]}
     for path in (tmp_path / "t/data").iterdir():
         if path.name not in kept:
             path.unlink()

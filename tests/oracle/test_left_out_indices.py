@@ -116,7 +116,7 @@ def proposal(table: Path, theirs: Path) -> Envelope:
 
 def plain(index: IndexMetadata) -> IndexMetadata:
     """With its files in order: pylance lists them as the file system does."""
-    files = sorted(index.files, key=lambda one: one.path)
+    files = sorted(index.files, key=lambda file: file.path)
     del index.files[:]
     index.files.extend(files)
     return index
@@ -193,6 +193,6 @@ def test_folded_again_it_is_the_same_when_the_files_are_gone(tmp_path: Path) -> 
     assert completed.files
     assert completed.index_details.value
     shutil.rmtree(ours / "_indices")
-    told = list(replay(versions, Listed([entry]), storage.uri, outcome.result.version))
-    assert [one.verdict for one in told] == [Verdict.SAME]
-    assert not told[0].notes
+    replays = list(replay(versions, Listed([entry]), storage.uri, outcome.result.version))
+    assert [each.verdict for each in replays] == [Verdict.SAME]
+    assert not replays[0].notes

@@ -55,7 +55,7 @@ def unsized(fragment: FragmentMetadata, files: slice = slice(None)) -> FragmentM
 
 def new(dataset: lance.LanceDataset, count: int = 1) -> list[FragmentMetadata]:
     every = [write_fragments(ROWS.slice(0, 3), dataset, mode="append") for _ in range(count)]
-    return [one for fragments in every for one in fragments]
+    return [fragment for fragments in every for fragment in fragments]
 
 
 def commit(dataset: lance.LanceDataset, operation: lance.LanceOperation.BaseOperation) -> None:
@@ -69,12 +69,12 @@ def append(dataset: lance.LanceDataset) -> None:
 
 
 def overwrite(dataset: lance.LanceDataset) -> None:
-    commit(dataset, Operation.Overwrite(ROWS.schema, [unsized(one) for one in new(dataset)]))
+    commit(dataset, Operation.Overwrite(ROWS.schema, [unsized(fragment) for fragment in new(dataset)]))
 
 
 def update_of_rows(dataset: lance.LanceDataset) -> None:
-    there = dataset.get_fragments()[1].metadata
-    update = Operation.Update([0], [unsized(there)], [unsized(one) for one in new(dataset)])
+    fragment = dataset.get_fragments()[1].metadata
+    update = Operation.Update([0], [unsized(fragment)], [unsized(fragment) for fragment in new(dataset)])
     commit(dataset, update)
 
 
@@ -93,7 +93,7 @@ def replacement(dataset: lance.LanceDataset) -> None:
 
 def rewrite(dataset: lance.LanceDataset) -> None:
     (fragment,) = write_fragments(ROWS, dataset, mode="append")
-    old = [one.metadata for one in dataset.get_fragments()]
+    old = [fragment.metadata for fragment in dataset.get_fragments()]
     group = Operation.RewriteGroup(old, [unsized(fragment)])
     commit(dataset, Operation.Rewrite([group], []))
 
@@ -124,8 +124,8 @@ def test_a_large_append(table: Path) -> None:
 
 
 def check_sized(table: Path) -> None:
-    for one in version_of(table).manifest.fragments:
-        for file in one.files:
+    for fragment in version_of(table).manifest.fragments:
+        for file in fragment.files:
             assert file.file_size_bytes == (table / "data" / file.path).stat().st_size
 
 
@@ -133,9 +133,9 @@ def proposal(table: Path, count: int = 1) -> Envelope:
     """An Append of fragments whose sizes it leaves out."""
     envelope = Envelope(table=canonical(str(table)))
     envelope.lance.uuid, envelope.lance.read_version = "append", 1
-    for one in new(lance.dataset(str(table)), count):
-        added = envelope.lance.append.fragments.add(physical_rows=one.physical_rows)
-        (file,) = one.files
+    for fragment in new(lance.dataset(str(table)), count):
+        added = envelope.lance.append.fragments.add(physical_rows=fragment.physical_rows)
+        (file,) = fragment.files
         added.files.add(
             path=file.path,
             fields=file.fields,
@@ -172,11 +172,11 @@ def test_of_a_large_append_no_file_is_looked_at_there(table: Path) -> None:
     """A request for each of a million files would hold up all other tables."""
     envelope = proposal(table)
     (table / "data" / envelope.lance.append.fragments[0].files[0].path).unlink()
-    (outcome,) = far(table).fold([packed(one) for one in entries([envelope], 0)]).outcomes
+    (outcome,) = far(table).fold([packed(entry) for entry in entries([envelope], 0)]).outcomes
     assert isinstance(outcome.result, Committed)
 
 
-KEPT: dict[str, Callable[[Entry], Entry]] = {"decoded": lambda one: one, "encoded": packed}
+KEPT: dict[str, Callable[[Entry], Entry]] = {"decoded": lambda entry: entry, "encoded": packed}
 
 
 @pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
@@ -189,6 +189,6 @@ def test_folded_again_it_is_the_same_when_the_files_are_gone(
         path.unlink()
     storage = LocalStorage(table)
     versions = Versions(storage, FORMAT.folder, FORMAT.detect)
-    told = list(replay(versions, Listed([entry]), storage.uri, 2))
-    assert [one.verdict for one in told] == [Verdict.SAME]
-    assert not told[0].notes
+    replays = list(replay(versions, Listed([entry]), storage.uri, 2))
+    assert [each.verdict for each in replays] == [Verdict.SAME]
+    assert not replays[0].notes

@@ -19,7 +19,7 @@ def created(folder: Path, kind: str) -> Result:
     """What becomes of a table with one column of this type."""
     uri = canonical(folder)
     table = TableWriter(FORMAT, Versions(open_storage(uri), FORMAT.folder, FORMAT.detect), uri)
-    envelope = changed(creation([column("c", 0, kind)]), lambda one: setattr(one, "table", uri))
+    envelope = changed(creation([column("c", 0, kind)]), lambda envelope: setattr(envelope, "table", uri))
     return fold_at(table, [envelope], 0)[0].result
 
 

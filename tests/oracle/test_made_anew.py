@@ -47,9 +47,9 @@ def remade(uri: str, count: int = ROWS) -> None:
 
 def branch(uri: str, first: int, at: int = 1, count: int = ROWS) -> str:
     """A branch of the table, with a row in each of its own versions; its root."""
-    place: str = lance.dataset(uri).create_branch("side", at).uri
-    append(place, first, count)
-    return place
+    path: str = lance.dataset(uri).create_branch("side", at).uri
+    append(path, first, count)
+    return path
 
 
 def branched_anew(uri: str, at: int = 2) -> str:
@@ -91,11 +91,11 @@ def test_a_cursor_of_a_branch_that_was_made_anew(uri: str, version: int) -> None
 def test_the_branch_s_identifier_tells_where_its_versions_were_cleaned_up(uri: str) -> None:
     branch(uri, 50)
     cursor = cursor_at(uri, 4, branch="side")
-    place = branched_anew(uri, at=3)
-    append(place, 300)
-    clean_up(place)
-    append(place, 400)
-    newest = lance.dataset(place).version
+    path = branched_anew(uri, at=3)
+    append(path, 300)
+    clean_up(path)
+    append(path, 400)
+    newest = lance.dataset(path).version
     behind = str(Cursor.parse(cursor)).replace(":4:", f":{newest - 2}:")
     with pytest.raises(lakefold.MadeAnewError, match="branch side was created again"):
         lakefold.tail(uri, behind, branch="side")
@@ -110,8 +110,8 @@ def test_a_cursor_of_a_table_without_marks_that_was_made_anew(uri: str, version:
 
 
 def test_a_cursor_of_an_older_release_goes_on(uri: str) -> None:
-    found = Cursor.parse(cursor_at(uri, 3))
-    assert [change.version for change in lakefold.tail(uri, f"lf1:::{found.version}")] == [4, 5]
+    cursor = Cursor.parse(cursor_at(uri, 3))
+    assert [change.version for change in lakefold.tail(uri, f"lf1:::{cursor.version}")] == [4, 5]
 
 
 @pytest.mark.parametrize("seen", range(1, 1 + ROWS))
@@ -159,8 +159,8 @@ def test_a_consumer_is_told_and_goes_on_after_it_is_set(uri: str, capsys: pytest
     assert cli.run(["consumers", uri, "--branch", "side", "--set", "nightly", "earliest"]) == 0
     capsys.readouterr()
     tail = lakefold.tail(uri, branch="side", consumer="nightly")
-    found = [row for change in tail for row in change.inserted()["id"].to_pylist()]
-    assert sorted(found) == [0, 1, *range(200, 200 + ROWS)]
+    values = [row for change in tail for row in change.inserted()["id"].to_pylist()]
+    assert sorted(values) == [0, 1, *range(200, 200 + ROWS)]
 
 
 @pytest.mark.parametrize(("batches", "restarted"), [(0, False), (0, True), (1, True), (2, False), (2, True)])
@@ -206,14 +206,14 @@ def nothing(uri: str) -> None:
 
 @pytest.mark.parametrize("meanwhile", [same_with_others_at_work, nothing])
 def test_a_table_that_only_went_on_is_the_same(uri: str, meanwhile: Callable[[str], None]) -> None:
-    place = branch(uri, 50)
-    for where, more in ((uri, {}), (place, {}), (uri, {"branch": "side"})):
+    path = branch(uri, 50)
+    for where, more in ((uri, {}), (path, {}), (uri, {"branch": "side"})):
         tail = lakefold.tail(where, 2, **more)  # type: ignore[arg-type]
         seen = list(tail)
         meanwhile(where)
         later = [change.version for change in tail]
         again = lakefold.tail(where, seen[0].cursor, **more)  # type: ignore[arg-type]
-        assert [change.version for change in again] == [one.version for one in seen[1:]] + later
+        assert [change.version for change in again] == [change.version for change in seen[1:]] + later
 
 
 def test_a_copy_of_the_table_is_the_same(uri: str, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def check_file(path: Path) -> None:
 
 
 def _fragments(manifest: bytes) -> list[bytes]:
-    return [one.SerializeToString() for one in Manifest.FromString(manifest).fragments]
+    return [fragment.SerializeToString() for fragment in Manifest.FromString(manifest).fragments]
 
 
 def seen_by_pylance(table: Path) -> tuple[object, ...]:
@@ -94,7 +94,7 @@ def seen_by_pylance(table: Path) -> tuple[object, ...]:
         dataset.schema,
         dataset.count_rows(),
         dataset.to_table(),
-        [(one.name, one.fields) for one in dataset.describe_indices()],
+        [(description.name, description.fields) for description in dataset.describe_indices()],
         dataset.config(),
         dataset.metadata,
         dataset.tags.list(),
@@ -102,7 +102,7 @@ def seen_by_pylance(table: Path) -> tuple[object, ...]:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("way", [*WAYS, *MORE], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", [*WAYS, *MORE], ids=lambda method: method.__name__)
 def test_nothing_is_lost(way: Callable[[Path], object], tmp_path: Path) -> None:
     table = tmp_path / "table"
     way(table)

@@ -37,7 +37,7 @@ def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         patch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
         base = Base(tmp_path_factory.mktemp("matrix") / "t", stable=request.param)
         made = operations(base)
-        yield Prepared(base, made, {name: transaction_of(base, one) for name, one in made.items()})
+        yield Prepared(base, made, {name: transaction_of(base, each) for name, each in made.items()})
 
 
 def test_every_operation_has_its_row(prepared: Prepared) -> None:

@@ -31,14 +31,14 @@ def all_pairs(
 ) -> dict[tuple[str, str], tuple[str, str]]:
     """The verdicts of pylance and ours where they differ; what pylance refuses for another reason aside."""
     transactions = {name: transaction_of(base, operation) for name, operation in ours.items()}
-    found = {}
+    actual = {}
     for between, other in theirs.items():
         table = committed(base, path / between, other)
         for name, operation in ours.items():
             verdict, judged = table.verdict_of_pylance(operation), table.our_verdict(transactions[name])
             if verdict != judged and not verdict.startswith("invalid"):
-                found[name, between] = verdict, judged
-    return found
+                actual[name, between] = verdict, judged
+    return actual
 
 
 def test_columns_rows_and_fragments(base: Base, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_what_follows_a_compaction(
         "n-grams of nothing": created(index("z", 1, [], details=NGRAMS)),
         "trim": TRIM,
         "trim and more": TRIM_AND_MORE,
-        **{name: one for name, one in operations(indexed_base).items() if name.startswith("rewrite")},
+        **{name: each for name, each in operations(indexed_base).items() if name.startswith("rewrite")},
     }
     for name, operation in ours.items():
         verdict = table.verdict_of_pylance(operation)
@@ -117,7 +117,7 @@ def test_a_compaction_after_others(indexed_base: Base, tmp_path: Path) -> None:
 def reuse_entry(path: Path) -> IndexMetadata:
     """The fragment-reuse index of the newest version."""
     section = IndexSection.FromString(read_sections(manifest_files(path)[-1]).index or b"")
-    return next(one for one in section.indices if one.name == FRAGMENT_REUSE)
+    return next(indice for indice in section.indices if indice.name == FRAGMENT_REUSE)
 
 
 def as_python(entry: IndexMetadata, *, trimmed: bool = False) -> Index:
@@ -168,9 +168,9 @@ def test_a_reuse_index_that_grows_and_is_trimmed(tmp_path: Path) -> None:
         table, grown = judged(name, first)
         ours = footprint_of(last_transaction(grown.path), carries_reuse=True)
         assert table.verdict_of_pylance(grow) == verdict
-        found = table.history.verdict(ours, since)
+        actual = table.history.verdict(ours, since)
         expected = Rebase(reuse=frozenset({since + 1}))
-        assert found == expected if verdict == "compatible" else isinstance(found, Conflict)
+        assert actual == expected if verdict == "compatible" else isinstance(actual, Conflict)
     _, grown = judged("grown", grow)
     assert grown.verdict_of_pylance(trim) == "compatible"
     trimming = by_hand("create_index")
@@ -187,7 +187,7 @@ def test_a_compaction_that_adds_nothing_to_the_reuse_index_of_the_table(tmp_path
         lance.write_dataset(rows(first), str(path), mode="append")
     fragments = [fragment.fragment_id for fragment in lance.dataset(str(path)).get_fragments()]
     late = operation_on(fragments[2:])
-    found = {}
+    actual = {}
     for name, covers, deferred in [
         ("covered", True, True),
         ("remapped", True, False),
@@ -203,8 +203,8 @@ def test_a_compaction_that_adds_nothing_to_the_reuse_index_of_the_table(tmp_path
         )
         assert reuse_entry(copy).name == FRAGMENT_REUSE
         table = Theirs(copy, history_of(copy, since))
-        found[name] = table.verdict_of_pylance(late[0]), table.our_verdict(late[1])
-    assert found == {
+        actual[name] = table.verdict_of_pylance(late[0]), table.our_verdict(late[1])
+    assert actual == {
         "covered": ("compatible", "compatible"),
         "remapped": ("retryable", "retryable"),
         "not covered": ("retryable", "retryable"),
@@ -226,11 +226,11 @@ def test_a_new_index_leaves_fragments_that_were_changed_in_place(base: Base, tmp
     judged = table.history.verdict(footprint_of(transaction_of(base, both)), 2)
     assert isinstance(judged, Rebase)
     lance.LanceDataset.commit(str(table.path), both, read_version=2)
-    for one, before in zip(
+    for first, before in zip(
         last_transaction(table.path).create_index.new_indices, ({0, 1}, {0, 1}), strict=True
     ):
-        left = before - judged.uncovers.get(one.uuid.uuid.hex(), set())
-        assert set(decode_bitmap(one.fragment_bitmap)) == left
+        left = before - judged.uncovers.get(first.uuid.uuid.hex(), set())
+        assert set(decode_bitmap(first.fragment_bitmap)) == left
     assert [sorted(fragments) for fragments in judged.uncovers.values()] == [[0]]
 
 

@@ -52,10 +52,10 @@ def update(*numbers: int) -> Callable[[str], object]:
 
 def rows_of(numbers: Sequence[int]) -> Rows:
     """The rows with these values of a, as an envelope names them."""
-    found: Rows = {}
+    values: Rows = {}
     for number in numbers:
-        found.setdefault(number // ROWS, Bitmap()).add(number % ROWS)
-    return found
+        values.setdefault(number // ROWS, Bitmap()).add(number % ROWS)
+    return values
 
 
 WHOLE = tuple(range(10))
@@ -143,8 +143,8 @@ def upserted(
     """The transaction of each upsert."""
     path = tmp_path_factory.mktemp("upserted")
     return {
-        numbers: last_transaction(committed(keyed_base, path / f"{place}", upsert(*numbers)).path)
-        for place, numbers in enumerate(UPSERTS)
+        numbers: last_transaction(committed(keyed_base, path / f"{index}", upsert(*numbers)).path)
+        for index, numbers in enumerate(UPSERTS)
     }
 
 

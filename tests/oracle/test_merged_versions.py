@@ -62,9 +62,9 @@ SHARED = {
 def together(parts: list[Transaction]) -> Transaction:
     """The transaction of a version that these share, of which no two touch one fragment."""
     replaced = {
-        one.id: one
+        fragment.id: fragment
         for part in parts
-        for one in (*part.delete.updated_fragments, *part.update.updated_fragments)
+        for fragment in (*part.delete.updated_fragments, *part.update.updated_fragments)
     }
     return combined(parts, [], replaced)
 
@@ -74,10 +74,10 @@ def test_no_verdict_is_weaker_than_on_any_part(base: Base, names: list[str], tmp
     made = operations(base)
     parts = [transaction_of(base, made[name]) for name in names]
     whole = committed(base, tmp_path / "whole", together(parts))
-    alone = [committed(base, tmp_path / f"{place}", part) for place, part in enumerate(parts)]
+    alone = [committed(base, tmp_path / f"{index}", part) for index, part in enumerate(parts)]
     for name, operation in made.items():
         verdict = whole.verdict_of_pylance(operation)
-        worst = max((one.verdict_of_pylance(operation) for one in alone), key=RANK.__getitem__)
+        worst = max((theirs.verdict_of_pylance(operation) for theirs in alone), key=RANK.__getitem__)
         assert (name, RANK[verdict]) >= (name, RANK[worst])
 
 
@@ -92,11 +92,11 @@ def test_nor_for_who_inserts_keys(base: Base, keyed_base: Base, names: list[str]
     made = operations(base)
     parts = [transaction_of(base, made[name]) for name in names]
     whole = committed(keyed_base, tmp_path / "whole", together(parts))
-    alone = [committed(keyed_base, tmp_path / f"{place}", part) for place, part in enumerate(parts)]
+    alone = [committed(keyed_base, tmp_path / f"{index}", part) for index, part in enumerate(parts)]
     for inserted in ([500], [1, 500]):
         upsert = at_version_2(partial(insert_new, numbers=inserted))
         verdict = whole.verdict_of_pylance(upsert)
-        assert RANK[verdict] >= max(RANK[one.verdict_of_pylance(upsert)] for one in alone)
+        assert RANK[verdict] >= max(RANK[theirs.verdict_of_pylance(upsert)] for theirs in alone)
 
 
 def insert_new(dataset: lance.LanceDataset, numbers: list[int]) -> None:
@@ -114,7 +114,7 @@ def test_nothing_stands_against_a_version_of_refusals(base: Base, tmp_path: Path
 
 def several(table: Path, *acts: Act) -> list[tuple[Envelope, Path]]:
     """What as many writers send who all opened the table as it is."""
-    return [built(table, act, f"built-{place}") for place, act in enumerate(acts)]
+    return [built(table, act, f"built-{index}") for index, act in enumerate(acts)]
 
 
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
@@ -122,7 +122,7 @@ def test_deletes_in_one_version_come_to_what_pylance_makes_of_all(tmp_path: Path
     table = table_of(tmp_path / "t", stable=stable, indices=True)
     wheres = ["a in (1, 11)", "a in (2, 12, 35)", "a >= 3 and a < 10", "a in (0, 30)", "a >= 20 and a < 30"]
     results = fold(owned(table), send(table, *several(table, *map(delete, wheres))), 0)
-    assert [one.rows_deleted for one in results if isinstance(one, Committed)] == [2, 3, 7, 2, 10]
+    assert [result.rows_deleted for result in results if isinstance(result, Committed)] == [2, 3, 7, 2, 10]
     gone = {0, 1, 2, *range(3, 10), 11, 12, 35, 30, *range(20, 30)}
     assert values(table) == [a for a in range(40) if a not in gone]
     assert values(table, "a >= 5 and a < 25") == [10, *range(13, 20)]
@@ -141,7 +141,7 @@ def test_updates_in_one_version_come_to_what_pylance_makes_of_all(tmp_path: Path
     table = table_of(tmp_path / "t", stable=stable, indices=True)
     acts = [update("a in (1, 11)", "one"), update("a in (2, 12, 35)", "two"), merge(3, 13, 100)]
     results = fold(owned(table), send(table, *several(table, *acts)), 0)
-    assert all(isinstance(one, Committed) for one in results)
+    assert all(isinstance(result, Committed) for result in results)
     theirs = table_of(tmp_path / "theirs", stable=stable, indices=True)
     for act in acts:
         act(lance_dataset(theirs))
@@ -162,8 +162,8 @@ def test_of_those_that_take_one_row_the_first_does(tmp_path: Path) -> None:
     assert isinstance(second, Rejected)
     assert second.conflict.row_addresses == (2,)
     assert isinstance(third, Committed)
-    found = lance_dataset(table).to_table(filter="a in (1, 2, 3, 4)").sort_by("a")
-    assert found["s"].to_pylist() == ["one", "one", "r3", "three"]
+    actual = lance_dataset(table).to_table(filter="a in (1, 2, 3, 4)").sort_by("a")
+    assert actual["s"].to_pylist() == ["one", "one", "r3", "three"]
 
 
 def test_a_foreign_rebase_goes_over_a_shared_version(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_appends_deletes_and_updates_in_one_version_come_to_what_pylance_makes_o
     sent = send(table, *several(table, *changes))
     first, second = sent_append(table, 200, 201), sent_append(table, 300)
     results = fold(owned(table), [first, *sent[:3], second, *sent[3:]], 0)
-    assert [one.version for one in results if isinstance(one, Committed)] == [4] * 7
+    assert [result.version for result in results if isinstance(result, Committed)] == [4] * 7
     theirs = table_of(tmp_path / "theirs", stable=stable, indices=True)
     for act in (append(200, 201), *changes[:3], append(300), *changes[3:]):
         act(lance_dataset(theirs))
@@ -218,7 +218,7 @@ def test_a_foreign_rebase_goes_over_a_mixed_version(tmp_path: Path) -> None:
     stale = [lance_dataset(table) for _ in range(2)]
     sent = send(table, *several(table, delete("a in (1, 2)"), update("a in (3, 4)", "x")))
     results = fold(owned(table), [sent_append(table, 200), *sent], 0)
-    assert all(isinstance(one, Committed) for one in results)
+    assert all(isinstance(result, Committed) for result in results)
     delete("a in (5, 6)")(stale[0])
     append(400)(stale[1])
     assert values(table) == [0, 3, 4, *range(7, 40), 200, 400]
@@ -234,7 +234,9 @@ def test_beside_a_write_ahead_log_a_mixed_group_is_cut(tmp_path: Path) -> None:
     answered: list[list[int]] = []
     while group:
         outcomes = ours.fold(group).outcomes
-        answered.append([one.result.version for one in outcomes if isinstance(one.result, Committed)])
+        answered.append(
+            [outcome.result.version for outcome in outcomes if isinstance(outcome.result, Committed)]
+        )
         group = group[len(outcomes) :]
     assert answered == [[4, 4], [5], [6]]
     assert values(table) == [0, *range(3, 10), 200, 201, 202]
@@ -262,7 +264,7 @@ def test_a_log_that_begins_while_a_mixed_version_is_put_cuts_it(tmp_path: Path) 
     storage = Beginning(table)
     ours = TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
     outcomes = ours.fold(group).outcomes
-    assert [one.result.version for one in outcomes if isinstance(one.result, Committed)] == [3, 3]
+    assert [outcome.result.version for outcome in outcomes if isinstance(outcome.result, Committed)] == [3, 3]
     (outcome,) = ours.fold(group[2:]).outcomes
     assert isinstance(outcome.result, Committed)
     assert (outcome.result.version, outcome.result.rebased) == (4, True)
@@ -286,7 +288,7 @@ def test_segments_that_a_later_entry_leaves_idle_go(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     shutil.copytree(table, theirs)
     results = fold(owned(table), send(table, *several(table, *acts)), 0)
-    assert all(isinstance(one, Committed) for one in results)
+    assert all(isinstance(result, Committed) for result in results)
     for act in acts:
         act(lance_dataset(theirs))
     assert segments(table) == segments(theirs) == {"a_idx": 1, "s_idx": 1}

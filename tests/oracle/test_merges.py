@@ -113,8 +113,10 @@ def by_hand(
     """A Merge of the fragments as `change` makes them of the table's."""
 
     def act(dataset: lance.LanceDataset) -> None:
-        fragments = change(Path(dataset.uri), [form(one.metadata) for one in dataset.get_fragments()])
-        made = [FragmentMetadata.from_json(json.dumps(one)) for one in fragments]
+        fragments = change(
+            Path(dataset.uri), [form(fragment.metadata) for fragment in dataset.get_fragments()]
+        )
+        made = [FragmentMetadata.from_json(json.dumps(fragment)) for fragment in fragments]
         given = dataset.lance_schema if schema is None else LanceSchema.from_pyarrow(schema)
         operation = lance.LanceOperation.Merge(made, given)
         lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
@@ -141,7 +143,7 @@ def rewritten(table: Path, fragments: list[dict]) -> list[dict]:  # type: ignore
 def with_more_rows(table: Path, fragments: list[dict]) -> list[dict]:  # type: ignore[type-arg]
     dataset = lance.dataset(str(table))
     made = write_fragments(rows(200, 15), dataset, mode="append", max_rows_per_file=10)
-    return fragments[::-1] + [form(one) for one in made]
+    return fragments[::-1] + [form(fragment) for fragment in made]
 
 
 HAND_MADE: dict[str, Act] = {
@@ -208,8 +210,8 @@ def test_row_ids_stay(table: Path) -> None:
         return
 
     def exchanged(_: Path, fragments: list[dict]) -> list[dict]:  # type: ignore[type-arg]
-        one, other = fragments[1], fragments[2]
-        one["row_id_meta"], other["row_id_meta"] = other["row_id_meta"], one["row_id_meta"]
+        values, other = fragments[1], fragments[2]
+        values["row_id_meta"], other["row_id_meta"] = other["row_id_meta"], values["row_id_meta"]
         return fragments
 
     assert_refused(both_ways(table, by_hand(exchanged)), "other row ids")

@@ -46,7 +46,7 @@ def rows(start: int, count: int) -> pa.Table:
 def unknown(message: Message, path: str) -> Iterator[str]:
     """The places of all unknown fields in a message and in the messages in it."""
     fields = UnknownFieldSet(message)
-    yield from (f"{path}#{fields[place].field_number}" for place in range(len(fields)))
+    yield from (f"{path}#{fields[number].field_number}" for number in range(len(fields)))
     for descriptor, value in message.ListFields():
         if descriptor.message_type is None:
             continue
@@ -224,7 +224,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", WAYS, ids=lambda method: method.__name__)
 def test_every_field_of_a_table_is_known(way: Callable[[Path], list[str]], tmp_path: Path) -> None:
     expected = way(tmp_path / "table")
     assert check_table(tmp_path / "table") == expected

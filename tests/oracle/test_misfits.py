@@ -72,14 +72,14 @@ def test_a_feed_goes_on_with_nulls_and_says_how_many(
     uri = str(tmp_path / "t")
     change(uri)
     with structlog.testing.capture_logs() as lines:
-        found = lakefold.changes(uri, 0, misfits="null").read_all().to_pylist()
-    shown = [(row["_change_type"], row["id"], row["v"]) for row in found][:5]
+        rows = lakefold.changes(uri, 0, misfits="null").read_all().to_pylist()
+    shown = [(row["_change_type"], row["id"], row["v"]) for row in rows][:5]
     assert shown == list(zip([*[INSERT] * 4, DELETE], [1, 2, 3, 4, 2], values, strict=True))
-    assert found[-1]["v"] is not None or change is narrowed
-    told = [(one["version"], one["change"], one["column"], one["values"]) for one in lines]
-    assert told[0] == (1, INSERT, "v", skipped)
-    assert (3, DELETE, "v", 1) in told
-    assert sum(one["values"] for one in lines) == sum(row["v"] is None for row in found)
+    assert rows[-1]["v"] is not None or change is narrowed
+    reported = [(line["version"], line["change"], line["column"], line["values"]) for line in lines]
+    assert reported[0] == (1, INSERT, "v", skipped)
+    assert (3, DELETE, "v", 1) in reported
+    assert sum(line["values"] for line in lines) == sum(row["v"] is None for row in rows)
 
 
 def test_many_values_of_which_few_do_not_fit(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_many_values_of_which_few_do_not_fit(tmp_path: Path) -> None:
     lance.write_dataset(pa.table({"id": range(10_000), "v": values}), uri)
     lance.dataset(uri).delete(f"v = {LARGE}")
     lance.dataset(uri).alter_columns(cast("Any", {"path": "v", "data_type": pa.int32()}))
-    found = lakefold.changes(uri, 0, 3, misfits="null").read_all().slice(0, 10_000)["v"].to_pylist()
-    assert found == [None if number in {*large, 3} else number for number in range(10_000)]
+    rows = lakefold.changes(uri, 0, 3, misfits="null").read_all().slice(0, 10_000)["v"].to_pylist()
+    assert rows == [None if number in {*large, 3} else number for number in range(10_000)]
 
 
 def test_a_query_gets_over_a_version_whose_values_do_not_fit(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def changed(table: Path, act: Act) -> Envelope:
 def folded(table: Path, envelopes: Sequence[Envelope], first: int = 0) -> Change:
     """The version that these proposals share, as a tail sees it."""
     outcomes = owned(table).fold(entries(envelopes, first)).outcomes
-    assert len({one.result.version for one in outcomes if isinstance(one.result, Committed)}) == 1
-    assert all(isinstance(one.result, Committed) for one in outcomes)
+    assert len({outcome.result.version for outcome in outcomes if isinstance(outcome.result, Committed)}) == 1
+    assert all(isinstance(outcome.result, Committed) for outcome in outcomes)
     before = lance.dataset(str(table)).version - 1
     (change,) = tail(str(table), before)
     return change
@@ -154,10 +154,10 @@ def test_a_tail_prints_the_appended_rows_of_a_version_that_updates_too(
     table = table_of(tmp_path / "t", stable=stable)
     folded(table, [appended(table, 200), changed(table, update("a = 2"))])
     assert cli.run(["tail", str(table), "--from", "1", "--rows"]) == 0
-    told = capsys.readouterr()
-    assert "a=200" in told.out
-    assert "a=2 " not in told.out
-    assert ("does not record which rows" in told.err) is not stable
+    captured = capsys.readouterr()
+    assert "a=200" in captured.out
+    assert "a=2 " not in captured.out
+    assert ("does not record which rows" in captured.err) is not stable
 
 
 @STABLE
@@ -171,14 +171,14 @@ def test_mixed_versions_fold_to_the_same_bytes_again(tmp_path: Path, *, stable: 
     ]
     sent += [changed(table, update("a in (3, 12)")), appended(table, 201), changed(table, delete("a = 4"))]
     group = entries(sent, 0)
-    results = [one.result for one in owned(table).fold(group).outcomes]
-    assert [isinstance(one, Committed) for one in results] == [True, True, False, True, True, True]
+    results = [outcome.result for outcome in owned(table).fold(group).outcomes]
+    assert [isinstance(result, Committed) for result in results] == [True, True, False, True, True, True]
     more = entries([appended(table, 300), changed(table, delete("a in (200, 13)"))], 6)
     owned(table).fold(more)
     versions = Versions(LocalStorage(table), FORMAT.folder, FORMAT.detect)
-    told = list(replay(versions, Listed([*group, *more]), versions.storage.uri, 4))
-    assert [one.verdict for one in told] == [Verdict.SAME] * 2
-    assert [one.committed for one in told] == [5, 2]
+    replays = list(replay(versions, Listed([*group, *more]), versions.storage.uri, 4))
+    assert [each.verdict for each in replays] == [Verdict.SAME] * 2
+    assert [each.committed for each in replays] == [5, 2]
     assert values(table, "a < 20") == [0, 2, 3, *range(5, 11), 12, *range(14, 20)]
 
 
@@ -195,11 +195,11 @@ def test_a_query_of_spark_takes_what_was_appended_beside_other_deeds(tmp_path: P
         streamed(table, "ignoreDeletes")
 
 
-def streamed(table: Path, said: str) -> list[int]:
+def streamed(table: Path, answer: str) -> list[int]:
     """The rows of a query that begins with version 2 and has these options."""
-    source = LakefoldSource({"path": str(table), "startingVersion": "2", said: "true"})
+    source = LakefoldSource({"path": str(table), "startingVersion": "2", answer: "true"})
     reader = source.streamReader(source.schema())
     start = reader.initialOffset()
     tasks = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
     batches: list[Any] = [batch for task in tasks for batch in reader.read(task)]
-    return sorted(one for batch in batches for one in batch["a"].to_pylist())
+    return sorted(value for batch in batches for value in batch["a"].to_pylist())

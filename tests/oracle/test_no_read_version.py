@@ -113,8 +113,8 @@ def check_created(ours: Path, envelope: Envelope) -> None:
     assert differences(version_of(theirs), version_of(ours)) == {}
     lance.dataset(str(ours)).validate()
     assert lance.dataset(str(ours)).to_table() == lance.dataset(str(theirs)).to_table()
-    for one in (theirs, ours):
-        lance.write_dataset(ROWS, str(one), mode="append")
+    for path in (theirs, ours):
+        lance.write_dataset(ROWS, str(path), mode="append")
     assert differences(version_of(theirs), version_of(ours)).keys() <= {"fragments"}
 
 

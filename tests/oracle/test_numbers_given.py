@@ -88,6 +88,6 @@ def test_a_blob_column_is_named_by_a_text(tmp_path: Path) -> None:
     table = lakefold.open(tmp_path / "t")
     with pytest.raises(InvalidError, match="column: 5 is no name"):
         table.blobs(5, [0])  # type: ignore[arg-type]
-    (found,) = table.blobs("blob", np.array([0], np.int32))
-    assert found is not None
-    assert found.read() == b"a"
+    (actual,) = table.blobs("blob", np.array([0], np.int32))
+    assert actual is not None
+    assert actual.read() == b"a"

@@ -69,11 +69,11 @@ def test_they_are_opened(release: str, tmp_path: Path) -> None:
     assert set(at.to_arrow()["id"].to_pylist()) == expected(release)
 
 
-@pytest.mark.parametrize("release", [one for one in RELEASES if one != "0.3.19"])
+@pytest.mark.parametrize("release", [release for release in RELEASES if release != "0.3.19"])
 def test_they_are_tailed(release: str, tmp_path: Path) -> None:
     table = old(release, tmp_path)
-    found = [change.inserted()["id"].to_pylist() for change in tail(str(table), "earliest").step()]
-    assert {one for ids in found for one in ids} == expected(release) | {3}
+    rows = [change.inserted()["id"].to_pylist() for change in tail(str(table), "earliest").step()]
+    assert {number for ids in rows for number in ids} == expected(release) | {3}
 
 
 def test_what_a_version_without_a_transaction_did_is_not_guessed(tmp_path: Path) -> None:

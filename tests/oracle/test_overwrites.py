@@ -135,7 +135,7 @@ def test_fragments_that_are_listed_again_get_new_ids(table: Path) -> None:
     """Where rows keep ids, pylance takes those that a proposal brings, of whatever rows; we refuse that."""
 
     def again(dataset: lance.LanceDataset) -> None:
-        fragments = [one.metadata for one in dataset.get_fragments()][1:3]
+        fragments = [fragment.metadata for fragment in dataset.get_fragments()][1:3]
         operation = lance.LanceOperation.Overwrite(dataset.schema, fragments)
         lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
 

@@ -43,8 +43,8 @@ def written(path: Path, transaction: Transaction) -> Path:
 def envelopes(file: Path) -> list[Envelope]:
     """What a file log holds."""
     entries = list(read_file_log(file))
-    assert all(isinstance(one, Entry) for one in entries)
-    return [one.envelope for one in entries if isinstance(one, Entry)]
+    assert all(isinstance(decoded, Entry) for decoded in entries)
+    return [entry.envelope for entry in entries if isinstance(entry, Entry)]
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_options_that_do_not_go_together(
     table, transaction = delete
     rows, log = tmp_path / "rows.json", tmp_path / "log.bin"
     rows.write_text("{}")
-    args = [one.format(rows=rows, none=tmp_path / "none") for one in wrong]
+    args = [text.format(rows=rows, none=tmp_path / "none") for text in wrong]
     told(capsys, "propose", table, "--transaction", transaction, "--into", log, *args, code=2)
     assert not log.exists()
 

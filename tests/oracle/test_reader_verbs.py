@@ -87,18 +87,19 @@ def test_a_version_named_by_its_position(table: Folded, capsys: pytest.CaptureFi
         way = json.dumps(change["position"])
     named = (table.uri, "--at-position", way)
     assert documents(capsys, "show", *named) == documents(capsys, "show", table.uri, "--version", "2")
-    assert [one["version"] for one in documents(capsys, "log", *named)] == [2, 1]
-    assert [one["version"] for one in documents(capsys, "tail", *named)] == [3, 4]
+    assert [document["version"] for document in documents(capsys, "log", *named)] == [2, 1]
+    assert [document["version"] for document in documents(capsys, "tail", *named)] == [3, 4]
 
 
 def test_a_version_named_by_its_time_or_tag(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     (third,) = documents(capsys, "show", table.uri, "--version", "3")
     lance.dataset(table.uri.removeprefix("file://")).tags.create("third", 3)
-    for way in (("--as-of", third["timestamp"]), ("--tag", "third")):
-        assert documents(capsys, "show", table.uri, *way) == [third]
-        assert [one["version"] for one in documents(capsys, "log", table.uri, *way)] == [3, 2, 1]
+    for method in (("--as-of", third["timestamp"]), ("--tag", "third")):
+        assert documents(capsys, "show", table.uri, *method) == [third]
+        assert [document["version"] for document in documents(capsys, "log", table.uri, *method)] == [3, 2, 1]
     assert [
-        one["version"] for one in documents(capsys, "tail", table.uri, "--as-of", third["timestamp"])
+        document["version"]
+        for document in documents(capsys, "tail", table.uri, "--as-of", third["timestamp"])
     ] == [4]
 
 
@@ -159,14 +160,14 @@ def test_show_by_tag_and_branch(tmp_path: Path, capsys: pytest.CaptureFixture[st
     told(capsys, "show", uri, "--tag", "none", code=2)
     told(capsys, "show", uri, "--branch", "none", code=2)
     told(capsys, "show", uri, "--branch", "side", "--tag", "first", code=2)
-    found = documents(capsys, "log", uri, "--branch", "side")
-    assert [(one["version"], one["operation"], one["rows_in"]) for one in found] == [
+    values = documents(capsys, "log", uri, "--branch", "side")
+    assert [(row["version"], row["operation"], row["rows_in"]) for row in values] == [
         (2, "append", 2),
         (1, "clone", 1),
     ]
     (change,) = documents(capsys, "tail", uri, "--branch", "side", "--from", "1")
     assert (change["version"], change["rows"]) == (2, 2)
-    assert [one["version"] for one in documents(capsys, "tail", uri, "--branch", "main")] == [1]
+    assert [document["version"] for document in documents(capsys, "tail", uri, "--branch", "main")] == [1]
     for verb in ("log", "tail"):
         told(capsys, verb, uri, "--branch", "none", code=2)
 
@@ -185,11 +186,11 @@ def test_log(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     assert "lakefold.transactions/0@1-2" in lines[3]
     assert "app:1-2" in lines[3]
     assert "+12" in lines[3]
-    found = documents(capsys, "log", table.uri, "--from", "2", "--to", "3")
-    assert [one["version"] for one in found] == [3, 2]
-    assert (found[0]["operation"], found[0]["rows_out"], found[0]["positions"]) == ("delete", 1, None)
-    assert (found[1]["rows_in"], found[1]["files_in"], found[1]["positions"]["last_offset"]) == (12, 2, 2)
-    assert isinstance(found[1]["seconds_to_visible"], float)
+    values = documents(capsys, "log", table.uri, "--from", "2", "--to", "3")
+    assert [row["version"] for row in values] == [3, 2]
+    assert (values[0]["operation"], values[0]["rows_out"], values[0]["positions"]) == ("delete", 1, None)
+    assert (values[1]["rows_in"], values[1]["files_in"], values[1]["positions"]["last_offset"]) == (12, 2, 2)
+    assert isinstance(values[1]["seconds_to_visible"], float)
     told(capsys, "log", table.uri, "--from", "3", "--to", "2", code=2)
 
 
@@ -198,12 +199,12 @@ def test_tail(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[1] for line in lines] == ["2", "3", "4"]
     assert lines[0].endswith("append  +12 rows  lakefold.transactions/0@2")
     assert lines[1].endswith("delete  +0 rows (and changed or removed others)")
-    found = documents(capsys, "tail", table.uri, "--from", "2")
-    assert [(one["version"], one["operation"], one["rows"]) for one in found] == [
+    values = documents(capsys, "tail", table.uri, "--from", "2")
+    assert [(row["version"], row["operation"], row["rows"]) for row in values] == [
         (3, "delete", 0),
         (4, "append", 1),
     ]
-    assert documents(capsys, "tail", table.uri, "--from", found[0]["cursor"]) == found[1:]
+    assert documents(capsys, "tail", table.uri, "--from", values[0]["cursor"]) == values[1:]
     assert documents(capsys, "tail", table.uri, "--from", "latest") == []
     told(capsys, "tail", table.uri, "--from", "x", code=2)
 
@@ -214,15 +215,15 @@ def test_tail_shows_the_last_versions_where_nothing_says_where_to_start(
     assert len(told(capsys, "tail", table.uri).splitlines()) == 4
     for number in range(100, 109):
         table.append(rows([number]))
-    assert [one["version"] for one in documents(capsys, "tail", table.uri)] == list(range(4, 14))
+    assert [document["version"] for document in documents(capsys, "tail", table.uri)] == list(range(4, 14))
 
 
 def test_tail_with_rows(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys, "tail", table.uri, "--from", "3", "--rows").splitlines()
     assert lines[1:] == ["  id=20  text=row 20"]
-    found = documents(capsys, "tail", table.uri, "--from", "1", "--rows")
-    assert [one["row"]["id"] for one in found if "row" in one] == [*range(12), 20]
-    assert found[1] == {"version": 2, "row": {"id": 0, "text": "row 0"}}
+    values = documents(capsys, "tail", table.uri, "--from", "1", "--rows")
+    assert [row["row"]["id"] for row in values if "row" in row] == [*range(12), 20]
+    assert values[1] == {"version": 2, "row": {"id": 0, "text": "row 0"}}
 
 
 def test_tail_says_where_rows_cannot_be_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,19 +45,24 @@ def check_reading(uri: str, version: int) -> None:
     assert ours.to_arrow().equals(theirs.to_table(), check_metadata=True)
     assert ours.count_rows() == theirs.count_rows()
     assert ours.fragment_count == len(theirs.get_fragments())
-    physical = sum(one.physical_rows for one in theirs.get_fragments())
+    physical = sum(fragment.physical_rows for fragment in theirs.get_fragments())
     assert ours.deleted_rows == physical - theirs.count_rows()
-    there = {one.fragment_id for one in theirs.get_fragments()}
-    assert [(one.name, list(one.columns), one.type, one.covered) for one in ours.indices] == [
-        (one.name, one.field_names, one.index_type, len(there & _covered(one)))
-        for one in theirs.describe_indices()
+    existing = {fragment.fragment_id for fragment in theirs.get_fragments()}
+    assert [(info.name, list(info.columns), info.type, info.covered) for info in ours.indices] == [
+        (
+            description.name,
+            description.field_names,
+            description.index_type,
+            len(existing & _covered(description)),
+        )
+        for description in theirs.describe_indices()
     ]
     names = theirs.schema.names
     chosen = [*names[::-1][:2], *(["s.y"] if "s" in names else [])]
     for condition in (f"id = {MANY + 3}", "id % 5 = 0", "text = 'row 7'", "id < 0"):
         assert ours.count_rows(condition) == theirs.count_rows(filter=condition)
-        found = ours.to_arrow(chosen, condition)
-        assert found.equals(theirs.to_table(columns=chosen, filter=condition), check_metadata=True)
+        table = ours.to_arrow(chosen, condition)
+        assert table.equals(theirs.to_table(columns=chosen, filter=condition), check_metadata=True)
 
 
 def _covered(index: Any) -> set[int]:  # noqa: ANN401 - pylance is published without types
@@ -94,8 +99,8 @@ def check_told(uri: str, version: int, done: Done) -> pa.Table | None:
     assert change.only_inserts is done.only
     assert (row.rows_in, row.rows_out, row.files_in, row.files_out) == (*done.rows, *done.files)
     check_feed(uri, version)
-    told = dataset.has_stable_row_ids or not isinstance(done.inserted, str)
-    if not told:
+    is_known = dataset.has_stable_row_ids or not isinstance(done.inserted, str)
+    if not is_known:
         assert change.rows is None
         with pytest.raises(UnknownChangeError, match=rf"\({done.operation}\) does not record"):
             change.inserted()
@@ -112,8 +117,8 @@ def check_told(uri: str, version: int, done: Done) -> pa.Table | None:
 def check_feed(uri: str, version: int) -> None:
     """The feed of all versions leads to the rows of the last one."""
     oldest = open_source(uri).versions.numbers()[0]
-    found = lakefold.changes(uri, oldest - 1, version).read_all().to_pylist()
-    assert applied(found, "id") == rows_by_key(uri, version, "id")
+    actual = lakefold.changes(uri, oldest - 1, version).read_all().to_pylist()
+    assert applied(actual, "id") == rows_by_key(uri, version, "id")
     last = lakefold.changes(uri, version - 1, version).read_all()
     assert last.equals(change_of(uri, version).feed().read_all())
 
@@ -194,7 +199,7 @@ def test_a_compaction_of_a_clone(clone: Path, tmp_path: Path) -> None:
 def test_versions_that_a_clone_and_a_branch_begin_with(clone: Path, branch: Path) -> None:
     main = str(branch.parents[2])
     for uri in (main, str(branch), str(clone)):
-        first = min(one["version"] for one in lance.dataset(uri).versions())
+        first = min(version["version"] for version in lance.dataset(uri).versions())
         check_reading(uri, first)
         whole, *_ = tail(uri, "earliest")
         assert whole.inserted().equals(lance.dataset(uri, version=first).to_table())
@@ -211,7 +216,7 @@ def test_several_updates_in_one_version(table: Path, tmp_path: Path) -> None:
     stable = bool(lance.dataset(str(copy)).has_stable_row_ids)
     acts = [upsert([1, 30_000]), upsert([MANY + 3, 30_001]), lambda ds: ds.update({"text": "'x'"}, "id = 5")]
     results = fold(owned(copy), send(copy, *(built(copy, act, f"b{n}") for n, act in enumerate(acts))), 0)
-    assert [type(one) for one in results] == [Committed] * 3
+    assert [type(result) for result in results] == [Committed] * 3
     version = lance.dataset(str(copy)).version
     check_reading(str(copy), version)
     done = Done(upsert([]), "update", "where stable", rows=(5, 3), files=(3, 0))

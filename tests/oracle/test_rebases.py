@@ -82,11 +82,11 @@ def test_a_fragment_of_which_both_leave_nothing_goes(tmp_path: Path, act: Act, *
     for made in (version_of(both.theirs).transaction, version_of(both.ours).transaction):
         assert made is not None
         operation = made.delete if made.HasField("delete") else made.update
-        assert [one.id for one in operation.updated_fragments] == [0]
+        assert [fragment.id for fragment in operation.updated_fragments] == [0]
         assert [*made.delete.deleted_fragment_ids, *made.update.removed_fragment_ids] == [0]
     done = agree(both)
     assert done.rows_deleted == 5
-    assert 0 not in [one.id for one in version_of(both.ours).manifest.fragments]
+    assert 0 not in [fragment.id for fragment in version_of(both.ours).manifest.fragments]
 
 
 def test_the_joined_file_is_a_bitmap_named_by_the_newest_version_and_its_content(tmp_path: Path) -> None:

@@ -84,10 +84,10 @@ def test_branches_that_pylance_made(table: Path) -> None:
     ours, theirs = Refs(open_storage(table)).branches(), lance.dataset(str(table)).branches.list()
     assert list(ours) == sorted(theirs) == ["feature/x", "sub"]
     for name, branch in theirs.items():
-        one = ours[name]
-        assert (one.parent, one.parent_version) == (branch["parent_branch"], branch["parent_version"])
-        assert list(one.lineage or ()) == branch["branch_identifier"]
-        assert (one.created_s, one.manifest_size) == (branch["create_at"], branch["manifest_size"])
+        single = ours[name]
+        assert (single.parent, single.parent_version) == (branch["parent_branch"], branch["parent_version"])
+        assert list(single.lineage or ()) == branch["branch_identifier"]
+        assert (single.created_s, single.manifest_size) == (branch["create_at"], branch["manifest_size"])
         data = (table / f"_refs/branches/{name.replace('/', '%2F')}.json").read_bytes()
         assert encode_branch(decode_branch(data)) == data
 
@@ -129,13 +129,13 @@ def is_taken(check: Callable[[str], object], name: str) -> bool:
 
 def test_names_of_tags_are_those_that_pylance_takes(table: Path) -> None:
     tags = lance.dataset(str(table)).tags
-    theirs = [name for name in TAGS if is_taken(lambda one: tags.create(one, 1), name)]
+    theirs = [name for name in TAGS if is_taken(lambda text: tags.create(text, 1), name)]
     assert theirs == [name for name in TAGS if is_taken(check_tag_name, name)] == TAGS[:4]
 
 
 def test_names_of_branches_are_those_that_pylance_takes(table: Path) -> None:
     dataset = lance.dataset(str(table))
-    theirs = [name for name in BRANCHES if is_taken(lambda one: dataset.create_branch(one, 1), name)]
+    theirs = [name for name in BRANCHES if is_taken(lambda text: dataset.create_branch(text, 1), name)]
     assert theirs == [name for name in BRANCHES if is_taken(check_branch_name, name)] == BRANCHES[:6]
 
 

@@ -37,13 +37,13 @@ def test_tags_and_branches_are_those_that_pylance_lists(
     side.delete("id = 1")
     side.tags.create("a-tag", ("side", side.version))
     assert cli.run(["refs", uri, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["table"], told["version"]) == (uri, 2)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["table"], document["version"]) == (uri, 2)
     theirs = dataset.tags.list()
-    assert [(one["name"], one["version"], one["branch"]) for one in told["tags"]] == [
+    assert [(each["name"], each["version"], each["branch"]) for each in document["tags"]] == [
         (name, theirs[name]["version"], theirs[name]["branch"] or "") for name in ("a-tag", "b-tag")
     ]
-    (branch,) = told["branches"]
+    (branch,) = document["branches"]
     listed = dataset.branches.list()["side"]
     assert branch["parent_version"] == listed["parent_version"] == 1
     assert (branch["name"], branch["version"], branch["parent_branch"]) == ("side", side.version, "")
@@ -51,7 +51,7 @@ def test_tags_and_branches_are_those_that_pylance_lists(
 
     # A branch's own root leads to the table.
     assert cli.run(["refs", str(tmp_path / "t" / "tree" / "side"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == told
+    assert json.loads(capsys.readouterr().out) == document
     assert cli.run(["refs", uri]) == 0
     screen = capsys.readouterr().out
     assert "a-tag" in screen

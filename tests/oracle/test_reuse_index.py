@@ -60,13 +60,13 @@ def found_by_index(ours: Path, theirs: Path) -> None:
         dataset, other = lance.dataset(str(ours)), lance.dataset(str(theirs))
         dataset.validate()
         for condition in ("a = 7", "a >= 30", "s = 's1'", "b < 15"):
-            found = [
-                sorted(one.to_table(columns=["a"], filter=condition)["a"].to_pylist())
-                for one in (dataset, other)
+            values = [
+                sorted(dataset.to_table(columns=["a"], filter=condition)["a"].to_pylist())
+                for dataset in (dataset, other)
             ]
-            assert found[0] == found[1], condition
-        for one in (dataset, other):
-            append(one, 5000)
+            assert values[0] == values[1], condition
+        for each in (dataset, other):
+            append(each, 5000)
 
 
 @pytest.mark.parametrize("act", [deferred, deferred_in_parts])
@@ -85,7 +85,7 @@ def test_a_second_one_adds_to_it(table: Path) -> None:
 
 def changed_columns(dataset: lance.LanceDataset) -> None:
     """A value of `b` changed in place."""
-    fragment = next(one for one in dataset.get_fragments() if one.count_rows("a = 2"))
+    fragment = next(fragment for fragment in dataset.get_fragments() if fragment.count_rows("a = 2"))
     changed = pa.table({"a": pa.array([2], pa.int64()), "b": pa.array([777], pa.int64())})
     updated, fields = fragment.update_columns(changed, left_on="a", right_on="a")
     lance.LanceDataset.commit(
@@ -123,8 +123,8 @@ def test_values_changed_after_one_are_found(table: Path) -> None:
     deferred(lance.dataset(str(table)))
     both = both_ways(table, changed_columns)
     assert isinstance(both.result, Committed)
-    found = lance.dataset(str(both.ours)).to_table(columns=["a"], filter="b = 777")
-    assert found["a"].to_pylist() == [2]
+    actual = lance.dataset(str(both.ours)).to_table(columns=["a"], filter="b = 777")
+    assert actual["a"].to_pylist() == [2]
 
 
 def test_an_index_built_before_one_and_sent_after_it(table: Path) -> None:
@@ -198,28 +198,28 @@ def edit(change: Callable[[Version], None]) -> Callable[[Envelope], None]:
     """Edits what the envelope's index tells of its last compaction."""
 
     def edited(envelope: Envelope) -> None:
-        told = details(envelope.fragment_reuse_index)
-        change(told.inline.versions[-1])
-        envelope.fragment_reuse_index.index_details.value = told.SerializeToString()
+        reported = details(envelope.fragment_reuse_index)
+        change(reported.inline.versions[-1])
+        envelope.fragment_reuse_index.index_details.value = reported.SerializeToString()
 
     return edited
 
 
 def forget_a_row(version: Version) -> None:
-    told = decode_treemap(version.groups[0].changed_row_addrs)
-    told[0].remove(2)
-    version.groups[0].changed_row_addrs = encode_treemap(told)
+    bitmap = decode_treemap(version.groups[0].changed_row_addrs)
+    bitmap[0].remove(2)
+    version.groups[0].changed_row_addrs = encode_treemap(bitmap)
 
 
 def tell_of_a_deleted_row(version: Version) -> None:
-    told = decode_treemap(version.groups[0].changed_row_addrs)
-    told[0].add(1)
-    version.groups[0].changed_row_addrs = encode_treemap(told)
+    bitmap = decode_treemap(version.groups[0].changed_row_addrs)
+    bitmap[0].add(1)
+    version.groups[0].changed_row_addrs = encode_treemap(bitmap)
 
 
 def tell_of_another_fragment(version: Version) -> None:
-    told = decode_treemap(version.groups[0].changed_row_addrs)
-    version.groups[0].changed_row_addrs = encode_treemap({**told, 77: Bitmap([1])})
+    bitmap = decode_treemap(version.groups[0].changed_row_addrs)
+    version.groups[0].changed_row_addrs = encode_treemap({**bitmap, 77: Bitmap([1])})
 
 
 def other_count(version: Version) -> None:

@@ -44,7 +44,9 @@ def trim(table: Path, keep: Sequence[int], read: int | None = None) -> Envelope:
     after.CopyFrom(before)
     after.uuid.uuid = uuid.uuid4().bytes
     left = FragmentReuseIndexDetails()
-    left.inline.versions.extend(one for one in details(before).inline.versions if one.dataset_version in keep)
+    left.inline.versions.extend(
+        version for version in details(before).inline.versions if version.dataset_version in keep
+    )
     after.index_details.value = left.SerializeToString()
     after.fragment_bitmap = b""
     return envelope
@@ -77,9 +79,9 @@ def test_a_compaction_that_is_still_needed_is_not_forgotten(table: Path) -> None
 def test_an_index_can_only_be_trimmed(table: Path) -> None:
     deferred(lance.dataset(str(table)))
     more = trim(table, versions(table))
-    told = details(more.lance.create_index.new_indices[0])
-    told.inline.versions.add(dataset_version=3)
-    more.lance.create_index.new_indices[0].index_details.value = told.SerializeToString()
+    reported = details(more.lance.create_index.new_indices[0])
+    reported.inline.versions.add(dataset_version=3)
+    more.lance.create_index.new_indices[0].index_details.value = reported.SerializeToString()
     (result,) = sent(table, more)
     assert isinstance(result, Invalid)
     assert "versions that the index it replaces does not have" in result.message
@@ -131,8 +133,10 @@ def check_moved(table: Path) -> None:
     """The index covers the new fragments of what it tells, and pylance finds all rows through it."""
     index = reuse_of(version_of(table))
     assert index is not None
-    told = details(index).inline.versions[0]
-    assert coverage(index) == Bitmap([one.id for group in told.groups for one in group.new_fragments])
+    version = details(index).inline.versions[0]
+    assert coverage(index) == Bitmap(
+        [digest.id for group in version.groups for digest in group.new_fragments]
+    )
     dataset = lance.dataset(str(table))
     dataset.validate()
     assert dataset.count_rows("a = 7") == 1

@@ -122,7 +122,7 @@ def test_a_clone_has_the_remapped_indices_itself(tmp_path: Path, stable: bool) -
     assert isinstance(both.result, Committed), both.result
     assert both.differences.keys() == {"indices"}
     theirs, ours = (version_of(path).indices.indices for path in (both.theirs, both.ours))
-    remapped = {one.name for one in ours if not one.HasField("base_id")}
+    remapped = {index.name for index in ours if not index.HasField("base_id")}
     assert remapped == ({"a_idx"} if stable else {"a_idx", "s_idx"})
     assert len(theirs) == len(ours)
     dataset = lance.dataset(str(both.ours))
@@ -192,7 +192,7 @@ def check_version_ids(ours: Path) -> None:
     dataset = lance.dataset(str(ours))
     dataset.validate()
     assert dataset.to_table(filter="a = 7")["a"].to_pylist() == [7]
-    covered = {one.name: one.fragment_bitmap for one in version.indices.indices}
+    covered = {index.name: index.fragment_bitmap for index in version.indices.indices}
     stable = dataset.has_stable_row_ids
     assert (5 in decode_bitmap(covered["s_idx"])) is stable
     assert not decode_bitmap(covered["a_idx"]) & Bitmap([0, 4]) or not stable
@@ -234,8 +234,8 @@ def other_file(rewrite: Transaction.Rewrite) -> None:
 
 
 def fewer_files(rewrite: Transaction.Rewrite) -> None:
-    one = rewrite.groups[0].old_fragments[1]
-    one.files.add().CopyFrom(one.files[0])
+    fragment = rewrite.groups[0].old_fragments[1]
+    fragment.files.add().CopyFrom(fragment.files[0])
 
 
 def other_deleted_rows(rewrite: Transaction.Rewrite) -> None:
@@ -333,16 +333,18 @@ def test_fragments_of_which_an_index_knows_a_part_are_not_made_into_one(table: P
 
 
 STABLE_WRONG: dict[str, Callable[[DataFragment], None]] = {
-    "rows would be lost": lambda one: setattr(one, "inline_row_ids", row_id_range(1, 40)),
-    "can't be read": lambda one: setattr(one, "inline_row_ids", row_id_range(0, 39)),
-    "39 row ids for 40|0 row ids": lambda one: one.ClearField("inline_row_ids"),
-    "have other versions than in the old": lambda one: setattr(
-        one, "inline_created_at_versions", one_version(40, 2)
+    "rows would be lost": lambda fragment: setattr(fragment, "inline_row_ids", row_id_range(1, 40)),
+    "can't be read": lambda fragment: setattr(fragment, "inline_row_ids", row_id_range(0, 39)),
+    "39 row ids for 40|0 row ids": lambda fragment: fragment.ClearField("inline_row_ids"),
+    "have other versions than in the old": lambda fragment: setattr(
+        fragment, "inline_created_at_versions", one_version(40, 2)
     ),
-    "other versions than in the old ones": lambda one: setattr(
-        one, "inline_last_updated_at_versions", one_version(40, 2)
+    "other versions than in the old ones": lambda fragment: setattr(
+        fragment, "inline_last_updated_at_versions", one_version(40, 2)
     ),
-    "row versions for 40": lambda one: setattr(one, "inline_last_updated_at_versions", one_version(39, 1)),
+    "row versions for 40": lambda fragment: setattr(
+        fragment, "inline_last_updated_at_versions", one_version(39, 1)
+    ),
 }
 
 

@@ -47,9 +47,9 @@ class Logged(Folded):
         self.log.append(super().entry(envelope))
         return self.log[-1]
 
-    def batch(self, number: int, brought: pa.Table) -> object:
+    def batch(self, number: int, fetched: pa.Table) -> object:
         """What becomes of a batch with these rows."""
-        proposal = append(self.uri, brought, self.versions.latest(), "app", number)
+        proposal = append(self.uri, fetched, self.versions.latest(), "app", number)
         return self.owned.fold([self.entry(proposal)]).outcomes[0].result
 
     def restore(self, version: int) -> int:
@@ -62,7 +62,7 @@ class Logged(Folded):
         return int(lance.dataset(local_path(self.uri)).count_rows())
 
     def verdicts(self) -> Sequence[Verdict]:
-        return [one.verdict for one in replay(self.versions, Listed(self.log), self.uri)]
+        return [each.verdict for each in replay(self.versions, Listed(self.log), self.uri)]
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ def theirs(ids: list[int]) -> bytes:
 
 def read_by_pylance(data: bytes) -> list[int] | None:
     """The ids as pylance reads them, None where it refuses."""
-    told = json.dumps({"Inline": [*data]})
-    meta = RowIdMeta.from_json(told)  # type: ignore[call-arg, misc]  # a class method; its stub forgot to say so
+    text = json.dumps({"Inline": [*data]})
+    meta = RowIdMeta.from_json(text)  # type: ignore[call-arg, misc]  # a class method; its stub forgot to say so
     try:
         return list(Sequence.from_inline_metadata(meta).to_pyarrow().to_pylist())
     except RuntimeError:
@@ -60,7 +60,7 @@ def id_lists(draw: st.DrawFn) -> list[int]:
     ids = np.delete(ids, [hole for hole in holes if hole < ids.size])
     if draw(st.integers(0, 3)) == 0:
         random.shuffle(ids)
-    return [int(one) for one in ids]
+    return [int(number) for number in ids]
 
 
 @MANY
@@ -114,10 +114,10 @@ def test_pylance_and_we_read_and_refuse_the_same(segments: list[U64Segment]) -> 
     data = RowIdSequence(segments=segments).SerializeToString()
     expected = read_by_pylance(data)
     try:
-        found = decode_row_ids(data, count_row_ids(data)).tolist()
+        values = decode_row_ids(data, count_row_ids(data)).tolist()
     except DamagedError:
-        found = None
-    assert found == expected
+        values = None
+    assert values == expected
 
 
 def fragments(table: Path) -> list[DataFragment]:
@@ -175,8 +175,8 @@ def test_what_updates_merges_and_compactions_leave_behind(table: Path) -> None:
 def test_pylance_reads_what_we_joined_and_wrote_anew(table: Path) -> None:
     lance.dataset(str(table)).update({"v": "1.0"}, "a in (1, 3, 12)")
     old = fragments(table)
-    count = sum(one.physical_rows for one in old)
-    joined = b"".join([one.inline_row_ids for one in old])
+    count = sum(fragment.physical_rows for fragment in old)
+    joined = b"".join([fragment.inline_row_ids for fragment in old])
     ids = decode_row_ids(joined, count)
     assert ids.tolist() == [*range(20), 1, 3, 12]
     assert read_by_pylance(joined) == ids.tolist() == read_by_pylance(encode_row_ids(ids))

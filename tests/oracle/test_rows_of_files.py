@@ -54,7 +54,7 @@ SIMPLEST = [
     for kind in (*SIMPLE, *LISTS[:4], *DICTIONARIES[:-1])
     if kind not in UNREADABLE and kind != pa.binary(0)
 ]
-MARKED = [one for one in BLOBS if not isinstance(one.type, pa.BaseExtensionType)][:2]
+MARKED = [blob for blob in BLOBS if not isinstance(blob.type, pa.BaseExtensionType)][:2]
 COLUMNS = [*[column(kind) for kind in KINDS if kind not in UNREADABLE], *WITH_METADATA[:3], *MARKED]
 
 
@@ -74,7 +74,9 @@ def ours(uri: str, columns: Sequence[str] | None = None, batch_rows: int = 7) ->
     state = opened(uri)
     dataset = Dataset(open_source(uri), state.version)
     schema = schema_of(state.head).chosen(columns)
-    reader = rows_of_fragments(dataset, list(state.fragments), schema, lambda one: one.id, batch_rows)
+    reader = rows_of_fragments(
+        dataset, list(state.fragments), schema, lambda fragment: fragment.id, batch_rows
+    )
     return reader.read_all()
 
 
@@ -89,9 +91,9 @@ def is_direct(uri: str) -> list[bool]:
 
 
 def check(uri: str, columns: list[str] | None = None) -> None:
-    found, expected = ours(uri, columns), lance.dataset(uri).to_table(columns=columns)
-    assert found.schema.equals(expected.schema, check_metadata=True)
-    assert found.combine_chunks() == expected.combine_chunks()
+    actual, expected = ours(uri, columns), lance.dataset(uri).to_table(columns=columns)
+    assert actual.schema.equals(expected.schema, check_metadata=True)
+    assert actual.combine_chunks() == expected.combine_chunks()
 
 
 @pytest.mark.parametrize("field", COLUMNS, ids=str)

@@ -176,7 +176,7 @@ def test_what_a_version_says_of_itself(tmp_path: Path) -> None:
     lance.dataset(str(tmp_path / "t")).update_metadata({"who": "me"})
     table = lakefold.open(tmp_path / "t")
     assert (table.config, table.metadata) == ({"k": "v"}, {"who": "me"})
-    assert [(one.flag, one.readers, one.writers) for one in table.features] == [
+    assert [(feature.flag, feature.readers, feature.writers) for feature in table.features] == [
         (2, True, True),
         (8, False, True),
     ]
@@ -191,9 +191,9 @@ def test_other_libraries_take_a_table_as_it_is(tmp_path: Path) -> None:
     flights = lakefold.open(written(tmp_path), 2)
     assert pa.table(flights).num_rows == 25
     assert pl.DataFrame(flights).height == 25
-    found = duckdb.sql("SELECT sum(id) FROM flights")
-    assert found is not None
-    assert found.fetchall() == [(300,)]
+    relation = duckdb.sql("SELECT sum(id) FROM flights")
+    assert relation is not None
+    assert relation.fetchall() == [(300,)]
 
 
 def test_the_version_of_a_time(tmp_path: Path) -> None:
@@ -326,8 +326,8 @@ def test_a_manifest_cut_short_is_damaged(tmp_path: Path) -> None:
 def test_importing_the_front_door_loads_nothing_heavy() -> None:
     heavy = ("pyarrow", "lance", "google.protobuf", "confluent_kafka", "pyspark", "lakefold_reader")
     code = f"import json, sys, lakefold; print(json.dumps([name for name in {heavy} if name in sys.modules]))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(told.stdout) == []
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(process.stdout) == []
 
 
 def test_a_tail_without_rows_loads_no_arrow(tmp_path: Path) -> None:
@@ -336,8 +336,8 @@ def test_a_tail_without_rows_loads_no_arrow(tmp_path: Path) -> None:
         "import sys, lakefold;"
         f"print([(c.version, c.rows) for c in lakefold.tail({uri!r}, 1)], 'pyarrow' in sys.modules)"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[(2, 5), (3, 0), (4, None)] False"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[(2, 5), (3, 0), (4, None)] False"
 
 
 def test_the_front_door_names_what_it_has() -> None:

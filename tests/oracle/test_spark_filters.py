@@ -103,8 +103,8 @@ def filters(draw: Any) -> Filter:  # noqa: ANN401 - hypothesis' own
     kinds += [st.builds(In, st.just((name,)), st.lists(value, min_size=1, max_size=3).map(tuple))]
     if name in {"a b", "Grosse"}:
         kinds += [st.builds(kind, st.just((name,)), value) for kind in ON_TEXT]
-    one: Filter = draw(st.one_of(*kinds))
-    return Not(one) if draw(st.booleans()) else one
+    single: Filter = draw(st.one_of(*kinds))
+    return Not(single) if draw(st.booleans()) else single
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +138,8 @@ def test_floats_are_compared_as_spark_compares_them(
     for name in names:
         if index is not None:
             dataset.create_scalar_index(name, index)
-    for one in [*FLOAT_FILTERS, *map(Not, FLOAT_FILTERS)]:
-        check_picked(dataset, one)
+    for each in [*FLOAT_FILTERS, *map(Not, FLOAT_FILTERS)]:
+        check_picked(dataset, each)
 
 
 @settings(deadline=None, max_examples=200)
@@ -154,14 +154,14 @@ NARROW = np.array([0x7FC0 << 16, 0xFFC0 << 16, (0x7F80 << 16) + 1, (0xFF80 << 16
 
 
 @pytest.fixture(
-    scope="module", params=[("2.0", None), ("2.1", "BTREE"), ("2.2", None)], ids=lambda one: str(one[0])
+    scope="module", params=[("2.0", None), ("2.1", "BTREE"), ("2.2", None)], ids=lambda each: str(each[0])
 )
 def floats(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> lance.LanceDataset:
     """Two columns of floats with every kind of value, in pairs that differ from fragment to fragment."""
     version, index = request.param
     wide = np.concatenate([FLOATS, WIDE.view(np.float64)])
     narrow = np.concatenate([np.array(HALVES, np.float32), NARROW.view(np.float32)])
-    pairs = [(one, other) for one in wide for other in narrow]
+    pairs = [(each, other) for each in wide for other in narrow]
     columns = [
         pa.array(values, kind) for values, kind in zip(zip(*pairs, strict=True), FLOAT_TYPES, strict=True)
     ]
@@ -179,7 +179,7 @@ def float_filters(draw: Any) -> Filter:  # noqa: ANN401 - hypothesis' own
     """A filter on a column of floats, turned round up to three times."""
     name = draw(st.sampled_from(["f32", "f64"]))
     value = st.sampled_from(LITERALS[name])
-    one: Any = draw(
+    single: Any = draw(
         st.one_of(
             *(st.builds(kind, st.just((name,)), value) for kind in COMPARISONS),
             *(st.builds(kind, st.just((name,))) for kind in (IsNull, IsNotNull)),
@@ -187,8 +187,8 @@ def float_filters(draw: Any) -> Filter:  # noqa: ANN401 - hypothesis' own
         )
     )
     for _ in range(draw(st.integers(0, 3))):
-        one = Not(one)
-    checked: Filter = one
+        single = Not(single)
+    checked: Filter = single
     return checked
 
 
@@ -198,12 +198,12 @@ def test_what_is_pushed_of_several_filters_on_floats_picks_sparks_rows(
     floats: lance.LanceDataset, given_on: list[Filter]
 ) -> None:
     pushed = push(given_on, floats.schema)
-    taken = [one for one in given_on if not any(one is other for other in pushed.left)]
+    taken = [each for each in given_on if not any(each is other for other in pushed.left)]
     assert (pushed.where is None) == (not taken)
     rows = floats.to_table().to_pylist()
-    expected = [row for row in rows if all(holds(one, row[_column_of(one)]) is True for one in taken)]
-    found = floats.to_table(filter=pushed.where).to_pylist()
-    assert sorted(map(repr, found)) == sorted(map(repr, expected)), pushed.where
+    expected = [row for row in rows if all(holds(each, row[_column_of(each)]) is True for each in taken)]
+    actual = floats.to_table(filter=pushed.where).to_pylist()
+    assert sorted(map(repr, actual)) == sorted(map(repr, expected)), pushed.where
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_where_values_are_read_otherwise_than_filters_take_them_nothing_is_pushe
     left = list(reader.pushFilters([one]))
     rows = lance.dataset(tmp_path / "t").to_table().to_pylist()
     read = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    found = [row["id"] for row in read if all(holds(each, row["f64"]) is True for each in left)]
-    assert found == [row["id"] for row in rows if holds(one, row["f64"]) is True]
+    values = [row["id"] for row in read if all(holds(each, row["f64"]) is True for each in left)]
+    assert values == [row["id"] for row in rows if holds(one, row["f64"]) is True]
     assert bool(left) == (version == "legacy")
 
 
@@ -248,8 +248,8 @@ def check_picked(dataset: lance.LanceDataset, one: Any) -> None:  # noqa: ANN401
     column: str = getattr(one, "child", one).attribute[0]
     rows = dataset.to_table([column])[column].to_pylist()
     scanner = dataset.scanner(columns=[column], filter=text, with_row_address=True)
-    found = scanner.to_table()["_rowaddr"].to_pylist()
-    picked = [(address >> 32) * PER_FILE + (address & 0xFFFFFFFF) for address in found]
+    actual = scanner.to_table()["_rowaddr"].to_pylist()
+    picked = [(address >> 32) * PER_FILE + (address & 0xFFFFFFFF) for address in actual]
     assert sorted(picked) == [number for number, value in enumerate(rows) if holds(one, value) is True], text
 
 
@@ -268,8 +268,8 @@ def holds(one: Any, value: Any) -> bool | None:  # noqa: ANN401 - what Spark's f
     if kind == "In":
         return ordered(value) in [ordered(each) for each in one.value]
     if kind.startswith("String"):
-        there = {"StringStartsWith": value.startswith, "StringEndsWith": value.endswith}
-        return bool(there.get(kind, value.__contains__)(one.value))
+        document = {"StringStartsWith": value.startswith, "StringEndsWith": value.endswith}
+        return bool(document.get(kind, value.__contains__)(one.value))
     ours, theirs = ordered(value), ordered(one.value)
     verdicts: dict[str, bool] = {
         "EqualTo": ours == theirs,
@@ -326,13 +326,13 @@ def test_what_lance_may_answer_otherwise_is_left_to_spark(dataset: lance.LanceDa
 
 def test_with_a_column_that_pylance_can_not_name_nothing_is_pushed() -> None:
     schema = pa.schema({"a": pa.int8(), 'b"c': pa.int8()})
-    one = EqualTo(("a",), 1)
-    assert push([one], schema).where is None
-    assert push([one], schema).left == (one,)
+    to = EqualTo(("a",), 1)
+    assert push([to], schema).where is None
+    assert push([to], schema).left == (to,)
 
 
 def test_filters_are_joined() -> None:
     schema = pa.schema({"a": pa.int8(), "s": pa.string()})
-    told = push([GreaterThan(("a",), 1), StringStartsWith(("s",), "it's")], schema)
-    assert told.where == "(`a` > 1) AND (starts_with(`s`, 'it''s'))"
-    assert told.left == ()
+    pushed = push([GreaterThan(("a",), 1), StringStartsWith(("s",), "it's")], schema)
+    assert pushed.where == "(`a` > 1) AND (starts_with(`s`, 'it''s'))"
+    assert pushed.left == ()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def table(tmp_path: Path) -> Folded:
     """Versions 2 to 5 append one row each."""
     folded = Folded(open_storage(f"file://{tmp_path}/t"))
-    for one in (10, 20, 30, 40):
-        folded.append_ids([one])
+    for each in (10, 20, 30, 40):
+        folded.append_ids([each])
     return folded
 
 
@@ -49,7 +49,7 @@ def test_a_query_goes_on_over_a_gap_that_a_tag_stands_in(table: Folded) -> None:
     dataset = lance.dataset(table.uri)
     dataset.tags.create("kept", 4)
     dataset.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
-    assert [one["version"] for one in dataset.versions()] == [4, 6]
+    assert [version["version"] for version in dataset.versions()] == [4, 6]
     query.start()
     table.append_ids([60])
     assert query.ids() == [[60]]
@@ -60,7 +60,7 @@ def without(table: Folded, kept: int) -> list[int]:
     dataset = lance.dataset(table.uri)
     dataset.tags.create("kept", kept)
     dataset.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
-    return [one["version"] for one in dataset.versions()]
+    return [version["version"] for version in dataset.versions()]
 
 
 def read_up_to(table: Folded, version: int, **options: str) -> Query:
@@ -154,8 +154,8 @@ def test_one_batch_with_rows_on_both_sides_of_a_gap(table: Folded) -> None:
     query = read_up_to(table, 2, maxVersionsPerTrigger="1")
     query.options["maxVersionsPerTrigger"] = "9"
     query.start()
-    for one in (50, 60):
-        table.append_ids([one])
+    for each in (50, 60):
+        table.append_ids([each])
     assert query.ids() == [[20, 30, 40, 50, 60]]
     lance.dataset(table.uri).tags.create("too", 6)
     assert without(table, 3) == [3, 6, 7]
@@ -175,6 +175,6 @@ def test_over_a_gap_a_column_is_known_by_its_name(tmp_path: Path) -> None:
     dataset = lance.dataset(uri)
     dataset.tags.create("kept", 2)
     dataset.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
-    assert [one["version"] for one in dataset.versions()] == [2, 4]
+    assert [version["version"] for version in dataset.versions()] == [2, 4]
     query.start()
     assert query.batch() == [{"other": 4, "id": 3}]

@@ -48,7 +48,7 @@ def table(tmp_path: Path) -> Folded:
 
 
 def flat(batches: list[list[int]]) -> list[int]:
-    return sorted(one for batch in batches for one in batch)
+    return sorted(number for batch in batches for number in batch)
 
 
 ALL = [10, 11, 20, 21, 30, 31, 40, 41]
@@ -119,9 +119,9 @@ def test_a_start_that_is_to_come_is_refused(table: Folded) -> None:
 def test_a_batch_of_changes_stays_within_its_limit(
     table: Folded, limit: dict[str, int], batches: list[list[int]]
 ) -> None:
-    found = Query(table.uri, startingVersion=1, **limit).ids()
-    assert [batch for batch in found if batch] == [batch for batch in batches if batch]
-    assert len(found) <= len(batches) + 1
+    values = Query(table.uri, startingVersion=1, **limit).ids()
+    assert [batch for batch in values if batch] == [batch for batch in batches if batch]
+    assert len(values) <= len(batches) + 1
 
 
 def test_a_batch_that_ends_before_it_begins_is_refused(table: Folded) -> None:
@@ -160,9 +160,9 @@ def test_a_batch_that_ends_in_a_table_made_anew_says_so(table: Folded, tmp_path:
 
 @pytest.mark.parametrize("limit", [{"maxRowsPerTrigger": 4}, {"maxBytesPerTrigger": "1k"}])
 def test_the_content_is_read_within_the_limit(table: Folded, limit: dict[str, Any]) -> None:
-    found = Query(table.uri, **limit).ids()
-    assert len(found) > 1
-    assert flat(found) == ALL
+    values = Query(table.uri, **limit).ids()
+    assert len(values) > 1
+    assert flat(values) == ALL
 
 
 def test_a_batch_that_is_run_again_reads_the_same(table: Folded) -> None:
@@ -244,8 +244,8 @@ def test_a_table_made_anew_is_noticed(table: Folded, tmp_path: Path) -> None:
     query.ids()
     shutil.rmtree(tmp_path / "t")
     anew = Folded(open_storage(table.uri), first=100)
-    for one in range(6):
-        anew.append_ids([one])
+    for number in range(6):
+        anew.append_ids([number])
     query.start()
     with pytest.raises(InvalidError, match="belongs to another table"):
         query.ids()
@@ -311,8 +311,8 @@ def test_a_batch_costs_what_changed(table: Folded) -> None:
     for number in (50, 60):
         table.append_ids([number])
     end = stream.latest(start, Limit())
-    ((one, other),) = stream.plan(start, end)
-    assert (one.version, other.version) == (6, 7)
+    ((part, other),) = stream.plan(start, end)
+    assert (part.version, other.version) == (6, 7)
     assert store.calls == ["get_range"] * 3
 
 
@@ -328,25 +328,25 @@ def test_tasks_list_nothing(table: Folded, monkeypatch: pytest.MonkeyPatch) -> N
     source = LakefoldSource({"path": table.uri})
     batch_reader = source.reader(source.schema())
     batch_reader.pushFilters([GreaterThan(("id",), 30)])
-    found: list[Any] = [one for task in batch_reader.partitions() for one in batch_reader.read(task)]
-    assert sum(one.num_rows for one in found) == 3
+    values: list[Any] = [each for task in batch_reader.partitions() for each in batch_reader.read(task)]
+    assert sum(each.num_rows for each in values) == 3
     assert "list" not in store.calls
 
 
 def test_a_query_with_a_name_keeps_what_it_has_not_read(table: Folded) -> None:
     query = Query(table.uri, startingVersion=2, maxVersionsPerTrigger=2, consumer="copy")
     query.batch()
-    (found,) = consumers(table.uri)
-    assert (found.name, found.version) == ("copy", 1)
+    (consumer,) = consumers(table.uri)
+    assert (consumer.name, consumer.version) == ("copy", 1)
     query.reader.commit(query.offsets[-1])
-    assert [one.version for one in consumers(table.uri)] == [3]
+    assert [consumer.version for consumer in consumers(table.uri)] == [3]
     dataset = lance.dataset(table.uri)
     with pytest.raises(OSError, match="lakefold-consumer-copy"):
         dataset.cleanup_old_versions(dt.timedelta(0))
     query.start()
     assert query.ids() == [[30, 31, 40, 41]]
     query.reader.commit(query.offsets[-1])
-    assert [one.version for one in consumers(table.uri)] == [5]
+    assert [consumer.version for consumer in consumers(table.uri)] == [5]
 
 
 @pytest.fixture
@@ -394,8 +394,8 @@ def test_ignoring_deletes_is_not_ignoring_updates(changed: lance.LanceDataset) -
 
 def test_a_query_of_the_change_feed_gets_every_change(changed: lance.LanceDataset) -> None:
     query = Query(changed.uri, startingVersion=1, readChangeFeed="true")
-    found = [(row["_commit_version"], row["_change_type"], row["id"]) for row in next(query.batches())]
-    assert [one for one in found if one[0] in {2, 3, 4}] == [
+    values = [(row["_commit_version"], row["_change_type"], row["id"]) for row in next(query.batches())]
+    assert [each for each in values if each[0] in {2, 3, 4}] == [
         (2, "insert", 5),
         (2, "insert", 6),
         (3, "delete", 1),
@@ -403,7 +403,7 @@ def test_a_query_of_the_change_feed_gets_every_change(changed: lance.LanceDatase
         (4, "update_postimage", 2),
     ]
     kept: dict[int, int] = {}
-    for _, kind, number in found:
+    for _, kind, number in values:
         kept[number] = kept.get(number, 0) + {"insert": 1, "update_postimage": 1}.get(kind, -1)
     assert sorted(number for number, count in kept.items() if count) == [8, 9, 10]
 

@@ -62,8 +62,8 @@ def test_spark_gets_it(uri: str, where: str | None) -> None:
     table = lakefold.open(uri)
     reader = VersionRows(source.uri, 3, table._snapshot.schema, where)
     units = source.format.scan_units(source, 3)
-    found = pa.Table.from_batches(reader.read(units, table.schema))
-    assert found.to_pylist() == pa.concat_tables([rows(0).slice(0, 1), rows(2)]).to_pylist()
+    actual = pa.Table.from_batches(reader.read(units, table.schema))
+    assert actual.to_pylist() == pa.concat_tables([rows(0).slice(0, 1), rows(2)]).to_pylist()
 
 
 def test_a_table_without_such_a_column_gives_all_columns_for_it(tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ def by_duckdb(table: lakefold.Table) -> list[Any]:
 
 
 def asked(table: lakefold.Table, query: str) -> list[Any]:
-    found = duckdb.connect().register("opened", table).sql(query)
-    assert found is not None
-    return found.fetchall()
+    relation = duckdb.connect().register("opened", table).sql(query)
+    assert relation is not None
+    return relation.fetchall()
 
 
 def by_polars(table: lakefold.Table) -> list[Any]:
@@ -79,10 +79,10 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a library makes of a va
     if isinstance(value, np.ndarray | tuple):
         value = list(value)
     if isinstance(value, list):
-        pairs = bool(value) and all(isinstance(one, tuple) for one in value)
-        return dict(value) if pairs else [plain(one) for one in value]
+        pairs = bool(value) and all(isinstance(each, tuple) for each in value)
+        return dict(value) if pairs else [plain(each) for each in value]
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, bytes):
         return UUID(bytes=value)
     return None if isinstance(value, float) and np.isnan(value) else value

@@ -49,14 +49,15 @@ def written(folder: Path, *, stable: bool, count: int = 60) -> str:
 
 
 def live_ids(uri: str, version: int | None = None) -> list[int]:
-    found: list[int] = lance.dataset(uri, version=version).to_table(columns=["_rowid"])["_rowid"].to_pylist()
-    return found
+    rows: list[int] = lance.dataset(uri, version=version).to_table(columns=["_rowid"])["_rowid"].to_pylist()
+    return rows
 
 
 def decoded(table: pa.Table) -> pa.Table:
     """With the values of dictionaries, whose order doesn't matter."""
     columns = [
-        one.cast(one.type.value_type) if pa.types.is_dictionary(one.type) else one for one in table.columns
+        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in table.columns
     ]
     return pa.table(columns, names=table.schema.names)
 
@@ -217,7 +218,7 @@ def test_blobs_are_files(tmp_path: Path, version: Literal["2.0", "2.1", "2.2"], 
     assert table.to_arrow().equals(lance.dataset(uri).to_table(), check_metadata=True)
     theirs = lance.dataset(uri).take_blobs("blob", ids=asked)
     ours = table.blobs("blob", asked)
-    assert [one and one.read() for one in ours] == [one and one.read() for one in theirs]
+    assert [each and each.read() for each in ours] == [file and file.read() for file in theirs]
     with pytest.raises(InvalidError):
         table.blobs("id", asked)
     with pytest.raises(lakefold.RowsNotFoundError):

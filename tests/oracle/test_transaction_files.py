@@ -38,7 +38,7 @@ def table(tmp_path: Path) -> Path:
 def files(table: Path) -> list[Path]:
     """The transaction files of versions 2 and 3."""
     names = [
-        Manifest.FromString(read_sections(one).manifest).transaction_file for one in manifest_files(table)
+        Manifest.FromString(read_sections(path).manifest).transaction_file for path in manifest_files(table)
     ]
     return [table / "_transactions" / name for name in names[1:]]
 

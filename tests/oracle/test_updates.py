@@ -140,9 +140,9 @@ def test_columns_rewritten_by_hand_come_to_the_same(
     stable: bool,
 ) -> None:
     def act(dataset: lance.LanceDataset) -> object:
-        found = dataset.get_fragment(1)
-        assert found is not None
-        fragment, fields = found.update_columns(rows_of([11, 12], "by hand"), left_on="a", right_on="a")
+        actual = dataset.get_fragment(1)
+        assert actual is not None
+        fragment, fields = actual.update_columns(rows_of([11, 12], "by hand"), left_on="a", right_on="a")
         operation = lance.LanceOperation.Update(
             removed_fragment_ids=[],
             updated_fragments=[fragment],

@@ -286,13 +286,16 @@ def test_an_upsert_is_folded_once(tmp_path: Path) -> None:
 
 def test_two_upserts_that_insert_one_key_are_a_conflict(tmp_path: Path) -> None:
     folding = table(tmp_path / "t")
-    one = folding.build(UpsertRows(people([3, 100], "one"), Merge(("id",))))
+    single = folding.build(UpsertRows(people([3, 100], "one"), Merge(("id",))))
     other = folding.build(UpsertRows(people([101, 102], "other"), Merge(("id",))))
     same = folding.build(UpsertRows(people([102, 7], "same"), Merge(("id",))))
-    assert one is not None
+    assert single is not None
     assert other is not None
     assert same is not None
-    assert [type(result) for result in (*folding.fold(one), *folding.fold(other))] == [Committed, Committed]
+    assert [type(result) for result in (*folding.fold(single), *folding.fold(other))] == [
+        Committed,
+        Committed,
+    ]
     refusal = folding.refused(same)
     assert refusal.conflict.field_ids == (0,)
     folding.put(UpsertRows(people([102, 7], "same"), Merge(("id",))))
@@ -308,8 +311,8 @@ def test_two_updates_of_one_row_are_a_conflict_and_of_neighbours_none(tmp_path: 
         folding.build(UpsertRows(people(ids, name), update))
         for ids, name in (([3, 4], "a"), ([5], "b"), ([4], "c"))
     ]
-    one, neighbour, same = (envelope for envelope in built if envelope is not None)
-    folding.fold(one)
+    first, neighbour, same = (envelope for envelope in built if envelope is not None)
+    folding.fold(first)
     (result,) = folding.fold(neighbour)
     assert isinstance(result, Committed)
     assert result.rebased

@@ -54,8 +54,8 @@ class Choice:
 
     def some_keys(self) -> list[int]:
         """Some of the rows that are there."""
-        there = sorted(self.rows.rows)
-        return sorted({there[pick % len(there)] for pick in self.picks}) if there else []
+        numbers = sorted(self.rows.rows)
+        return sorted({numbers[pick % len(numbers)] for pick in self.picks}) if numbers else []
 
     def extra(self) -> str | None:
         """One of the columns that come and go."""
@@ -102,9 +102,9 @@ def delete(choice: Choice) -> Act | None:
 
 def delete_neighbours(choice: Choice) -> Act | None:
     """Of rows that came together, so that whole fragments go."""
-    there = sorted(choice.rows.rows)
-    first = choice.picks[0] % len(there) if there else 0
-    keys = there[first : first + 5]
+    numbers = sorted(choice.rows.rows)
+    first = choice.picks[0] % len(numbers) if numbers else 0
+    keys = numbers[first : first + 5]
     if not keys:
         return None
     return Act(lambda ds: ds.delete(_in(keys)), Effect("delete", deletes=frozenset(keys)), rebases=True)
@@ -189,7 +189,11 @@ def drop_index(_choice: Choice) -> Act:
     """Not the fragment-reuse index: without it searches find nothing, in pylance too (Lance fact 10.7)."""
 
     def run(dataset: lance.LanceDataset) -> object:
-        names = [one.name for one in dataset.describe_indices() if not one.name.startswith("__")]
+        names = [
+            description.name
+            for description in dataset.describe_indices()
+            if not description.name.startswith("__")
+        ]
         for name in names[:1]:
             dataset.drop_index(name)
         return None
@@ -206,7 +210,7 @@ def compact(choice: Choice) -> Act | None:
 
 
 def _waits_for_remap(dataset: lance.LanceDataset) -> bool:
-    return any(one.name == "__lance_frag_reuse" for one in dataset.describe_indices())
+    return any(description.name == "__lance_frag_reuse" for description in dataset.describe_indices())
 
 
 def config(choice: Choice) -> Act:
@@ -294,16 +298,16 @@ def update_columns(choice: Choice) -> Act | None:
     keys = choice.of_one_fragment()
     if not keys:
         return None
-    number, told = keys.pop(-1), choice.picks[0] % 3 > 0
+    number, is_known = keys.pop(-1), choice.picks[0] % 3 > 0
     chosen = {key: offset for key, offset in keys.items() if offset in {pick % 4 for pick in choice.picks}}
     if not chosen:
         return None
     source = pa.table({"k": pa.array(chosen, pa.int64()), "a": pa.array([7] * len(chosen), pa.int64())})
 
     def run(dataset: lance.LanceDataset) -> object:
-        found = dataset.get_fragment(number)
-        assert found is not None
-        fragment, fields = found.update_columns(source, left_on="k", right_on="k")
+        actual = dataset.get_fragment(number)
+        assert actual is not None
+        fragment, fields = actual.update_columns(source, left_on="k", right_on="k")
         operation = lance.LanceOperation.Update(
             removed_fragment_ids=[],
             updated_fragments=[fragment],
@@ -311,11 +315,11 @@ def update_columns(choice: Choice) -> Act | None:
             fields_modified=fields,
             fields_for_preserving_frag_bitmap=[],
             update_mode="rewrite_columns",
-            updated_fragment_offsets={number: BitMap(chosen.values()).serialize()} if told else None,
+            updated_fragment_offsets={number: BitMap(chosen.values()).serialize()} if is_known else None,
         )
         return lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
 
-    return Act(run, Effect("values", changes=dict.fromkeys(chosen, _constant({"a": 7})), bumps=told))
+    return Act(run, Effect("values", changes=dict.fromkeys(chosen, _constant({"a": 7})), bumps=is_known))
 
 
 ACTS: Mapping[str, Make] = {

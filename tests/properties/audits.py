@@ -19,13 +19,13 @@ def audit(root: Path, before: LanceState | None, after: LanceState) -> None:
     """Fails where the step breaks an invariant, whoever made the version."""
     bases = {base.id: Path(base.path) for base in after.head.base_paths}
 
-    def place(file: DeletionFile) -> Path:
+    def location(file: DeletionFile) -> Path:
         return bases[file.base_id] if file.HasField("base_id") else root
 
     deletions = {
-        one.id: deleted_rows(place(one.deletion_file), one)
-        for one in after.fragments
-        if one.HasField("deletion_file")
+        fragment.id: deleted_rows(location(fragment.deletion_file), fragment)
+        for fragment in after.fragments
+        if fragment.HasField("deletion_file")
     }
     assert [(rule.name, fault) for rule, fault in faults(Step.whole(before, after, deletions))] == []
 

@@ -59,11 +59,11 @@ def link_files(source: Path, target: Path, without: Collection[str] = ()) -> Non
 def rows_at(table: Path, read: int, keys: Collection[int]) -> Mapping[int, bytes]:
     """Where the rows with these keys lay, as `affected_rows` of an envelope wants it."""
     rows = lance.dataset(str(table), version=read).to_table(columns=["k"], with_row_address=True)
-    found: dict[int, BitMap] = {}
+    values: dict[int, BitMap] = {}
     for key, address in zip(rows["k"].to_pylist(), rows["_rowaddr"].to_pylist(), strict=True):
         if key in keys:
-            found.setdefault(address >> 32, BitMap()).add(address & 0xFFFFFFFF)
-    return {number: offsets.serialize() for number, offsets in found.items()}
+            values.setdefault(address >> 32, BitMap()).add(address & 0xFFFFFFFF)
+    return {number: offsets.serialize() for number, offsets in values.items()}
 
 
 def _transaction(path: Path) -> Transaction:

@@ -143,7 +143,7 @@ def must_commit(ours: Effect, since: Sequence[Effect], *, knows_rows: bool) -> b
 
     Told only where it is plain; for the rest either answer is right. `knows_rows`: it says which rows.
     """
-    kinds = {one.kind for one in since}
+    kinds = {effect.kind for effect in since}
     if not kinds:
         return True
     if ours.kind == "append":

@@ -37,10 +37,10 @@ def places(message: Message, path: str = "") -> Iterator[tuple[str, Place]]:
 @st.composite
 def mutated(draw: st.DrawFn, message: Message) -> str:
     """Changes one thing in the message; the path of what was changed, empty where there is nothing."""
-    found = list(places(message))
-    if not found:
+    actual = list(places(message))
+    if not actual:
         return ""
-    path, (owner, field, key) = found[draw(st.integers(0, len(found) - 1))]
+    path, (owner, field, key) = actual[draw(st.integers(0, len(actual) - 1))]
     values = getattr(owner, field.name)
     if field.is_repeated and (key is None or draw(st.booleans())):
         _list_changed(draw, values, key)
@@ -71,7 +71,7 @@ def _other(draw: st.DrawFn, field: FieldDescriptor, value: Any) -> Any:  # noqa:
     if field.cpp_type in WIDTHS:
         low, high = WIDTHS[field.cpp_type]
         around = [value + 1, value - 1, value ^ 4, 0, 1, high, low, high // 2 + 1]
-        return draw(st.sampled_from([one for one in around if low <= one <= high]))
+        return draw(st.sampled_from([each for each in around if low <= each <= high]))
     if hasattr(value, "isalnum"):  # text or bytes
         cut = draw(st.integers(0, len(value)))
         return draw(st.sampled_from([value[:cut], value[cut:] + value, value[:cut] + value[cut + 1 :]]))

@@ -20,8 +20,8 @@ def test_a_schema_comes_back_from_its_fields(schema: pa.Schema) -> None:
 def test_what_comes_back_is_kept_as_it_is(schema: pa.Schema) -> None:
     made = schema_from_arrow(schema)
     again = schema_from_arrow(schema_to_arrow(made.fields, made.metadata))
-    assert [(one.id, one.parent_id, one.logical_type) for one in again.fields] == [
-        (one.id, one.parent_id, one.logical_type) for one in made.fields
+    assert [(field.id, field.parent_id, field.logical_type) for field in again.fields] == [
+        (field.id, field.parent_id, field.logical_type) for field in made.fields
     ]
 
 
@@ -30,13 +30,13 @@ def test_fields_stand_depth_first_with_ids_in_order(schema: pa.Schema) -> None:
     made = list(schema_from_arrow(schema).fields)
     check_structure(made)
     assert field_ids(made) == list(range(len(made)))
-    assert [one.name for one in made if one.parent_id < 0] == schema.names
+    assert [field.name for field in made if field.parent_id < 0] == schema.names
 
 
 @given(SCHEMAS)
 def test_without_packed_structs_and_blobs_a_file_lists_the_leaves(schema: pa.Schema) -> None:
     made = list(schema_from_arrow(schema).fields)
     assert expected_file_fields(made, FILE_VERSIONS["2.2"]) == [
-        one.id for one in made if all(other.parent_id != one.id for other in made)
+        field.id for field in made if all(other.parent_id != field.id for other in made)
     ]
     assert expected_file_fields(made, FILE_VERSIONS["legacy"]) == field_ids(made)

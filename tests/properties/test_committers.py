@@ -94,7 +94,7 @@ class Model:
             self.exists = True
         elif not self.exists or kind in ("bad", "future", "missing"):
             return "Invalid"
-        files = [file.path for one in envelope.lance.append.fragments for file in one.files]
+        files = [file.path for fragment in envelope.lance.append.fragments for file in fragment.files]
         if not set(self.files).isdisjoint(files):
             return "Invalid"
         if key is not None:
@@ -204,12 +204,12 @@ class CommitterMachine(RuleBasedStateMachine):
         if committer.table is None:
             committer.table = opened(self.uri, check_sizes=True)
         end = min(committer.position + most * groups, len(self.log))
-        polled = entries([one for _, one in self.log[committer.position : end]], committer.position)
+        polled = entries([envelope for _, envelope in self.log[committer.position : end]], committer.position)
         waiting = [committer.stuck] if committer.stuck else groups_of(polled, FORMAT, Limits(most, 10**9))
         for group in waiting:
             committer.stuck = list(group)
             outcomes = committer.table.fold(group).outcomes
-            assert [one.position for one in outcomes] == [one.position for one in group]
+            assert [outcome.position for outcome in outcomes] == [entry.position for entry in group]
             committer.stuck = []
             committer.answers += outcomes
             committer.position += len(group)
@@ -296,8 +296,8 @@ class CommitterMachine(RuleBasedStateMachine):
         state = read_state(FORMAT, versions, numbers[-1])
         assert isinstance(state, LanceState)
         fragments = list(state.fragments)
-        assert sorted(one.files[0].path for one in fragments) == sorted(self.model.files)
-        ids = [one.id for one in fragments]
+        assert sorted(fragment.files[0].path for fragment in fragments) == sorted(self.model.files)
+        ids = [fragment.id for fragment in fragments]
         assert ids == sorted(set(ids))
 
 

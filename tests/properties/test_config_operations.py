@@ -45,10 +45,10 @@ def test_an_update_does_to_a_map_what_it_says(
     updates = updates_of(message)
     assert isinstance(updates, ConfigUpdates)
     assert updates.config is not None
-    found, encoded = dict(before), {key: value.encode() for key, value in before.items()}
-    updates.config.apply(found)
+    values, encoded = dict(before), {key: value.encode() for key, value in before.items()}
+    updates.config.apply(values)
     updates.config.apply_encoded(encoded)
-    assert found == expected
+    assert values == expected
     assert encoded == {key: value.encode() for key, value in expected.items()}
 
 
@@ -59,10 +59,10 @@ def test_the_deprecated_form_sets_and_then_deletes(
     message = Transaction.UpdateConfig(upsert_values=sets, delete_keys=deletes)
     updates = updates_of(message)
     assert isinstance(updates, ConfigUpdates)
-    found = dict(before)
+    values = dict(before)
     if updates.config is not None:
-        updates.config.apply(found)
-    assert found == {key: value for key, value in {**before, **sets}.items() if key not in deletes}
+        updates.config.apply(values)
+    assert values == {key: value for key, value in {**before, **sets}.items() if key not in deletes}
 
 
 @st.composite

@@ -18,7 +18,7 @@ FRAGMENT = st.builds(
     IDS,
     st.sampled_from(["f", "g"]),
 )
-FRAGMENTS = st.lists(FRAGMENT, max_size=2, unique_by=lambda one: one["id"])
+FRAGMENTS = st.lists(FRAGMENT, max_size=2, unique_by=lambda document: document["id"])
 SHARDS = st.lists(
     st.builds(
         lambda shard, number: {"shard_id": {"uuid": shard * 16}, "generation": number},
@@ -158,17 +158,17 @@ def test_a_history_gives_the_worst_of_its_versions(
     verdicts = [
         judge(ours, theirs, version) for version, theirs in enumerate(between, 1) if version > read_version
     ]
-    found = history.verdict(ours, read_version)
-    assert rank(found) == max(map(rank, verdicts), default=0)
-    if isinstance(found, Conflict):
-        assert found.other_version == max(
+    actual = history.verdict(ours, read_version)
+    assert rank(actual) == max(map(rank, verdicts), default=0)
+    if isinstance(actual, Conflict):
+        assert actual.other_version == max(
             verdict.other_version
             for verdict in verdicts
-            if isinstance(verdict, Conflict) and verdict.retryable == found.retryable
+            if isinstance(verdict, Conflict) and verdict.retryable == actual.retryable
         )
-    if isinstance(found, Rebase):
+    if isinstance(actual, Rebase):
         merges = [verdict.merges for verdict in verdicts if isinstance(verdict, Rebase)]
-        assert found.merges == frozenset().union(*merges)
+        assert actual.merges == frozenset().union(*merges)
 
 
 @MANY
@@ -189,10 +189,10 @@ def test_what_is_told_late_gives_the_same_verdict(
         assert begun.verdict(ours, read_version) == whole.verdict(ours, read_version)
         return
     assert rank(begun.verdict(ours, read_version)) >= 2
-    told = begun.detailed([step for step in reversed(steps[:marked]) if step[0] > wanted])
-    assert told.needs_details(ours.kind, read_version) is None
-    assert told.verdict(ours, read_version) == whole.verdict(ours, read_version)
-    assert told == whole
+    history = begun.detailed([step for step in reversed(steps[:marked]) if step[0] > wanted])
+    assert history.needs_details(ours.kind, read_version) is None
+    assert history.verdict(ours, read_version) == whole.verdict(ours, read_version)
+    assert history == whole
 
 
 @MANY

@@ -48,7 +48,7 @@ def with_index_and_deletions(state: LanceState) -> bytes:
     fragments[0].deletion_file.num_deleted_rows = 1
     section = IndexSection()
     section.indices.add(name="a_idx", fields=[0], fragment_bitmap=b"\x3a\x30\0\0")
-    listed = fragments_of([one.SerializeToString() for one in fragments])
+    listed = fragments_of([fragment.SerializeToString() for fragment in fragments])
     assert state.transaction is not None
     return b"".join(encode_file(state.head, listed, section.SerializeToString(), state.transaction))
 
@@ -63,18 +63,18 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
     """The bytes with some of them flipped, cut out, doubled or replaced."""
     spoilt = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
-        place = draw(st.integers(0, max(0, len(spoilt) - 1)))
+        index = draw(st.integers(0, max(0, len(spoilt) - 1)))
         match draw(st.sampled_from(["flip", "cut", "insert", "repeat", "end"])):
             case "flip" if spoilt:
-                spoilt[place] ^= 1 << draw(st.integers(0, 7))
+                spoilt[index] ^= 1 << draw(st.integers(0, 7))
             case "cut":
-                del spoilt[place : place + draw(st.integers(1, 40))]
+                del spoilt[index : index + draw(st.integers(1, 40))]
             case "insert":
-                spoilt[place:place] = draw(st.binary(min_size=1, max_size=12))
+                spoilt[index:index] = draw(st.binary(min_size=1, max_size=12))
             case "repeat":
-                spoilt[place:place] = spoilt[place : place + draw(st.integers(1, 200))]
+                spoilt[index:index] = spoilt[index : index + draw(st.integers(1, 200))]
             case _:
-                del spoilt[place:]
+                del spoilt[index:]
     return bytes(spoilt)
 
 
@@ -112,9 +112,9 @@ def test_every_cut_of_a_manifest_file_is_damage() -> None:
 
 def test_every_flipped_bit_is_damage_or_another_table_that_can_be_written_on() -> None:
     """A flip that still decodes must not end the committer that folds on it."""
-    for place in range(0, len(FILE), 3):
+    for number in range(0, len(FILE), 3):
         spoilt = bytearray(FILE)
-        spoilt[place] ^= 1 << (place % 8)
+        spoilt[number] ^= 1 << (number % 8)
         try:
             state = FORMAT.decode(PATH, bytes(spoilt))
             FORMAT.check_writable(state)
@@ -152,7 +152,9 @@ PROPOSALS = [
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.sampled_from(PROPOSALS).flatmap(lambda one: damaged(one.SerializeToString())), st.booleans())
+@given(
+    st.sampled_from(PROPOSALS).flatmap(lambda envelope: damaged(envelope.SerializeToString())), st.booleans()
+)
 def test_whatever_is_sent_is_answered(data: bytes, there: bool) -> None:  # noqa: FBT001 - drawn
     try:
         envelope = Envelope.FromString(data)

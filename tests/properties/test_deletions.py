@@ -32,32 +32,32 @@ NUMBER = st.integers(0, 2**18) | st.integers(2**32 - 70_000, 2**32 - 1)
 @st.composite
 def bitmaps(draw: st.DrawFn) -> Bitmap:
     """Single numbers and stretches; containers of every form."""
-    found = Bitmap(draw(st.lists(NUMBER, max_size=20)))
+    actual = Bitmap(draw(st.lists(NUMBER, max_size=20)))
     for first in draw(st.lists(NUMBER, max_size=3)):
         length = draw(st.sampled_from([3, 4095, 4096, 4097, 65_536, 100_000]))
         stretch = np.arange(first, min(first + length, 2**32), draw(st.integers(1, 3)), dtype=np.uint64)
-        found |= bitmap_of(stretch)
+        actual |= bitmap_of(stretch)
     if draw(st.booleans()):
-        found.run_optimize()
-    return found
+        actual.run_optimize()
+    return actual
 
 
 @st.composite
 def spoilt(draw: st.DrawFn, data: bytes) -> bytes:
     """The bytes with some flipped, set, cut out or put in."""
-    found = bytearray(data)
+    actual = bytearray(data)
     for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.integers(0, min(len(found), 200)) | st.integers(0, len(found)))
+        index = draw(st.integers(0, min(len(actual), 200)) | st.integers(0, len(actual)))
         match draw(st.sampled_from(["flip", "set", "cut", "put"])):
-            case "flip" if place < len(found):
-                found[place] ^= 1 << draw(st.integers(0, 7))
+            case "flip" if index < len(actual):
+                actual[index] ^= 1 << draw(st.integers(0, 7))
             case "set":
-                found[place : place + 4] = struct.pack("<I", draw(st.sampled_from([0, 2**31, 2**32 - 1])))
+                actual[index : index + 4] = struct.pack("<I", draw(st.sampled_from([0, 2**31, 2**32 - 1])))
             case "cut":
-                del found[place : place + draw(st.integers(1, 40))]
+                del actual[index : index + draw(st.integers(1, 40))]
             case _:
-                found[place:place] = draw(st.binary(min_size=1, max_size=9))
-    return bytes(found)
+                actual[index:index] = draw(st.binary(min_size=1, max_size=9))
+    return bytes(actual)
 
 
 @MANY
@@ -94,10 +94,10 @@ def test_a_tampered_bitmap_is_damage_or_another_bitmap(data: st.DataObject) -> N
     tampered = data.draw(spoilt(form))
     tracemalloc.start()
     try:
-        found = decode_bitmap(tampered)
-        assert decode_bitmap(encode_bitmap(found)) == found
-        assert len(numbers_of(found)) == len(found)
-        assert len(encode_bitmap(found)) <= 66 * MIB + 2 * len(tampered)
+        actual = decode_bitmap(tampered)
+        assert decode_bitmap(encode_bitmap(actual)) == actual
+        assert len(numbers_of(actual)) == len(actual)
+        assert len(encode_bitmap(actual)) <= 66 * MIB + 2 * len(tampered)
     except DamagedError:
         assert tracemalloc.get_traced_memory()[1] < 64 * MIB + 2 * len(tampered)
     finally:
@@ -155,8 +155,8 @@ def as_arrow_reads_it(data: bytes, most_rows: int) -> list[int] | None:
         column = _read(data, most_rows, "")
     except DamagedError:
         return None
-    found: list[int] = column.tolist()
-    return found
+    values: list[int] = column.tolist()
+    return values
 
 
 ROWS_OF_A_FILE = st.lists(st.integers(0, 2**32 - 1), max_size=80)
@@ -176,8 +176,8 @@ def test_a_file_of_a_known_layout_is_read_as_arrow_reads_it(
         assert known is None if len(rows) >= 64 else known is not None and known.tolist() == rows
         other = data.draw(spoilt(file))
         most = data.draw(st.sampled_from([len(rows) - 1, 100]))
-        found = layouts.column(other, most)
-        assert found is None or found.tolist() == as_arrow_reads_it(other, most)
+        numbers = layouts.column(other, most)
+        assert numbers is None or numbers.tolist() == as_arrow_reads_it(other, most)
 
 
 @given(ROWS_OF_A_FILE.filter(lambda rows: 0 < len(rows) < 64))
@@ -185,7 +185,7 @@ def test_a_file_with_as_many_other_rows_has_the_same_layout(rows: list[int]) -> 
     layouts, known = _Layouts(), np.arange(len(rows), dtype=np.uint32)
     file = write_column(known)
     layouts.learn(file, known)
-    found = layouts.column(write_column(np.array(rows, np.uint32)), 64)
-    assert found is not None
-    assert found.tolist() == rows
+    numbers = layouts.column(write_column(np.array(rows, np.uint32)), 64)
+    assert numbers is not None
+    assert numbers.tolist() == rows
     assert layouts.column(file, len(rows) - 1) is None

@@ -48,37 +48,37 @@ class FeedMachine(HistoryMachine):
 def check(world: World, copy: Path) -> None:
     """The feeds of all versions, and of those without a transaction."""
     newest = world.version
-    told = feed(world.table, 0, newest)
+    values = feed(world.table, 0, newest)
     for after in range(newest):
-        assert feed(world.table, after, newest) == [row for row in told if row["_commit_version"] > after]
+        assert feed(world.table, after, newest) == [row for row in values if row["_commit_version"] > after]
     strip(world.table, copy)
-    untold = feed(copy, 0, newest)
-    assert applied(untold, "k") == rows_by_key(str(world.table), newest, "k")
-    assert net(untold) == net(told)
+    documents = feed(copy, 0, newest)
+    assert applied(documents, "k") == rows_by_key(str(world.table), newest, "k")
+    assert net(documents) == net(values)
     for version in range(1, newest + 1):
         assert applied(feed(world.table, 0, version), "k") == rows_by_key(str(world.table), version, "k")
-        check_step(world, version, [row for row in told if row["_commit_version"] == version])
+        check_step(world, version, [row for row in values if row["_commit_version"] == version])
 
 
-def check_step(world: World, version: int, found: Sequence[Row]) -> None:
+def check_step(world: World, version: int, actual: Sequence[Row]) -> None:
     """The change of one version, compared with pylance's rows."""
     effects = world.effects.get(version, [])
-    if version > 1 and all(one.kind in WITHOUT_ROWS for one in effects):
-        assert found == []
-    kinds = {one.kind for one in effects}
+    if version > 1 and all(effect.kind in WITHOUT_ROWS for effect in effects):
+        assert actual == []
+    kinds = {effect.kind for effect in effects}
     if not world.stable or version == 1 or kinds & {"overwrite", "restore"}:
         return
     delta = lance.dataset(str(world.table), version=version).delta(
         begin_version=version - 1, end_version=version
     )
     keys: dict[str, set[int]] = defaultdict(set)
-    for row in found:
+    for row in actual:
         keys[row["_change_type"]].add(row["k"])
     assert keys["insert"] == keys_of(delta.get_inserted_rows())
     updated = keys_of(delta.get_updated_rows())
     assert keys["update_preimage"] == keys["update_postimage"]
     assert updated <= keys["update_postimage"] or "columns" in kinds
-    if all(one.bumps for one in effects) and "columns" not in kinds:
+    if all(effect.bumps for effect in effects) and "columns" not in kinds:
         assert updated == keys["update_postimage"]
     deleted = {
         world.key_of_row_id[number]
@@ -94,16 +94,16 @@ def keys_of(batches: Iterable[Any]) -> set[int]:
 
 def feed(table: Path, after: int, to: int) -> list[Row]:
     """The feed's rows."""
-    found: list[Row] = changes(str(table), after, to).read_all().to_pylist()
-    return found
+    rows: list[Row] = changes(str(table), after, to).read_all().to_pylist()
+    return rows
 
 
-def net(found: Iterable[Row]) -> dict[tuple[int, int], list[Row | None]]:
+def net(actual: Iterable[Row]) -> dict[tuple[int, int], list[Row | None]]:
     """What became of each row in each version: as it was and as it is, where these differ."""
     images: dict[tuple[int, int], list[Row | None]] = defaultdict(lambda: [None, None])
-    for row in found:
+    for row in actual:
         images[row["_commit_version"], row["k"]][row["_change_type"] in COMES] = values_of(row)
-    return {place: pair for place, pair in images.items() if pair[0] != pair[1]}
+    return {location: pair for location, pair in images.items() if pair[0] != pair[1]}
 
 
 def strip(table: Path, copy: Path) -> None:

@@ -22,11 +22,11 @@ Change = tuple[dict[int, Numbered], set[int], list[Numbered]]
 
 def fragment(number: int, rows: int, filler: int, deleted: int | None) -> Numbered:
     """`filler` makes the record long; `deleted` is None without a deletion file, 0 where it doesn't tell."""
-    one = DataFragment(id=number, physical_rows=rows)
-    one.files.add(path="x" * filler, fields=[0])
+    fragment = DataFragment(id=number, physical_rows=rows)
+    fragment.files.add(path="x" * filler, fields=[0])
     if deleted is not None:
-        one.deletion_file.num_deleted_rows = deleted
-    return Numbered.of(one)
+        fragment.deletion_file.num_deleted_rows = deleted
+    return Numbered.of(fragment)
 
 
 @st.composite
@@ -48,7 +48,7 @@ def changes(draw: st.DrawFn, present: frozenset[int]) -> Change:
         return [fragment(number, least + number % 5, size, deleted) for number in numbers]
 
     live, free = sorted(present), sorted(set(range(MOST_IDS)) - present)
-    replaced = {one.id: one for one in made(sorted({*some(live), *runs(live)}))}
+    replaced = {fragment.id: fragment for fragment in made(sorted({*some(live), *runs(live)}))}
     return replaced, {*some(live), *runs(live)}, made(sorted({*some(free), *runs(free)}))
 
 
@@ -56,7 +56,7 @@ def check_bounds(fragments: Fragments) -> None:
     sizes = [len(chunk.encoded) for chunk in fragments.chunks]
     long = [chunk for chunk in fragments.chunks if len(chunk.encoded) > MAX_CHUNK_BYTES]
     assert all(len(chunk.ids) == 1 for chunk in long)
-    assert all(one + other > CHUNK_BYTES for one, other in pairwise(sizes))
+    assert all(number + other > CHUNK_BYTES for number, other in pairwise(sizes))
     assert all(chunk.ids for chunk in fragments.chunks)
 
 
@@ -68,21 +68,24 @@ def check_equal(fragments: Fragments, model: dict[int, Numbered]) -> None:
     assert list(fragments.ids()) == ids
     assert fragments.tally == fragments_of([model[number].encoded for number in ids]).tally
     assert fragments.size == len(encoded)
-    assert fragments.physical_rows == sum(one.physical_rows for one in model.values())
-    assert fragments.deleted_rows == sum(one.deleted_rows for one in model.values())
-    assert fragments.has_deletions == any(one.has_deletion_file for one in model.values())
+    assert fragments.physical_rows == sum(fragment.physical_rows for fragment in model.values())
+    assert fragments.deleted_rows == sum(fragment.deleted_rows for fragment in model.values())
+    assert fragments.has_deletions == any(fragment.has_deletion_file for fragment in model.values())
     assert fragments.counts_rows == all(
-        one.physical_rows and (one.deleted_rows or not one.has_deletion_file) for one in model.values()
+        fragment.physical_rows and (fragment.deleted_rows or not fragment.has_deletion_file)
+        for fragment in model.values()
     )
     for chunk in fragments.chunks:
-        assert [one.id for one in chunk.decode()] == list(chunk.ids)
+        assert [fragment.id for fragment in chunk.decode()] == list(chunk.ids)
 
 
 def check_shared(before: Fragments, after: Fragments, change: Change) -> None:
     """What is new in the chunks lies beside the change: the touched chunks, and a neighbour on each side."""
     replaced, removed, added = change
-    places = {before._chunk_index(number) for number in (*replaced, *removed, *(one.id for one in added))}
-    beside = {place + step for place in places for step in (-1, 0, 1)}
+    places = {
+        before._chunk_index(number) for number in (*replaced, *removed, *(fragment.id for fragment in added))
+    }
+    beside = {index + step for index in places for step in (-1, 0, 1)}
     kept = {id(chunk) for chunk in after.chunks}
     for index, chunk in enumerate(before.chunks):
         assert id(chunk) in kept or index in beside
@@ -90,10 +93,10 @@ def check_shared(before: Fragments, after: Fragments, change: Change) -> None:
 
 def check_unlike(before: Fragments, after: Fragments) -> None:
     """What is said to differ is what differs when all is decoded; whichever of the two comes first."""
-    for one, other in ((before, after), (after, before)):
+    for fragments, other in ((before, after), (after, before)):
         known = {fragment.SerializeToString(deterministic=True) for fragment in other}
-        expected = [each for each in one if each.SerializeToString(deterministic=True) not in known]
-        assert [DataFragment.FromString(record) for record in one.unlike(other)] == expected
+        expected = [each for each in fragments if each.SerializeToString(deterministic=True) not in known]
+        assert [DataFragment.FromString(record) for record in fragments.unlike(other)] == expected
 
 
 def all_of(fragments: Fragments) -> set[bytes]:
@@ -102,8 +105,8 @@ def all_of(fragments: Fragments) -> set[bytes]:
 
 def check_beside(before: Fragments, after: Fragments) -> None:
     """Read beside another version a manifest holds what it holds alone, in chunks of the other one's."""
-    for one, other in ((before, after), (after, before), (Fragments(), after), (after, after)):
-        data = b"".join(encode_file(Manifest(version=7, branch="b"), one, b"", Transaction(uuid="u")))
+    for fragments, other in ((before, after), (after, before), (Fragments(), after), (after, after)):
+        data = b"".join(encode_file(Manifest(version=7, branch="b"), fragments, b"", Transaction(uuid="u")))
         alone, beside = decode_file(data), decode_file(data, like=other)
         check_bounds(beside.fragments)
         assert (beside.head, beside.transaction) == (alone.head, alone.transaction)
@@ -112,8 +115,8 @@ def check_beside(before: Fragments, after: Fragments) -> None:
         assert list(beside.fragments) == list(alone.fragments)
         mine, theirs = beside.fragments.apart(other)
         apart = [{part for each in chunks for part in each.records()} for chunks in (mine, theirs)]
-        assert apart[0] - apart[1] == all_of(one) - all_of(other)
-        assert apart[1] - apart[0] == all_of(other) - all_of(one)
+        assert apart[0] - apart[1] == all_of(fragments) - all_of(other)
+        assert apart[1] - apart[0] == all_of(other) - all_of(fragments)
 
 
 @given(st.data())
@@ -126,8 +129,8 @@ def test_any_changes_give_the_list_of_a_plain_dict(data: st.DataObject) -> None:
         replaced, removed, added = change
         later = fragments.changed(replaced, removed, added)
         model |= replaced
-        model = {number: one for number, one in model.items() if number not in removed}
-        model |= {one.id: one for one in added}
+        model = {number: fragment for number, fragment in model.items() if number not in removed}
+        model |= {fragment.id: fragment for fragment in added}
         check_bounds(later)
         check_equal(later, model)
         check_shared(fragments, later, change)
@@ -141,9 +144,11 @@ def test_any_changes_give_the_list_of_a_plain_dict(data: st.DataObject) -> None:
 def test_fragments_are_found_by_their_ids(live: set[int], wanted: set[int], filler: int) -> None:
     made = {number: fragment(number, 3, min(filler, 2_000), None) for number in live}
     fragments = Fragments.of(made.values())
-    found = fragments.get(wanted)
-    assert set(found) == fragments.taken(wanted) == live & wanted
-    assert all(one.SerializeToString(deterministic=True) == made[key].encoded for key, one in found.items())
+    value = fragments.get(wanted)
+    assert set(value) == fragments.taken(wanted) == live & wanted
+    assert all(
+        fragment.SerializeToString(deterministic=True) == made[key].encoded for key, fragment in value.items()
+    )
     assert fragments.records(wanted) == {number: made[number].encoded for number in live & wanted}
 
 
@@ -161,11 +166,11 @@ def test_all_but_the_chunks_of_a_change_are_shared(*, pylance: bool) -> None:
     if pylance:
         whole = Manifest.FromString(b"".join(parts[2:-1]))
         parts[1:-1] = [whole.ByteSize().to_bytes(4, "little"), whole.SerializeToString(deterministic=True)]
-    found = decode_file(b"".join(parts), like=before).fragments
+    fragments = decode_file(b"".join(parts), like=before).fragments
     known = {id(chunk) for chunk in before.chunks}
-    assert sum(id(chunk) not in known for chunk in found.chunks) <= 8
-    assert len(found.chunks) > 15
-    assert found.tally == after.tally
+    assert sum(id(chunk) not in known for chunk in fragments.chunks) <= 8
+    assert len(fragments.chunks) > 15
+    assert fragments.tally == after.tally
 
 
 @given(place=st.integers(0, 2**20), value=st.integers(0, 255))
@@ -175,11 +180,11 @@ def test_damage_is_found_beside_another_version_as_it_is_alone(place: int, value
     after = before.changed({}, {450}, ())
     data = bytearray(b"".join(encode_file(Manifest(version=7), after, b"", Transaction(uuid="u"))))
     data[place % len(data)] = value
-    told: list[object] = []
+    values: list[object] = []
     for like in (None, before):
         try:
-            found = decode_file(bytes(data), like=like)
-            told.append((found.head, list(found.fragments), found.fragments.tally))
+            file = decode_file(bytes(data), like=like)
+            values.append((file.head, list(file.fragments), file.fragments.tally))
         except DamagedError as error:
-            told.append(error.message)
-    assert told[0] == told[1]
+            values.append(error.message)
+    assert values[0] == values[1]

@@ -24,11 +24,11 @@ def test_what_a_proposal_claims_takes_no_memory() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(told) > 25
-    for one in told:
-        assert one["kind"] in KINDS, one
-        assert one["took"] <= 2 * one["bytes"] + SPARE_BYTES, one
-        assert one["seconds"] <= MOST_SECONDS, one
-    moved = [one["kind"] for one in told if one["name"].endswith(" moved rows")]
+    document = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(document) > 25
+    for each in document:
+        assert each["kind"] in KINDS, each
+        assert each["took"] <= 2 * each["bytes"] + SPARE_BYTES, each
+        assert each["seconds"] <= MOST_SECONDS, each
+    moved = [each["kind"] for each in document if each["name"].endswith(" moved rows")]
     assert moved == ["Invalid"] * 3

@@ -53,22 +53,22 @@ def test_what_is_covered_after_compactions_is_known(covers: set[int], data: st.D
         version = FragmentReuseIndexDetails.Version(dataset_version=number + 2)
         for _ in range(data.draw(st.integers(0, 2), "groups")):
             old = data.draw(st.lists(st.sampled_from(sorted(rows)), min_size=1, unique=True), "old")
-            moved = sorted(set().union(*(rows.pop(one) for one in old)))
+            moved = sorted(set().union(*(rows.pop(number) for number in old)))
             cut = data.draw(st.integers(0, len(moved)), "cut")
             new = {fresh: set(moved[:cut]), fresh + 1: set(moved[cut:])}
             fresh += 2
             rows.update(new)
             group = version.groups.add()
-            for one in old:
-                group.old_fragments.add(id=one)
-            for one in new:
-                group.new_fragments.add(id=one)
+            for each in old:
+                group.old_fragments.add(id=each)
+            for each in new:
+                group.new_fragments.add(id=each)
         versions.append(version)
-    told = rewritten_by(IndexMetadata(uuid=UUID(uuid=bytes(16)), name=FRAGMENT_REUSE), versions)
-    (_, after) = remapped(Manifest(), [told, index(covers)], nothing)
+    reported = rewritten_by(IndexMetadata(uuid=UUID(uuid=bytes(16)), name=FRAGMENT_REUSE), versions)
+    (_, after) = remapped(Manifest(), [reported, index(covers)], nothing)
     for fragment in covered(after) & rows.keys():
         assert rows[fragment] <= known
-    assert remapped(Manifest(), [told, after], nothing)[1] is after
+    assert remapped(Manifest(), [reported, after], nothing)[1] is after
 
 
 @given(st.lists(st.tuples(st.sets(IDS), st.sets(IDS, max_size=2)), max_size=5), st.sets(IDS), st.sets(IDS))
@@ -77,10 +77,10 @@ def test_changed_fragments_are_covered_by_no_index_on_their_fields(
 ) -> None:
     before = [index(covers, tuple(sorted(on))) for covers, on in indices]
     after = without_fragments(before, fields, fragments)
-    for one, (covers, on) in zip(after, indices, strict=True):
-        assert covered(one) == (covers - fragments if on & fields else covers)
+    for first, (covers, on) in zip(after, indices, strict=True):
+        assert covered(first) == (covers - fragments if on & fields else covers)
     kept = without_fields(before, fields)
-    assert [set(one.fields) for one in kept] == [on for _, on in indices if on <= fields]
+    assert [set(index.fields) for index in kept] == [on for _, on in indices if on <= fields]
 
 
 @given(
@@ -91,9 +91,9 @@ def test_moved_rows_are_covered_where_all_of_them_were(
 ) -> None:
     before = [index(covers, tuple(sorted(on))) for covers, on in indices]
     after = with_fragments(before, [changed], sources, new)
-    for one, (covers, on) in zip(after, indices, strict=True):
+    for first, (covers, on) in zip(after, indices, strict=True):
         extends = sources <= covers and changed not in on
-        assert covered(one) == (covers | new if extends else covers)
+        assert covered(first) == (covers | new if extends else covers)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ij"), st.sets(IDS), st.integers(0, 3)), max_size=6), st.sets(IDS))
@@ -103,11 +103,11 @@ def test_an_index_loses_segments_but_no_coverage(
     before = [index(covers, name=name, built=built) for name, covers, built in segments]
     after = without_idle(before, live.intersection)
     for name in "ij":
-        was = [one for one in before if one.name == name]
-        now = [one for one in after if one.name == name]
+        was = [index for index in before if index.name == name]
+        now = [index for index in after if index.name == name]
         assert bool(was) == bool(now)
         assert set().union(*map(covered, was)) & live == set().union(*map(covered, now)) & live
-        assert len(now) <= 1 or all(covered(one) & live for one in now)
+        assert len(now) <= 1 or all(covered(index) & live for index in now)
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
@@ -120,5 +120,5 @@ def test_bytes_of_anybody_are_damage_or_an_answer(details: bytes, bitmap: bytes)
         read = remapped(Manifest(), [entry, other], nothing)
     except DamagedError:
         return
-    for one in read:
-        assert not one.fragment_bitmap or encode_bitmap(decode_bitmap(one.fragment_bitmap))
+    for index in read:
+        assert not index.fragment_bitmap or encode_bitmap(decode_bitmap(index.fragment_bitmap))

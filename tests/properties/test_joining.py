@@ -36,7 +36,7 @@ class Model:
     """The rows left, as (fragment, offset), what was moved by id, and how many rows were appended."""
 
     rows: set[tuple[int, int]] = field(
-        default_factory=lambda: {(one, row) for one in range(FRAGMENTS) for row in range(ROWS)}
+        default_factory=lambda: {(number, row) for number in range(FRAGMENTS) for row in range(ROWS)}
     )
     moved: set[int] = field(default_factory=set)
     appended: int = 0
@@ -63,7 +63,7 @@ def proposed(table: MemoryRows, model: Model, kind: str, chosen: Iterable[tuple[
     rows = frozenset(chosen) & model.rows
     if not rows:
         return None
-    taken = {number: sorted(row for one, row in rows if one == number) for number, _ in rows}
+    taken = {number: sorted(row for first, row in rows if first == number) for number, _ in rows}
     removed = [number for number, few in taken.items() if set(few) == model.of(number)]
     updated: dict[int, Iterable[int]] = {n: few for n, few in taken.items() if n not in removed}
     if kind == "delete":
@@ -82,19 +82,19 @@ def row_id(row: tuple[int, int]) -> int:
 def check(table: MemoryRows, model: Model) -> None:
     """The table is what the model says, and each moved row is there once, with its id and its birth."""
     state = table.state
-    there = state.fragments.get(range(FRAGMENTS))
-    assert there.keys() == {number for number, _ in model.rows}
-    for number in there:
+    value = state.fragments.get(range(FRAGMENTS))
+    assert value.keys() == {number for number, _ in model.rows}
+    for number in value:
         assert set(range(ROWS)) - set(table.deleted(number)) == model.of(number)
     ids: list[int] = []
     for fragment in state.fragments:
         if fragment.id >= FRAGMENTS:
             rows = fragment.physical_rows
-            found = decode_row_ids(fragment.inline_row_ids, rows).tolist()
-            moved = min(found) < FRAGMENTS * ROWS
+            values = decode_row_ids(fragment.inline_row_ids, rows).tolist()
+            moved = min(values) < FRAGMENTS * ROWS
             born = set(decode_versions(fragment.inline_created_at_versions, rows).tolist())
             assert born == {2} if moved else min(born) > 2
-            ids += found
+            ids += values
     fresh = range(FRAGMENTS * ROWS, FRAGMENTS * ROWS + model.appended)
     assert sorted(ids) == sorted([*model.moved, *fresh])
     assert state.rows == len(model.rows) + len(model.moved) + model.appended
@@ -102,8 +102,8 @@ def check(table: MemoryRows, model: Model) -> None:
 
 def groups(sent: Sequence[Sent]) -> Iterable[Sequence[Sent]]:
     """As the committer cuts them."""
-    found = groups_of(entries([one.envelope for one in sent], 0), FORMAT, MOST)
-    return [[sent[entry.position.offset] for entry in group] for group in found]
+    actual = groups_of(entries([proposal.envelope for proposal in sent], 0), FORMAT, MOST)
+    return [[sent[entry.position.offset] for entry in group] for group in actual]
 
 
 @settings(max_examples=60, deadline=None)
@@ -111,20 +111,20 @@ def groups(sent: Sequence[Sent]) -> Iterable[Sequence[Sent]]:
 def test_a_row_goes_once(rounds: list[list[tuple[str, frozenset[tuple[int, int]]]]]) -> None:
     table, model = MemoryRows(stable=True, fragments=FRAGMENTS), Model()
     for choices in rounds:
-        sent = [one for kind, rows in choices if (one := proposed(table, model, kind, rows))]
+        sent = [single for kind, rows in choices if (single := proposed(table, model, kind, rows))]
         cut = [*groups(sent)]
         assert len(cut) == -(-len(sent) // MOST.max_entries)
         for group in cut:
             version = table.version
-            results = table.fold(*(one.envelope for one in group))
+            results = table.fold(*(sent.envelope for sent in group))
             assert table.version <= version + 1
-            for one, result in zip(group, results, strict=True):
-                if one.rows <= model.rows:
+            for single, result in zip(group, results, strict=True):
+                if single.rows <= model.rows:
                     assert isinstance(result, Committed), result
-                    assert result.rows_deleted == len(one.rows)
-                    model.rows -= one.rows
-                    model.appended += one.adds
-                    model.moved |= {row_id(row) for row in one.rows} if one.moves else set()
+                    assert result.rows_deleted == len(single.rows)
+                    model.rows -= single.rows
+                    model.appended += single.adds
+                    model.moved |= {row_id(row) for row in single.rows} if single.moves else set()
                 else:
                     assert isinstance(result, Rejected), result
                     assert result.conflict.retryable

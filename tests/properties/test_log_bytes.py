@@ -37,17 +37,17 @@ def envelopes(draw: st.DrawFn) -> log_pb2.Envelope:
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=20))
 def test_any_bytes_decode_to_a_value(data: bytes, key: bytes | None) -> None:
-    found = decode(data, key, HERE, 7)
-    assert isinstance(found, Entry | Undecodable | UnknownKind)
-    assert (found.position, found.time_us, found.size) == (HERE, 7, len(data))
+    decoded = decode(data, key, HERE, 7)
+    assert isinstance(decoded, Entry | Undecodable | UnknownKind)
+    assert (decoded.position, decoded.time_us, decoded.size) == (HERE, 7, len(data))
 
 
 @given(envelopes(), st.data())
 def test_one_flipped_bit_decodes_to_a_value(envelope: log_pb2.Envelope, data: st.DataObject) -> None:
     whole = bytearray(encode(envelope))
     if whole:
-        place = data.draw(st.integers(0, len(whole) * 8 - 1))
-        whole[place // 8] ^= 1 << place % 8
+        index = data.draw(st.integers(0, len(whole) * 8 - 1))
+        whole[index // 8] ^= 1 << index % 8
     assert isinstance(
         decode(bytes(whole), envelope.table.encode(), HERE, 7), Entry | Undecodable | UnknownKind
     )
@@ -65,19 +65,21 @@ def test_one_flipped_bit_in_a_file_is_refused_or_keeps_the_length(
 ) -> None:
     whole = bytearray(framed(written))
     if whole:
-        place = data.draw(st.integers(0, len(whole) * 8 - 1))
-        whole[place // 8] ^= 1 << place % 8
+        index = data.draw(st.integers(0, len(whole) * 8 - 1))
+        whole[index // 8] ^= 1 << index % 8
     with contextlib.suppress(InvalidError):
         log = FileLog(bytes(whole))
-        found = list(log)
-        assert [one.position for one in found] == [Position(log.log, offset) for offset in range(len(log))]
-        assert sum(one.size + _length_bytes(one.size) for one in found) <= len(whole)
+        decoded = list(log)
+        assert [message.position for message in decoded] == [
+            Position(log.log, offset) for offset in range(len(log))
+        ]
+        assert sum(message.size + _length_bytes(message.size) for message in decoded) <= len(whole)
 
 
 @given(st.binary(max_size=40))
 def test_any_file_is_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(InvalidError):
-        assert sum(found.size for found in FileLog(data)) <= len(data)
+        assert sum(decoded.size for decoded in FileLog(data)) <= len(data)
 
 
 def _length_bytes(size: int) -> int:

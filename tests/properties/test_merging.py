@@ -58,7 +58,7 @@ APPENDS = st.just(transaction("append", {"fragments": [{"files": [{"path": "a", 
 DELETES = st.builds(delete, SOME, SOME)
 UPDATES = st.builds(update, SOME, SOME, st.integers(0, 2), SOME)
 ALIKE = st.one_of([st.lists(kind, min_size=2, max_size=4) for kind in (APPENDS, DELETES, UPDATES)]).filter(
-    lambda parts: len({sharing(one, has_log=True) for one in parts}) == 1
+    lambda parts: len({sharing(part, has_log=True) for part in parts}) == 1
 )
 PARTS = ALIKE | st.lists(APPENDS | DELETES | UPDATES, min_size=2, max_size=5)
 OF_NO_LOG = FOOTPRINTS.filter(lambda ours: ours.kind is not Kind.UPDATE_MEM_WAL_STATE)
@@ -68,14 +68,14 @@ OF_NO_LOG = FOOTPRINTS.filter(lambda ours: ours.kind is not Kind.UPDATE_MEM_WAL_
 def together(parts: Sequence[Transaction]) -> Transaction:
     """The transaction of the version that these share."""
     replaced = {number: DataFragment(**fragments([number])[0]) for number in range(4)}  # type: ignore[arg-type]
-    proposed = [one.SerializeToString() for part in parts for one in part.append.fragments]
+    proposed = [fragment.SerializeToString() for part in parts for fragment in part.append.fragments]
     return combined(parts, proposed, replaced)
 
 
 @MANY
 @given(OF_NO_LOG, PARTS)
 def test_no_verdict_is_weaker_than_on_any_part(ours: Footprint, parts: list[Transaction]) -> None:
-    assert len({sharing(one) for one in parts}) == 1
+    assert len({sharing(part) for part in parts}) == 1
     whole = judge(ours, footprint_of(together(parts)), 7)
     assert all(rank(judge(ours, footprint_of(part), 7)) <= rank(whole) for part in parts)
 
@@ -100,7 +100,9 @@ def test_what_was_merged_of_one_kind_is_of_that_kind(parts: list[Transaction]) -
 def test_what_was_merged_touches_what_its_parts_touch(parts: list[Transaction]) -> None:
     whole = together(parts)
     assert sharing(whole) == ROWS
-    proposed = [one for part in parts for one in (*part.append.fragments, *part.update.new_fragments)]
+    proposed = [
+        fragment for part in parts for fragment in (*part.append.fragments, *part.update.new_fragments)
+    ]
     assert [*whole.append.fragments, *whole.update.new_fragments] == proposed
-    assert footprint_of(whole).touched == frozenset().union(*(footprint_of(one).touched for one in parts))
-    assert footprint_of(whole).removed == frozenset().union(*(footprint_of(one).removed for one in parts))
+    assert footprint_of(whole).touched == frozenset().union(*(footprint_of(part).touched for part in parts))
+    assert footprint_of(whole).removed == frozenset().union(*(footprint_of(part).removed for part in parts))

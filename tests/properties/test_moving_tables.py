@@ -114,7 +114,7 @@ class Moving(RuleBasedStateMachine):
         newest = versions_at(HERE).latest()
         state = read_state(FORMAT, versions_at(HERE), newest) if newest else None
         assert state is None or isinstance(state, LanceState)
-        return [] if state is None else [one.files[0].path for one in state.fragments]
+        return [] if state is None else [fragment.files[0].path for fragment in state.fragments]
 
     def fold(self, log: LogId, first: int, *, accept: bool, stays: bool) -> None:
         """A committer of this log folds what stands there from `first` on, unless it stops."""

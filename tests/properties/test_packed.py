@@ -68,13 +68,13 @@ def both(envelope: Envelope, offset: int) -> tuple[Entry, Entry]:
     return by_message(whole), with_packed(whole, small, packed)
 
 
-def observed(table: MemoryTable, one: Entry, sizes: dict[str, int]) -> Fetched:
+def observed(table: MemoryTable, each: Entry, sizes: dict[str, int]) -> Fetched:
     """What a shell would bring, from a store with files of these sizes."""
     MemoryStorage.forget(STORE)
     storage = MemoryStorage(f"memory://{STORE}")
     for name, size in sizes.items():
         storage.put(f"data/{name}", [bytes(size)])
-    needs = FORMAT.requirements(table.state, [one])
+    needs = FORMAT.requirements(table.state, [each])
     bringer = Prefetcher(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect))
     return Fetched(bringer.sizes(needs.sizes), listed=bringer.listed(needs.listed))
 
@@ -84,7 +84,7 @@ def folded_both_ways(
 ) -> tuple[Folded, Folded, Entry]:
     """The entry folded whole, and packed; and the latter."""
     whole, packed = both(envelope, table.offset)
-    seen = [Fetched() if sizes is None else observed(table, one, sizes) for one in (whole, packed)]
+    seen = [Fetched() if sizes is None else observed(table, each, sizes) for each in (whole, packed)]
     first = fold(FORMAT, table.table, [whole], seen[0], TERMS)
     second = fold(FORMAT, table.table, [packed], seen[1], TERMS)
     return first, second, packed
@@ -94,9 +94,9 @@ def file_of(folded: Folded) -> bytes:
     return b"" if folded.publication is None else b"".join(folded.publication.buffers)
 
 
-def alike(one: Folded, other: Folded) -> None:
-    assert one.outcomes == other.outcomes
-    assert file_of(one) == file_of(other)
+def alike(each: Folded, other: Folded) -> None:
+    assert each.outcomes == other.outcomes
+    assert file_of(each) == file_of(other)
 
 
 def set_in(number: int, **values: object) -> Change:
@@ -114,12 +114,12 @@ def set_in(number: int, **values: object) -> Change:
 
 
 def rows_in(number: int, rows: int) -> Change:
-    return lambda one: setattr(one.lance.append.fragments[number], "physical_rows", rows)
+    return lambda envelope: setattr(envelope.lance.append.fragments[number], "physical_rows", rows)
 
 
 def more(data: bytes) -> Change:
     """The fourth fragment holds these fields as well."""
-    return lambda one: one.lance.append.fragments[3].MergeFromString(data)
+    return lambda envelope: envelope.lance.append.fragments[3].MergeFromString(data)
 
 
 def two_files(envelope: Envelope) -> None:
@@ -136,15 +136,15 @@ SOUND = {
     "two files": two_files,
     "older files": set_in(1, file_minor_version=1),
     "sizes that nobody says": set_in(1, file_size_bytes=0),
-    "a tag": lambda one: setattr(one.lance, "tag", "t"),
-    "properties": lambda one: one.lance.transaction_properties.update({"k": "v"}),
+    "a tag": lambda each: setattr(each.lance, "tag", "t"),
+    "properties": lambda each: each.lance.transaction_properties.update({"k": "v"}),
 }
 FAULTY = {
     "an unknown column": set_in(3, fields=[0, 7]),
     "a column twice": set_in(3, fields=[0, 0]),
     "a required column left out": set_in(3, fields=[1], column_indices=[0]),
     "an unknown version": set_in(3, file_major_version=9),
-    "an id that is taken": lambda one: setattr(one.lance.append.fragments[3], "id", 1),
+    "an id that is taken": lambda each: setattr(each.lance.append.fragments[3], "id", 1),
     "no rows": rows_in(3, 0),
     "too many rows": rows_in(3, 2**32),
     "a folder": set_in(3, path="a/b.lance"),
@@ -153,15 +153,15 @@ FAULTY = {
     "a file named twice": set_in(3, path=FIRST),
     "an unknown base": set_in(3, base_id=5),
     "row ids": more(DataFragment(inline_row_ids=b"").SerializeToString()),
-    "a deletion file": lambda one: one.lance.append.fragments[3].deletion_file.SetInParent(),
+    "a deletion file": lambda each: each.lance.append.fragments[3].deletion_file.SetInParent(),
     "an unknown field": more(b"\xf8\x3f\x01"),
-    "an unknown field of a file": lambda one: (
-        one.lance.append.fragments[3].files[0].MergeFromString(b"\xf8\x3f\x01")
+    "an unknown field of a file": lambda each: (
+        each.lance.append.fragments[3].files[0].MergeFromString(b"\xf8\x3f\x01")
     ),
-    "an unknown field of the Append": lambda one: one.lance.append.MergeFromString(b"\xf8\x3f\x01"),
-    "no fragments": lambda one: one.lance.append.ClearField("fragments"),
-    "a read version to come": lambda one: setattr(one.lance, "read_version", 99),
-    "reserved properties": lambda one: one.lance.transaction_properties.update({"lakefold.x": "v"}),
+    "an unknown field of the Append": lambda each: each.lance.append.MergeFromString(b"\xf8\x3f\x01"),
+    "no fragments": lambda each: each.lance.append.ClearField("fragments"),
+    "a read version to come": lambda each: setattr(each.lance, "read_version", 99),
+    "reserved properties": lambda each: each.lance.transaction_properties.update({"lakefold.x": "v"}),
 }
 
 
@@ -171,22 +171,22 @@ def test_sound_ones_give_the_same_version(what: str, stable: bool) -> None:  # n
     table = created(stable_row_ids=stable)
     table.fold(append("before", fragments=2))
     envelope = changed(append("f", fragments=9, read=2), SOUND[what])
-    one, other, entry_ = folded_both_ways(table, envelope)
-    assert isinstance(one.outcomes[0].result, Committed)
+    folded, other, entry_ = folded_both_ways(table, envelope)
+    assert isinstance(folded.outcomes[0].result, Committed)
     fragments = packed_of(entry_)
     assert fragments is not None
     assert len(fragments.portions) > 2
     assert not entry_.envelope.lance.append.fragments
-    alike(one, other)
+    alike(folded, other)
 
 
 @pytest.mark.parametrize("what", FAULTY)
 def test_faulty_ones_get_the_same_answer(what: str) -> None:
     table = created()
     table.fold(append("before", fragments=2))
-    one, other, _ = folded_both_ways(table, changed(append("f", fragments=9, read=2), FAULTY[what]))
-    assert what == "no fragments" or isinstance(one.outcomes[0].result, Invalid)
-    alike(one, other)
+    folded, other, _ = folded_both_ways(table, changed(append("f", fragments=9, read=2), FAULTY[what]))
+    assert what == "no fragments" or isinstance(folded.outcomes[0].result, Invalid)
+    alike(folded, other)
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,16 @@ def test_a_file_that_is_not_as_said_is_found(name: str, size: int | None) -> Non
     table = created()
     sizes = {f"f-{number}.lance": 1000 for number in range(9)}
     envelope = append("f", fragments=9)
-    one, other, packed = folded_both_ways(table, envelope, sizes)
+    folded, other, packed = folded_both_ways(table, envelope, sizes)
     assert isinstance(other.outcomes[0].result, Committed)
-    alike(one, other)
+    alike(folded, other)
     del sizes[name]
-    one, other, packed = folded_both_ways(table, envelope, sizes if size is None else {**sizes, name: size})
+    folded, other, packed = folded_both_ways(
+        table, envelope, sizes if size is None else {**sizes, name: size}
+    )
     assert packed_of(packed) is not None
     assert name in str(other.outcomes[0].result)
-    alike(one, other)
+    alike(folded, other)
 
 
 def test_of_two_faults_the_first_is_told() -> None:
@@ -211,9 +213,9 @@ def test_of_two_faults_the_first_is_told() -> None:
     sizes = {f"f-{number}.lance": 1000 for number in range(9) if number != 6}
     for number in (4, 8):
         envelope = changed(append("f", fragments=9), set_in(number, file_minor_version=99))
-        one, other, packed = folded_both_ways(table, envelope, sizes)
+        folded, other, packed = folded_both_ways(table, envelope, sizes)
         assert packed_of(packed) is not None
-        alike(one, other)
+        alike(folded, other)
 
 
 def test_the_columns_that_it_uses_are_told() -> None:
@@ -222,27 +224,27 @@ def test_the_columns_that_it_uses_are_told() -> None:
     _, packed = both(envelope, 1)
     fragments = packed_of(packed)
     assert fragments is not None
-    told = fragments.sample_of(packed.envelope.lance)
-    assert used(told, table.state) == used(envelope.lance, table.state) == {0, 1, 17}
+    transaction = fragments.sample_of(packed.envelope.lance)
+    assert used(transaction, table.state) == used(envelope.lance, table.state) == {0, 1, 17}
 
 
 def test_ids_that_mean_other_columns_now_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     table = created()
     table.fold(append("before", fragments=2))
     monkeypatch.setattr(type(table.state.history), "schema_since", 2)
-    one, other, packed = folded_both_ways(table, append("f", fragments=9))
+    folded, other, packed = folded_both_ways(table, append("f", fragments=9))
     assert packed_of(packed) is not None
-    assert isinstance(one.outcomes[0].result, Rejected)
-    alike(one, other)
+    assert isinstance(folded.outcomes[0].result, Rejected)
+    alike(folded, other)
 
 
 def test_it_may_share_a_version_with_others() -> None:
     table = created()
     plain = [entry(append(name, fragments=2), 1 + at) for at, name in enumerate("abc")]
-    packed = [both(one.envelope, one.position.offset)[1] for one in plain]
+    packed = [both(each.envelope, each.position.offset)[1] for each in plain]
     whole = fold(FORMAT, table.table, plain, Fetched(), TERMS)
     for chosen in ((0,), (1,), (2,), (0, 1, 2), (0, 2)):
-        group = [packed[at] if at in chosen else one for at, one in enumerate(plain)]
+        group = [packed[at] if at in chosen else each for at, each in enumerate(plain)]
         alike(whole, fold(FORMAT, table.table, group, Fetched(), TERMS))
 
 
@@ -256,9 +258,9 @@ def test_the_version_read_back_is_that_in_memory_and_goes_on_alike() -> None:
     reopened = other.reopened()
     assert not reopened.state.transaction.append.fragments  # type: ignore[union-attr]
     assert reopened.state.properties == table.state.properties
-    for one in (table, other, reopened):
-        one.offset = 5
-        one.fold(append("g", read=2))
+    for each in (table, other, reopened):
+        each.offset = 5
+        each.fold(append("g", read=2))
     assert table.files == other.files == reopened.files
 
 
@@ -277,9 +279,9 @@ def test_envelopes_that_protobuf_joins_from_parts_are_read_as_protobuf_reads_the
         b"\x7a\x00" + encode(envelope),
     ]
     for data in parts:
-        found, packed = parsed_packed(data)
+        actual, packed = parsed_packed(data)
         assert packed is None
-        assert found == parsed(data)
+        assert actual == parsed(data)
 
 
 def test_a_record_written_otherwise_is_taken_as_every_client_writes_it() -> None:
@@ -297,11 +299,11 @@ def test_a_record_written_otherwise_is_taken_as_every_client_writes_it() -> None
     lance = rest.lance.SerializeToString() + b"\xa2\x06" + varint(len(body)) + body
     rest.ClearField("lance")
     data = rest.SerializeToString() + b"\x52" + varint(len(lance)) + lance
-    found, packed = parsed_packed(data)
+    actual, packed = parsed_packed(data)
     assert packed is not None
-    one = LanceProposal(found, packed).whole()
-    assert encode(one.envelope) == encode(envelope) != data
-    assert one.packed is None
+    proposal = LanceProposal(actual, packed).whole()
+    assert encode(proposal.envelope) == encode(envelope) != data
+    assert proposal.packed is None
 
 
 @settings(max_examples=200)
@@ -315,21 +317,21 @@ def test_whatever_is_changed_the_answer_is_the_same(data: st.DataObject) -> None
     sizes = {f"f-{number}.lance": 1000 for number in range(5)} if data.draw(st.booleans()) else None
     whole, packed = both(envelope, table.offset)
     assert encode(proposal_of(packed).whole().envelope) == encode(whole.envelope)
-    one, other, _ = folded_both_ways(table, envelope, sizes)
-    alike(one, other)
+    folded, other, _ = folded_both_ways(table, envelope, sizes)
+    alike(folded, other)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=20))
 @example([0, 127, 128, 2**63, 2**64 - 1])
 def test_many_numbers_are_written_as_one_is(numbers: list[int]) -> None:
-    assert varints(np.array(numbers, dtype=np.uint64)) == [varint(one) for one in numbers]
+    assert varints(np.array(numbers, dtype=np.uint64)) == [varint(number) for number in numbers]
 
 
 @given(st.sampled_from([0, 1, 120, 2**14 - 2, 2**32 - 9]), st.integers(0, 9))
 def test_ids_are_fields_of_a_fragment(first: int, count: int) -> None:
-    found = [DataFragment.FromString(one + b"\x20\x03") for one in id_fields(first, count)]
-    assert found == [DataFragment(id=first + at, physical_rows=3) for at in range(count)]
-    assert all(one for one in id_fields(1, count))
+    fragments = [DataFragment.FromString(field + b"\x20\x03") for field in id_fields(first, count)]
+    assert fragments == [DataFragment(id=first + at, physical_rows=3) for at in range(count)]
+    assert all(field for field in id_fields(1, count))
     assert id_fields(0, 1) == [b""]
 
 
@@ -364,21 +366,25 @@ def test_a_list_goes_on_with_chunks_as_with_fragments(before: int, many: int, si
     def numbered(first: int, count: int) -> list[Numbered]:
         file = DataFile(path="x" * size)
         made = [DataFragment(id=first + at, physical_rows=at + 1, files=[file]) for at in range(count)]
-        return [Numbered.of(one) for one in made]
+        return [Numbered.of(fragment) for fragment in made]
 
     start = Fragments.of(numbered(0, before))
     added = numbered(before + 5, many)
     chunks = list(
-        new_chunks([one.encoded for one in added], before + 5, [one.physical_rows for one in added])
+        new_chunks(
+            [fragment.encoded for fragment in added],
+            before + 5,
+            [fragment.physical_rows for fragment in added],
+        )
     )
-    found, expected = start.followed(chunks), start.added(added)
-    assert found.tally == expected.tally
-    assert b"".join(found.buffers()) == b"".join(expected.buffers())
-    assert list(found.ids()) == list(expected.ids())
-    assert [one.encoded for one in found.chunks] == [one.encoded for one in expected.chunks]
+    fragments, expected = start.followed(chunks), start.added(added)
+    assert fragments.tally == expected.tally
+    assert b"".join(fragments.buffers()) == b"".join(expected.buffers())
+    assert list(fragments.ids()) == list(expected.ids())
+    assert [chunk.encoded for chunk in fragments.chunks] == [chunk.encoded for chunk in expected.chunks]
     if many:
         with pytest.raises(ValueError, match="ascend"):
-            found.followed(chunks)
-    assert [encode_records(part) for part in cut([one.encoded for one in added])] == [
-        one.encoded for one in chunks
+            fragments.followed(chunks)
+    assert [encode_records(part) for part in cut([fragment.encoded for fragment in added])] == [
+        chunk.encoded for chunk in chunks
     ]

@@ -38,44 +38,46 @@ if TYPE_CHECKING:
 
 
 def fragment(change: Callable[[DataFragment], object]) -> Change:
-    return lambda one: change(one.lance.append.fragments[0])
+    return lambda envelope: change(envelope.lance.append.fragments[0])
 
 
 UNUSUAL: dict[str, Change] = {
-    "another operation": lambda one: one.lance.delete.SetInParent(),
-    "two fragments": lambda one: one.lance.append.fragments.add(),
-    "no fragments": lambda one: one.lance.append.ClearField("fragments"),
-    "two files": fragment(lambda one: one.files.add()),
-    "an id": fragment(lambda one: setattr(one, "id", 7)),
-    "no rows": fragment(lambda one: setattr(one, "physical_rows", 0)),
-    "too many rows": fragment(lambda one: setattr(one, "physical_rows", 2**32)),
-    "row ids": fragment(lambda one: setattr(one, "inline_row_ids", b"")),
-    "a deletion file": fragment(lambda one: one.deletion_file.SetInParent()),
-    "an overlay": fragment(lambda one: one.overlays.add()),
-    "an unknown field": fragment(lambda one: one.MergeFromString(b"\xf8\x3f\x01")),
-    "an unknown field of the file": fragment(lambda one: one.files[0].MergeFromString(b"\xf8\x3f\x01")),
-    "an unknown field of the Append": lambda one: one.lance.append.MergeFromString(b"\xf8\x3f\x01"),
-    "an unknown field of the transaction": lambda one: one.lance.MergeFromString(b"\xf8\x3f\x01"),
-    "a base": fragment(lambda one: setattr(one.files[0], "base_id", 0)),
-    "a folder": fragment(lambda one: setattr(one.files[0], "path", "a/b.lance")),
-    "a name with a blank": fragment(lambda one: setattr(one.files[0], "path", "a b.lance")),
-    "a long uuid": lambda one: setattr(one.lance, "uuid", "u" * 65),
-    "a uuid of other letters": lambda one: setattr(one.lance, "uuid", "ü"),
-    "a tag": lambda one: setattr(one.lance, "tag", "t"),
-    "properties": lambda one: one.lance.transaction_properties.update({"k": "v"}),
-    "a creation": lambda one: one.create.SetInParent(),
-    "a fragment-reuse index": lambda one: one.fragment_reuse_index.SetInParent(),
-    "affected rows": lambda one: one.affected_rows.update({0: b"x"}),
+    "another operation": lambda envelope: envelope.lance.delete.SetInParent(),
+    "two fragments": lambda envelope: envelope.lance.append.fragments.add(),
+    "no fragments": lambda envelope: envelope.lance.append.ClearField("fragments"),
+    "two files": fragment(lambda fragment: fragment.files.add()),
+    "an id": fragment(lambda fragment: setattr(fragment, "id", 7)),
+    "no rows": fragment(lambda fragment: setattr(fragment, "physical_rows", 0)),
+    "too many rows": fragment(lambda fragment: setattr(fragment, "physical_rows", 2**32)),
+    "row ids": fragment(lambda fragment: setattr(fragment, "inline_row_ids", b"")),
+    "a deletion file": fragment(lambda fragment: fragment.deletion_file.SetInParent()),
+    "an overlay": fragment(lambda fragment: fragment.overlays.add()),
+    "an unknown field": fragment(lambda fragment: fragment.MergeFromString(b"\xf8\x3f\x01")),
+    "an unknown field of the file": fragment(
+        lambda fragment: fragment.files[0].MergeFromString(b"\xf8\x3f\x01")
+    ),
+    "an unknown field of the Append": lambda envelope: envelope.lance.append.MergeFromString(b"\xf8\x3f\x01"),
+    "an unknown field of the transaction": lambda envelope: envelope.lance.MergeFromString(b"\xf8\x3f\x01"),
+    "a base": fragment(lambda fragment: setattr(fragment.files[0], "base_id", 0)),
+    "a folder": fragment(lambda fragment: setattr(fragment.files[0], "path", "a/b.lance")),
+    "a name with a blank": fragment(lambda fragment: setattr(fragment.files[0], "path", "a b.lance")),
+    "a long uuid": lambda envelope: setattr(envelope.lance, "uuid", "u" * 65),
+    "a uuid of other letters": lambda envelope: setattr(envelope.lance, "uuid", "ü"),
+    "a tag": lambda envelope: setattr(envelope.lance, "tag", "t"),
+    "properties": lambda envelope: envelope.lance.transaction_properties.update({"k": "v"}),
+    "a creation": lambda envelope: envelope.create.SetInParent(),
+    "a fragment-reuse index": lambda envelope: envelope.fragment_reuse_index.SetInParent(),
+    "affected rows": lambda envelope: envelope.affected_rows.update({0: b"x"}),
 }
 USUAL: dict[str, Change] = {
     "as it is": lambda _: None,
-    "no read version": lambda one: setattr(one.lance, "read_version", 0),
-    "no uuid": lambda one: setattr(one.lance, "uuid", ""),
-    "large numbers": fragment(lambda one: setattr(one, "physical_rows", 2**32 - 1)),
-    "no size": fragment(lambda one: setattr(one.files[0], "file_size_bytes", 0)),
-    "a long name": fragment(lambda one: setattr(one.files[0], "path", "f" * 255)),
-    "strange columns": fragment(lambda one: one.files[0].fields.extend([-2, 2**31 - 1] * 200)),
-    "a branch": lambda one: setattr(one, "branch", "b"),
+    "no read version": lambda envelope: setattr(envelope.lance, "read_version", 0),
+    "no uuid": lambda envelope: setattr(envelope.lance, "uuid", ""),
+    "large numbers": fragment(lambda fragment: setattr(fragment, "physical_rows", 2**32 - 1)),
+    "no size": fragment(lambda fragment: setattr(fragment.files[0], "file_size_bytes", 0)),
+    "a long name": fragment(lambda fragment: setattr(fragment.files[0], "path", "f" * 255)),
+    "strange columns": fragment(lambda fragment: fragment.files[0].fields.extend([-2, 2**31 - 1] * 200)),
+    "a branch": lambda envelope: setattr(envelope, "branch", "b"),
 }
 
 
@@ -89,36 +91,36 @@ def test_a_usual_one_is_told_as_its_message_tells_it(what: str) -> None:
     envelope = changed(append("f", app="a", batch=1), USUAL[what])
     plain = plain_of(envelope)
     assert plain is not None
-    (one,) = envelope.lance.append.fragments
-    (file,) = one.files
+    (fragment,) = envelope.lance.append.fragments
+    (file,) = fragment.files
     assert plain.path == f"data/{file.path}"
-    assert (plain.rows, plain.size) == (one.physical_rows, file.file_size_bytes)
+    assert (plain.rows, plain.size) == (fragment.physical_rows, file.file_size_bytes)
     assert plain.read_version == envelope.lance.read_version
-    assert plain.record == one.SerializeToString(deterministic=True)
+    assert plain.record == fragment.SerializeToString(deterministic=True)
     assert plain.shape[0][2:] == (tuple(file.fields), tuple(file.column_indices))
 
 
 def test_a_message_of_the_log_is_taken_apart_when_it_is_decoded() -> None:
     envelope = append("f")
-    place = entry(envelope, 1).position
-    found = decode(encode(envelope), envelope.table.encode(), place, 5)
-    assert isinstance(found, Entry)
-    assert proposal_of(found).plain == plain_of(envelope) is not None
+    position = entry(envelope, 1).position
+    decoded = decode(encode(envelope), envelope.table.encode(), position, 5)
+    assert isinstance(decoded, Entry)
+    assert proposal_of(decoded).plain == plain_of(envelope) is not None
 
 
 def from_messages(group: Sequence[Entry]) -> list[Entry]:
-    return [by_message(one) for one in group]
+    return [by_message(each) for each in group]
 
 
 def alike(table: MemoryTable, group: Sequence[Entry], observed: Fetched | None = None) -> Folded:
     """Folds the group by what was taken out of its messages, and by these; both must give the same."""
     observed = observed or Fetched()
     assert FORMAT.requirements(table.state, group) == FORMAT.requirements(table.state, from_messages(group))
-    one = fold(FORMAT, table.table, group, observed, TERMS)
+    folded = fold(FORMAT, table.table, group, observed, TERMS)
     other = fold(FORMAT, table.table, from_messages(group), observed, TERMS)
-    assert one.outcomes == other.outcomes
-    assert file_of(one) == file_of(other)
-    return one
+    assert folded.outcomes == other.outcomes
+    assert file_of(folded) == file_of(other)
+    return folded
 
 
 def file_of(folded: Folded) -> bytes:
@@ -129,10 +131,10 @@ def file_of(folded: Folded) -> bytes:
 @pytest.mark.parametrize("said", [0, 1000])
 def test_files_are_held_against_what_is_there(size: int | None, said: int) -> None:
     table = created()
-    one = changed(append("f"), fragment(lambda it: setattr(it.files[0], "file_size_bytes", said)))
-    found = alike(table, [entry(one, 1)], Fetched({"data/f-0.lance": size}))
+    envelope = changed(append("f"), fragment(lambda it: setattr(it.files[0], "file_size_bytes", said)))
+    folded = alike(table, [entry(envelope, 1)], Fetched({"data/f-0.lance": size}))
     sound = size is not None and said in {0, size}
-    assert isinstance(found.outcomes[0].result, Committed) == sound
+    assert isinstance(folded.outcomes[0].result, Committed) == sound
 
 
 def test_the_rest_of_a_version_is_the_same_beside_what_is_unusual() -> None:

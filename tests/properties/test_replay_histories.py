@@ -51,13 +51,13 @@ def test_every_version_of_a_history_is_made_again(seed: int) -> None:
 
 def check(world: World) -> None:
     """Replays all of it, and its younger half."""
-    log = Listed(one for step in world.steps if isinstance(step, list) for one in step)
+    log = Listed(entry for step in world.steps if isinstance(step, list) for entry in step)
     versions = Versions(LocalStorage(world.table), FORMAT.folder, FORMAT.detect)
-    told = list(replay(versions, log, versions.storage.uri))
-    assert [one.version for one in told] == list(range(1, world.version + 1))
+    replays = list(replay(versions, log, versions.storage.uri))
+    assert [each.version for each in replays] == list(range(1, world.version + 1))
     foreign = {step for step in world.steps if isinstance(step, int)} | {1}
-    for one in told:
-        expected = Verdict.FOREIGN if one.version in foreign else Verdict.SAME
-        assert one.verdict is expected, one
+    for each in replays:
+        expected = Verdict.FOREIGN if each.version in foreign else Verdict.SAME
+        assert each.verdict is expected, each
     begin = world.version // 2 + 1
-    assert list(replay(versions, log, versions.storage.uri, begin)) == told[begin - 1 :]
+    assert list(replay(versions, log, versions.storage.uri, begin)) == replays[begin - 1 :]

@@ -120,6 +120,6 @@ def test_a_key_counts_as_rolled_back_exactly_if_its_rows_are_gone(steps: list[tu
             act(how)
     for key in [*model.sent]:
         model.send(key)
-    told = replay(versions_at(HERE), Listed(model.log), HERE)
-    assert {one.verdict for one in told} <= {Verdict.SAME, Verdict.FOREIGN}
+    replays = replay(versions_at(HERE), Listed(model.log), HERE)
+    assert {each.verdict for each in replays} <= {Verdict.SAME, Verdict.FOREIGN}
     MemoryStorage.forget(NAME)

@@ -34,14 +34,17 @@ def fragment(number: int, ids: list[int], cuts: list[int]) -> DataFragment:
 
 def listing(fragments: list[DataFragment]) -> Fragments:
     """These fragments as a version lists them."""
-    return fragments_of([one.SerializeToString() for one in fragments])
+    return fragments_of([fragment.SerializeToString() for fragment in fragments])
 
 
 def found(index: RowIndex, ids: list[int]) -> set[tuple[int, int]]:
     """Pairs of an id and an address."""
-    told = index.find(np.array(ids, np.uint64))
-    assert (told.addresses[1:] > told.addresses[:-1]).all()
-    return {(ids[place], int(address)) for place, address in zip(told.which, told.addresses, strict=True)}
+    reported = index.find(np.array(ids, np.uint64))
+    assert (reported.addresses[1:] > reported.addresses[:-1]).all()
+    return {
+        (ids[location], int(address))
+        for location, address in zip(reported.which, reported.addresses, strict=True)
+    }
 
 
 @given(
@@ -50,26 +53,28 @@ def found(index: RowIndex, ids: list[int]) -> set[tuple[int, int]]:
 def test_every_address_of_every_id(listed: list[tuple[list[int], list[int]]], asked: list[int]) -> None:
     fragments = [fragment(3 * number, ids, cuts) for number, (ids, cuts) in enumerate(listed)]
     index = StableIds.of(listing(fragments))
-    there = {
-        (row, (3 * number << 32) + place)
+    existing = {
+        (row, (3 * number << 32) + index)
         for number, (ids, _) in enumerate(listed)
-        for place, row in enumerate(ids)
+        for index, row in enumerate(ids)
     }
-    known = {row for row, _ in there}
+    known = {row for row, _ in existing}
     beside = {row + step for row in known for step in (-1, 1) if 0 <= row + step <= MOST}
     everything = sorted(known | beside | set(asked))
-    assert found(index, everything) == there
-    assert found(index, everything[::-1]) == there
+    assert found(index, everything) == existing
+    assert found(index, everything[::-1]) == existing
     assert found(index, []) == set()
 
 
 @given(rows=st.lists(st.integers(1, 5), max_size=5), data=st.data())
 def test_without_stable_row_ids_an_id_is_an_address(rows: list[int], data: st.DataObject) -> None:
     fragments = [DataFragment(id=2 * number, physical_rows=count) for number, count in enumerate(rows)]
-    places = st.builds(lambda number, place: (number << 32) + place, st.integers(0, 10), st.integers(0, 6))
+    places = st.builds(
+        lambda number, location: (number << 32) + location, st.integers(0, 10), st.integers(0, 6)
+    )
     asked = data.draw(st.lists(places, unique=True))
-    there = {(2 * number << 32) + place for number, count in enumerate(rows) for place in range(count)}
-    assert found(Addresses(listing(fragments)), asked) == {(one, one) for one in asked if one in there}
+    existing = {(2 * number << 32) + index for number, count in enumerate(rows) for index in range(count)}
+    assert found(Addresses(listing(fragments)), asked) == {(each, each) for each in asked if each in existing}
 
 
 def test_a_fragment_that_does_not_say_its_rows_may_have_any() -> None:
@@ -94,11 +99,11 @@ def test_a_hundred_thousand_appended_fragments_are_as_many_runs() -> None:
 
 def ranges(bounds: list[tuple[int, int]]) -> Fragments:
     """A list of fragments of which each has the ids from one number to another."""
-    told = []
+    reported = []
     for number, (first, behind) in enumerate(bounds):
         rows = behind - first
-        told.append(DataFragment(id=number, physical_rows=rows, inline_row_ids=row_id_range(first, rows)))
-    return listing(told)
+        reported.append(DataFragment(id=number, physical_rows=rows, inline_row_ids=row_id_range(first, rows)))
+    return listing(reported)
 
 
 def test_a_hundred_thousand_ranges_over_each_other() -> None:
@@ -106,9 +111,9 @@ def test_a_hundred_thousand_ranges_over_each_other() -> None:
     count = 100_000
     index = StableIds.of(ranges([(number, 2 * count - number) for number in range(count)]))
     assert sum(level.size for level in index.lasts) < 3 * count
-    told = index.find(np.array([0, 1, 9, 2 * count - 2, 2 * count], np.uint64))
-    assert np.bincount(told.which).tolist() == [1, 2, 10, 2]
-    assert told.addresses[told.which == 1].tolist() == [1, 1 << 32]
+    reported = index.find(np.array([0, 1, 9, 2 * count - 2, 2 * count], np.uint64))
+    assert np.bincount(reported.which).tolist() == [1, 2, 10, 2]
+    assert reported.addresses[reported.which == 1].tolist() == [1, 1 << 32]
 
 
 def test_ids_that_stand_in_too_many_rows_are_damage() -> None:

@@ -36,19 +36,19 @@ def numbers(values: list[int]) -> NDArray[np.uint64]:
 @st.composite
 def spoilt(draw: st.DrawFn, data: bytes) -> bytes:
     """The bytes with some flipped, cut out, doubled or put in."""
-    found = bytearray(data)
+    actual = bytearray(data)
     for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.integers(0, len(found)))
+        index = draw(st.integers(0, len(actual)))
         match draw(st.sampled_from(["flip", "cut", "double", "put"])):
-            case "flip" if place < len(found):
-                found[place] ^= 1 << draw(st.integers(0, 7))
+            case "flip" if index < len(actual):
+                actual[index] ^= 1 << draw(st.integers(0, 7))
             case "cut":
-                del found[place : place + draw(st.integers(1, 9))]
+                del actual[index : index + draw(st.integers(1, 9))]
             case "double":
-                found[place:place] = found[place : place + draw(st.integers(1, 30))]
+                actual[index:index] = actual[index : index + draw(st.integers(1, 30))]
             case _:
-                found[place:place] = draw(st.binary(min_size=1, max_size=9))
-    return bytes(found)
+                actual[index:index] = draw(st.binary(min_size=1, max_size=9))
+    return bytes(actual)
 
 
 @MANY
@@ -58,7 +58,7 @@ def test_row_ids_come_back(parts: list[list[int]]) -> None:
     for part, data in zip(parts, encoded, strict=True):
         assert decode_row_ids(data, len(part)).tolist() == part
         assert len(RowIdSequence.FromString(data).segments) == min(1, len(part))
-    together = [one for part in parts for one in part]
+    together = [number for part in parts for number in part]
     joined = b"".join(encoded)
     assert count_row_ids(joined) == len(together)
     assert decode_row_ids(joined, len(together)).tolist() == together

@@ -64,9 +64,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(prefix=st.sampled_from(["", "v", "v/deep", "va", "none"]), who=st.integers(0, 1))
     def listing(self, prefix: str, who: int) -> None:
-        found = [(listed.path, listed.size) for listed in self.stores[who].list(prefix)]
+        values = [(listed.path, listed.size) for listed in self.stores[who].list(prefix)]
         inside = [path for path in self.model if path.rpartition("/")[0] == prefix]
-        assert found == [(path, len(self.model[path])) for path in sorted(inside)]
+        assert values == [(path, len(self.model[path])) for path in sorted(inside)]
 
     @invariant()
     def sizes(self) -> None:

@@ -55,10 +55,10 @@ def test_each_version_once_in_order_within_limits(
             assert begun.end(versions, rows).version >= before.version
             assert begun.cursor == before
         else:
-            told = begun.end(versions, rows)
+            cursor = begun.end(versions, rows)
             step = begun.step(versions, rows)
             given_out += [change.version for change in step]
-            assert begun.cursor == told
+            assert begun.cursor == cursor
             assert len(step) <= (versions or len(step))
             assert len(step) <= 1 or rows is None or rows_of(step) <= rows
         assert begun.cursor.version == (given_out[-1] if given_out else 1)

@@ -134,8 +134,8 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def has_the_rows_of_the_model(self) -> None:
         if self.model or self.count:
-            found = [(row["id"], row["name"]) for row in self.folding.rows()]
-            assert sorted(found, key=repr) == sorted(self.model.items(), key=repr)
+            actual = [(row["id"], row["name"]) for row in self.folding.rows()]
+            assert sorted(actual, key=repr) == sorted(self.model.items(), key=repr)
 
     def _name(self) -> str:
         self.count += 1

@@ -47,17 +47,17 @@ messages = st.lists(fields(), max_size=12).map(b"".join)
 
 def parted(data: bytes, span: range | None = None) -> tuple[list[bytes], bytes]:
     """The wanted fields' values and all other fields, after checking that the runs tile the message."""
-    found = list(runs(data, NUMBER, LONGEST, span))
+    values = list(runs(data, NUMBER, LONGEST, span))
     at = range(len(data)) if span is None else span
-    ends = [at.start, *(run.end for run in found)]
-    assert [run.start for run in found] == ends[:-1]
+    ends = [at.start, *(run.end for run in values)]
+    assert [run.start for run in values] == ends[:-1]
     assert ends[-1] == at.stop
-    for run in found:
+    for run in values:
         count = len(FragmentsView.FromString(data[run.start : run.end]).fragments)
         assert (count > 0) is run.wanted
         assert run.end - run.start <= LONGEST or not run.wanted or count == 1
-    wanted = b"".join(data[run.start : run.end] for run in found if run.wanted)
-    rest = b"".join(data[run.start : run.end] for run in found if not run.wanted)
+    wanted = b"".join(data[run.start : run.end] for run in values if run.wanted)
+    rest = b"".join(data[run.start : run.end] for run in values if not run.wanted)
     return list(FragmentsView.FromString(wanted).fragments), rest
 
 
@@ -128,6 +128,6 @@ def test_deep_groups_are_walked_without_recursion() -> None:
 
 def test_short_runs_end_only_where_the_next_field_would_make_them_long() -> None:
     data = (b"\x12\x64" + b"z" * 100) * 10
-    found = list(runs(data, NUMBER, LONGEST))
-    assert [run.end - run.start for run in found] == [204] * 5
-    assert all(one.end == other.start for one, other in pairwise(found))
+    values = list(runs(data, NUMBER, LONGEST))
+    assert [run.end - run.start for run in values] == [204] * 5
+    assert all(run.end == other.start for run, other in pairwise(values))

@@ -90,7 +90,7 @@ class World:
 
     def since(self, version: int) -> list[Effect]:
         """What was done after this version, in order."""
-        return [one for number in range(version + 1, self.version + 1) for one in self.effects[number]]
+        return [effect for number in range(version + 1, self.version + 1) for effect in self.effects[number]]
 
     def act(self, name: str, picks: Sequence[int], version: int) -> Act | None:
         dataset = lance.dataset(str(self.table), version=version)
@@ -99,7 +99,7 @@ class World:
     def foreign(self, name: str, picks: Sequence[int], back: int) -> None:
         """Another client commits; what pylance rebases by itself maybe from a dataset opened before."""
         read = max(1, self.version - back)
-        if any(one.kind not in PLAIN for one in self.since(read)):
+        if any(effect.kind not in PLAIN for effect in self.since(read)):
             read = self.version
         act = self.act(name, picks, read)
         if act is not None and not act.rebases:
@@ -156,7 +156,7 @@ class World:
         reservation, rewrite = made
         self.fold(len(self.waiting))
         (result,) = self.fold_these([Sent("reserve", self.envelope(reservation, read), Effect("compact"))])
-        numbers = [one.id for group in rewrite.rewrite.groups for one in group.new_fragments]
+        numbers = [fragment.id for group in rewrite.rewrite.groups for fragment in group.new_fragments]
         free = isinstance(result, Committed) and result.first_fragment_id == min(numbers)
         return rewrite if free else None
 
@@ -166,7 +166,7 @@ class World:
         self.fold_these(now)
 
     def fold_these(self, sent: Sequence[Sent]) -> list[Result]:
-        group = entries([one.envelope for one in sent], self.offset)
+        group = entries([proposal.envelope for proposal in sent], self.offset)
         self.offset += len(group)
         results: list[Result] = []
         for part in groups_of(group, FORMAT, TOGETHER):
@@ -176,14 +176,14 @@ class World:
     def fold_group(self, group: list[Entry], sent: Sequence[Sent]) -> list[Result]:
         step = self.ours.fold(group)
         self.steps.append(group)
-        assert [one.position for one in step.outcomes] == [one.position for one in group]
+        assert [outcome.position for outcome in step.outcomes] == [entry.position for entry in group]
         done: list[Effect] = []
-        results = [one.result for one in step.outcomes]
-        for one, result in zip(sent, results, strict=True):
-            since = [*self.since(one.read), *done] if one.read <= self.version else []
-            if self.passed(one, result, since):
-                assert one.effect is not None
-                done.append(one.effect.behind(since))
+        results = [outcome.result for outcome in step.outcomes]
+        for first, result in zip(sent, results, strict=True):
+            since = [*self.since(first.read), *done] if first.read <= self.version else []
+            if self.passed(first, result, since):
+                assert first.effect is not None
+                done.append(first.effect.behind(since))
         assert (step.publication is not None) >= bool(done)
         if step.publication is not None:
             assert step.publication.version == self.version + 1
@@ -195,27 +195,27 @@ class World:
     def passed(self, sent: Sent, result: Result, since: Sequence[Effect]) -> bool:
         """Whether the proposal is part of the table now; fails where that is the wrong answer."""
         event(f"{sent.name}: {type(result).__name__}")
-        told = f"{sent.name} on version {sent.read}: {result}"
+        text = f"{sent.name} on version {sent.read}: {result}"
         if sent.envelope.lance.uuid in self.committed:
-            assert isinstance(result, Duplicate), told
+            assert isinstance(result, Duplicate), text
             return False
         if isinstance(result, Committed):
-            assert result.version == self.version + 1, told
-            assert sent.effect is not None, told
-            assert must_refuse(sent.effect, since) == "", told
+            assert result.version == self.version + 1, text
+            assert sent.effect is not None, text
+            assert must_refuse(sent.effect, since) == "", text
             self.committed.add(sent.envelope.lance.uuid)
             return True
         if sent.effect is not None and sent.is_folded:
-            assert not isinstance(result, Invalid), told
+            assert not isinstance(result, Invalid), text
             knows_rows = bool(sent.envelope.affected_rows)
-            assert not must_commit(sent.effect, since, knows_rows=knows_rows), told
+            assert not must_commit(sent.effect, since, knows_rows=knows_rows), text
         return False
 
     def take(self, version: int, effects: list[Effect]) -> None:
         """The model follows to a version, and is compared."""
         snapshot = self.model[self.version]
-        for one in effects:
-            snapshot = snapshot.after(one, version, self.model)
+        for effect in effects:
+            snapshot = snapshot.after(effect, version, self.model)
         self.version = version
         self.effects[version], self.model[version] = effects, snapshot
         self.check()
@@ -235,19 +235,19 @@ class World:
         assert tuple(field.name for field in dataset.schema) == snapshot.names
         assert dataset.count_rows() == len(snapshot.rows)
         columns = [*snapshot.names, *(LINEAGE if self.stable else ())]
-        found = {row["k"]: row for row in dataset.to_table(columns=columns).to_pylist()}
+        values = {row["k"]: row for row in dataset.to_table(columns=columns).to_pylist()}
         expected = {key: dict(row.values) for key, row in snapshot.rows.items()}
-        assert {key: {name: row[name] for name in snapshot.names} for key, row in found.items()} == expected
+        assert {key: {name: row[name] for name in snapshot.names} for key, row in values.items()} == expected
         if self.stable:
-            self.check_lineage(found)
+            self.check_lineage(values)
         self.check_scans(dataset, snapshot)
 
-    def check_lineage(self, found: dict[int, dict[str, int]]) -> None:
+    def check_lineage(self, values: dict[int, dict[str, int]]) -> None:
         """Row ids never change and never name another row; versions are those of the model."""
         snapshot = self.model[self.version]
         rows = dict(snapshot.rows)
         for key, row in snapshot.rows.items():
-            row_id, created, updated = (found[key][name] for name in LINEAGE)
+            row_id, created, updated = (values[key][name] for name in LINEAGE)
             assert row.row_id in (None, row_id)
             assert self.key_of_row_id.setdefault(row_id, key) == key
             assert (key, created) == (key, row.created)
@@ -265,8 +265,8 @@ class World:
             (f"a >= {LIMIT}", snapshot.rows.keys() - small),
             (f"s = '{text}'", texts),
         ):
-            found = dataset.to_table(columns=["k"], filter=condition)["k"].to_pylist()
-            assert (condition, sorted(found)) == (condition, sorted(matches))
+            rows = dataset.to_table(columns=["k"], filter=condition)["k"].to_pylist()
+            assert (condition, sorted(rows)) == (condition, sorted(matches))
 
     def replay(self) -> None:
         """The same entries on a copy of the start, with the same versions of others: the same bytes."""

@@ -84,26 +84,26 @@ def telling_name(source: Source) -> Iterator[str]:
 
 def finished(source: Source) -> Iterator[str]:
     """Say where something was left for later."""
-    for found in UNFINISHED.finditer(source.text):
-        yield f"{source.path}:{source.line(found.start())} {found[0]}: do it, or make it an issue"
+    for match in UNFINISHED.finditer(source.text):
+        yield f"{source.path}:{source.line(match.start())} {match[0]}: do it, or make it an issue"
 
 
 def no_machine_path(source: Source) -> Iterator[str]:
     """Say where a path of somebody's machine stands."""
-    for found in MACHINE_PATH.finditer(source.text):
-        yield f"{source.path}:{source.line(found.start())} a path of one machine: {found[0]}…"
+    for match in MACHINE_PATH.finditer(source.text):
+        yield f"{source.path}:{source.line(match.start())} a path of one machine: {match[0]}…"
 
 
 def no_registry_host(source: Source) -> Iterator[str]:
     """Say where the host of a package registry stands: each tool's default and the user's settings decide."""
-    for found in REGISTRY_HOST.finditer(source.text):
-        yield f"{source.path}:{source.line(found.start())} names the host of a package registry: {found[0]}…"
+    for match in REGISTRY_HOST.finditer(source.text):
+        yield f"{source.path}:{source.line(match.start())} names the host of a package registry: {match[0]}…"
 
 
 def reasoned_exceptions(source: Source) -> Iterator[str]:
     """Say which inline exceptions to a linter have no reason beside them."""
-    for found in BARE_NOQA.finditer(source.text):
-        yield f"{source.path}:{source.line(found.start())} write the reason after `{found[0].strip()}`"
+    for match in BARE_NOQA.finditer(source.text):
+        yield f"{source.path}:{source.line(match.start())} write the reason after `{match[0].strip()}`"
 
 
 def no_sleep(source: Source) -> Iterator[str]:

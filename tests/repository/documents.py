@@ -40,14 +40,14 @@ def named_paths(document: Source, tracked: Collection[str]) -> Iterator[str]:
             yield f"{document.path}: the link {target} leads nowhere"
     for code in CODE.findall(FENCE.sub("", document.text)):
         if FILE.match(code):
-            found = any(PurePosixPath(path).match(code) for path in tracked)
+            exists = any(PurePosixPath(path).match(code) for path in tracked)
         elif "/" in code and PATH.match(code) and code.split("/")[0] in top:
-            found = _exists(code, tracked)
+            exists = _exists(code, tracked)
         elif "/" in code and PATH.match(code) and code.endswith(".py"):
-            found = any(PurePosixPath(path).match(code) for path in tracked)
+            exists = any(PurePosixPath(path).match(code) for path in tracked)
         else:
             continue
-        if not found:
+        if not exists:
             yield f"{document.path}: there is no {code}"
 
 

@@ -101,7 +101,7 @@ def test_linter_and_import_contract_agree_on_the_core() -> None:
 
 def test_documents_name_what_is_there() -> None:
     tracked, modules = tree.paths(), tree.modules()
-    found = [
+    names = [
         complaint
         for document in tree.documents()
         for complaint in chain(
@@ -110,7 +110,7 @@ def test_documents_name_what_is_there() -> None:
             documents.named_targets(document, make_targets()),
         )
     ]
-    assert "\n".join(found) == ""
+    assert "\n".join(names) == ""
 
 
 def test_the_map_has_every_module_and_no_other() -> None:
@@ -129,12 +129,12 @@ def test_facts_about_lance_name_the_tests_that_hold_them() -> None:
 def test_citations_of_facts_about_lance_lead_to_one() -> None:
     numbers = {fact.number for fact in facts.facts_of(tree.one(facts.PAGE))}
     assert len(numbers) > 50
-    found = [
+    names = [
         complaint
         for source in citing()
         for complaint in chain(facts.resolved(source, numbers), facts.elsewhere(source))
     ]
-    assert "\n".join(found) == ""
+    assert "\n".join(names) == ""
 
 
 def test_each_fact_about_lance_is_relied_on() -> None:

@@ -108,7 +108,7 @@ class Meeting:
 
     def fold(self) -> list[Result]:
         """Another committer folds the group."""
-        return [one.result for one in opened(self.uri).fold(self.group).outcomes]
+        return [outcome.result for outcome in opened(self.uri).fold(self.group).outcomes]
 
     @contextmanager
     def late_committer(self, held_at: str) -> Iterator[Future[list[Result]]]:
@@ -125,8 +125,8 @@ class Meeting:
 
     def joined(self) -> list[str]:
         """The joined files that lie there, named by a version or not."""
-        own = {deletion_path(one.id, one.deletion_file) for entry in self.group for one in _updated(entry)}
-        return [one.path for one in self.storage.list("_deletions") if one.path not in own]
+        own = {deletion_path(each.id, each.deletion_file) for entry in self.group for each in _updated(entry)}
+        return [file.path for file in self.storage.list("_deletions") if file.path not in own]
 
     def deleted(self) -> dict[int, set[int]]:
         """The deleted rows of the newest version, once every version was found to be whole."""
@@ -148,12 +148,12 @@ def _updated(entry: Entry) -> Sequence[Any]:
 def deleted_in(versions: Versions, number: int) -> dict[int, set[int]]:
     state = read_state(FORMAT, versions, number)
     assert isinstance(state, LanceState)
-    found = {}
-    for one in state.fragments:
-        if one.HasField("deletion_file"):
-            data = versions.storage.get(deletion_path(one.id, one.deletion_file))
-            found[one.id] = set(decode_deletions(one.deletion_file, data, one.physical_rows))
-    return found
+    actual = {}
+    for fragment in state.fragments:
+        if fragment.HasField("deletion_file"):
+            data = versions.storage.get(deletion_path(fragment.id, fragment.deletion_file))
+            actual[fragment.id] = set(decode_deletions(fragment.deletion_file, data, fragment.physical_rows))
+    return actual
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -214,9 +214,9 @@ def test_a_file_of_that_name_with_other_bytes_is_never_named() -> None:
         meeting = Meeting()
         meeting.storage.put(path, [first.storage.get(path)[:-1], b"?"])
         committer = opened(meeting.uri)
-        for one in (committer, committer, opened(meeting.uri)):
+        for writer in (committer, committer, opened(meeting.uri)):
             with pytest.raises(DamagedError, match="contains other bytes than its name says"):
-                one.fold(meeting.group)
+                writer.fold(meeting.group)
         assert meeting.deleted() == {}
         meeting.storage.delete(path)
         committer.fold(meeting.group)
@@ -278,9 +278,9 @@ def test_who_opens_the_table_anew_answers_as_who_had_it_open() -> None:
         meeting.group = meeting.entries(*(entry.envelope for entry in meeting.group))
         if anew:
             meeting.table.owned = opened(meeting.uri)
-        answers.append([one.result for one in meeting.table.owned.fold(meeting.group).outcomes])
+        answers.append([outcome.result for outcome in meeting.table.owned.fold(meeting.group).outcomes])
     assert answers[0] == answers[1]
-    assert all(isinstance(one, Committed) for one in answers[1])
+    assert all(isinstance(result, Committed) for result in answers[1])
 
 
 def test_the_next_group_joins_what_is_not_written_yet() -> None:
@@ -288,7 +288,7 @@ def test_the_next_group_joins_what_is_not_written_yet() -> None:
     meeting = Meeting()
     committer = opened(meeting.uri)
     prepared = [committer.prepare([entry]) for entry in meeting.group]
-    for one in prepared:
-        assert committer.put(one)
-        assert [type(outcome.result) for outcome in committer.confirm(one).outcomes] == [Committed]
+    for each in prepared:
+        assert committer.put(each)
+        assert [type(outcome.result) for outcome in committer.confirm(each).outcomes] == [Committed]
     assert meeting.deleted() == DELETED

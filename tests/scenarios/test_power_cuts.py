@@ -67,7 +67,7 @@ class Disk:
 
     def fold(self, owned: TableWriter) -> list[Result]:
         """Fold the three Deletes; their answers."""
-        return [one.result for one in owned.fold(self.meeting.group).outcomes]
+        return [outcome.result for outcome in owned.fold(self.meeting.group).outcomes]
 
     def after_cuts(self, trees: Iterable[Tree]) -> Iterator[LocalStorage]:
         """The table after each of these power cuts, on a disk that works."""
@@ -88,7 +88,9 @@ class Disk:
         first, second, *more = self.versions_in(storage)
         assert first == second == {}
         assert more
-        assert all(one == DELETED for one in more), "one that takes over begins with a version of its own"
+        assert all(values == DELETED for values in more), (
+            "one that takes over begins with a version of its own"
+        )
 
 
 @both_modes
@@ -100,9 +102,9 @@ def test_a_cut_at_any_moment_leaves_the_old_or_the_new_version(tmp_path: Path, *
     left = set()
     trees = distinct(tree for moment in table.disk.moments[before:] for tree in moment.trees())
     for storage in table.after_cuts(trees):
-        found = table.versions_in(storage)
-        assert found in ([{}, {}], [{}, {}, DELETED])
-        left.add(len(found))
+        documents = table.versions_in(storage)
+        assert documents in ([{}, {}], [{}, {}, DELETED])
+        left.add(len(documents))
         table.check_recovery(storage)
     assert left == {2, 3}, "the version was put at a moment that was looked at"
 
@@ -146,7 +148,7 @@ def test_the_files_that_proposals_name_are_there_with_their_version(tmp_path: Pa
     added = append("new", read=2)
     added.table = table.meeting.uri
     deleted = table.meeting.table.delete({0: [4]})
-    (file,) = (one.deletion_file for one in deleted.lance.delete.updated_fragments)
+    (file,) = (fragment.deletion_file for fragment in deleted.lance.delete.updated_fragments)
     named = deletion_path(0, file)
     written = {"data/new-0.lance": b"r" * 1000, named: table.meeting.storage.get(named)}
     for path, data in written.items():
@@ -156,7 +158,7 @@ def test_the_files_that_proposals_name_are_there_with_their_version(tmp_path: Pa
     group = table.meeting.entries(added, deleted)
     before = len(table.disk.moments)
     answers = table.committer(check_sizes=True).fold(group).outcomes
-    assert [one.result for one in answers if not isinstance(one.result, Committed)] == []
+    assert [outcome.result for outcome in answers if not isinstance(outcome.result, Committed)] == []
     left = set()
     for storage in table.after_cuts(
         distinct(tree for moment in table.disk.moments[before:] for tree in moment.trees())
@@ -198,7 +200,7 @@ def test_a_new_table_is_there_or_not(tmp_path: Path, *, unnamed: bool) -> None:
         lay(tree, tmp_path / f"cut-{number}")
         versions = Versions(LocalStorage(tmp_path / f"cut-{number}" / "lake/t"), FORMAT.folder, FORMAT.detect)
         numbers = versions.numbers()
-        assert [deleted_in(versions, one) for one in numbers] in ([], [{}])
+        assert [deleted_in(versions, number) for number in numbers] in ([], [{}])
         assert numbers or tree not in last
         left.add(len(numbers))
     assert left == {0, 1}
@@ -220,9 +222,9 @@ def test_a_tag_is_the_old_or_the_new_one(tmp_path: Path, *, unnamed: bool) -> No
         table.folder.mkdir()
         last = distinct(table.disk.moments[-1].trees())
         trees = distinct(tree for moment in table.disk.moments[before:] for tree in moment.trees())
-        found = [_tagged(one) for one in table.after_cuts(trees)]
-        assert set(found) == set(allowed)
-        assert {one for one, tree in zip(found, trees, strict=True) if tree in last} == {allowed[1]}
+        values = [_tagged(storage) for storage in table.after_cuts(trees)]
+        assert set(values) == set(allowed)
+        assert {first for first, tree in zip(values, trees, strict=True) if tree in last} == {allowed[1]}
 
 
 def _tagged(storage: LocalStorage) -> int | None:

@@ -73,10 +73,10 @@ class DynamoServer(LoopbackServer):
 
     def items(self, base: str, table: str = TABLE) -> dict[int, dict[str, Any]]:
         """The items of a table or branch by version, as they lie there."""
-        found = self.client().query(
+        actual = self.client().query(
             TableName=table,
             KeyConditionExpression="base_uri = :base",
             ExpressionAttributeValues={":base": {"S": base}},
             ConsistentRead=True,
         )
-        return {int(item["version"]["N"]): dict(item) for item in found["Items"]}
+        return {int(item["version"]["N"]): dict(item) for item in actual["Items"]}

@@ -130,7 +130,9 @@ class FaultProxy:
         """The next `times` requests that fit meet the fault, `after` so many that don't; -1: all of them."""
         skipped = iter(range(after))
         with self._lock:
-            self._rules.append(_Rule(lambda one: fits(one) and next(skipped, None) is None, fault, times))
+            self._rules.append(
+                _Rule(lambda request: fits(request) and next(skipped, None) is None, fault, times)
+            )
 
     @property
     def left(self) -> int:
@@ -292,8 +294,8 @@ def _request(method: str, target: str, operation: str) -> Request:
 
 def _spoiled(fault: Answer, *, in_json: bool) -> Answered:
     if in_json:
-        told = f'{{"__type": "com.amazonaws.dynamodb.v20120810#{fault.code}", "message": "{fault.message}"}}'
-        return Answered(fault.status, [("Content-Type", "application/x-amz-json-1.0")], told.encode())
+        text = f'{{"__type": "com.amazonaws.dynamodb.v20120810#{fault.code}", "message": "{fault.message}"}}'
+        return Answered(fault.status, [("Content-Type", "application/x-amz-json-1.0")], text.encode())
     body = f"<?xml version='1.0'?><Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
     return Answered(fault.status, [("Content-Type", "application/xml"), *fault.headers], body.encode())
 

@@ -126,7 +126,7 @@ class KafkaRelay:
             while True:
                 client, _ = self._listener.accept()
                 with self._lock:
-                    self._open = {one for one in self._open if not one.closed}
+                    self._open = {connection for connection in self._open if not connection.closed}
                 try:
                     broker = socket.create_connection(("127.0.0.1", self.target), 5)
                 except OSError:
@@ -142,18 +142,18 @@ class _Connection:
         self._relay, self._client, self._broker = relay, client, broker
         self._planned: dict[int, Way] = {}
         self.closed = False
-        for one in (client, broker):
-            one.settimeout(None)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for each in (client, broker):
+            each.settimeout(None)
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for work in (self._requests, self._answers):
             threading.Thread(target=self._until_closed, args=(work,), name="relay", daemon=True).start()
 
     def close(self) -> None:
         self.closed = True
-        for one in (self._client, self._broker):
+        for each in (self._client, self._broker):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
     def _until_closed(self, work: object) -> None:
         try:
@@ -166,21 +166,21 @@ class _Connection:
         while True:
             frame = _frame(self._client)
             api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
-            way = self._relay.meet(api_key)
-            if way is Way.BEFORE:
+            method = self._relay.meet(api_key)
+            if method is Way.BEFORE:
                 return
-            if way is not None:
-                self._planned[correlation] = way
+            if method is not None:
+                self._planned[correlation] = method
             self._broker.sendall(frame)
 
     def _answers(self) -> None:
         while True:
             frame = _frame(self._broker)
-            way = self._planned.pop(struct.unpack_from(">i", frame, 4)[0], None)
-            if way is Way.AFTER:
+            method = self._planned.pop(struct.unpack_from(">i", frame, 4)[0], None)
+            if method is Way.AFTER:
                 return
-            self._client.sendall(frame[: len(frame) // 2] if way is Way.HALF else frame)
-            if way is Way.HALF:
+            self._client.sendall(frame[: len(frame) // 2] if method is Way.HALF else frame)
+            if method is Way.HALF:
                 return
 
 
@@ -190,13 +190,13 @@ def _frame(source: socket.socket) -> bytes:
 
 
 def _exactly(source: socket.socket, size: int) -> bytes:
-    found = bytearray()
-    while len(found) < size:
-        part = source.recv(size - len(found))
+    data = bytearray()
+    while len(data) < size:
+        part = source.recv(size - len(data))
         if not part:
             raise EOFError
-        found += part
-    return bytes(found)
+        data += part
+    return bytes(data)
 
 
 class RelayedBroker(Broker):

@@ -141,16 +141,18 @@ class Broker:
         gone = self.outcomes[self.outcomes_start : offset]
         self.outcomes_start = max(self.outcomes_start, offset)
         self.hub.tell("log", f"outcomes of {self.log.partition} lose their beginning, up to {offset}")
-        return [one.position.offset for one in gone]
+        return [outcome.position.offset for outcome in gone]
 
     def lose_end(self, offset: int, *, everything: bool) -> list[int]:
         """A power cut takes the messages from `offset` on; `everything`: also what was reported since then.
 
         Returns the entries whose outcomes are gone.
         """
-        self.messages = [one for one in self.messages if one.offset < offset]
+        self.messages = [message for message in self.messages if message.offset < offset]
         self.end, self.lost_end, self.kept = offset, True, offset
-        self.decided = [one for one in self.decided if one.end <= offset] if everything else self.decided
+        self.decided = (
+            [decided for decided in self.decided if decided.end <= offset] if everything else self.decided
+        )
         last = self.decided[-1] if self.decided else None
         is_whole = last is not None and last.outcomes >= self.outcomes_start and last.stamped[0] >= self.start
         what = "its end"
@@ -160,7 +162,7 @@ class Broker:
             gone, self.stamped = self.outcomes[last.outcomes :], last.stamped
             del self.outcomes[last.outcomes :]
         self.hub.tell("log", f"{self.log.partition} loses {what}, from {offset} on")
-        return [one.position.offset for one in gone]
+        return [outcome.position.offset for outcome in gone]
 
     def beginning(self, *, accept_new_log: bool) -> Beginning:
         """Where a committer begins. Raises `GapError`."""
@@ -172,15 +174,17 @@ class Broker:
 
     def first(self, offset: int, below: int) -> Anchor | None:
         """See `Content`."""
-        found = next((one for one in self.messages if one.offset >= offset), None)
-        return None if found is None or found.offset >= below else Anchor.of(found)  # type: ignore[arg-type]
+        message = next((message for message in self.messages if message.offset >= offset), None)
+        return None if message is None or message.offset >= below else Anchor.of(message)  # type: ignore[arg-type]
 
     def answered(self, begin: Beginning) -> list[int]:
         """What the outcomes topic says of entries from there on, as far as it holds them."""
         if begin.read_back_from is None:
             return []
-        told = self.outcomes[max(self.outcomes_start, begin.read_back_from) :]
-        return sorted({one.position.offset for one in told if one.position.offset >= begin.answered})
+        outcomes = self.outcomes[max(self.outcomes_start, begin.read_back_from) :]
+        return sorted(
+            {outcome.position.offset for outcome in outcomes if outcome.position.offset >= begin.answered}
+        )
 
     def check(self, chance: float) -> None:
         """Raises `RetryError` while the broker is away, or with this probability."""
@@ -203,7 +207,8 @@ class Reader:
         self.position = start
         self._broker = broker
         self._next = next(
-            (index for index, one in enumerate(broker.messages) if one.offset >= start), len(broker.messages)
+            (index for index, message in enumerate(broker.messages) if message.offset >= start),
+            len(broker.messages),
         )
 
     @property
@@ -224,13 +229,13 @@ class Reader:
         if self.position < broker.start:
             raise GapError(f"the log starts at {broker.start}, not at {self.position}")
         most = broker.hub.random.randint(1, max(1, max_messages))
-        found = broker.messages[self._next : self._next + most]
-        self._next += len(found)
+        messages = broker.messages[self._next : self._next + most]
+        self._next += len(messages)
         if self._next < len(broker.messages):
-            self.position = found[-1].offset + 1 if found else self.position
+            self.position = messages[-1].offset + 1 if messages else self.position
         else:
             self.position = broker.end
-        return found
+        return messages
 
     def confirm_messages(self) -> None:
         """See `LogReader.confirm_messages`. This broker's log stays the same one."""
@@ -246,7 +251,7 @@ class Reader:
         wanted = {*offsets[: broker.hub.random.randint(1, len(offsets))]}
         if offsets[0] < broker.start:
             raise GapError(f"the log starts at {broker.start}, not at {offsets[0]}")
-        return [one for one in broker.messages if one.offset in wanted]
+        return [message for message in broker.messages if message.offset in wanted]
 
     def end_offset(self) -> int:
         """See `LogReader.end_offset`."""
@@ -282,7 +287,7 @@ class Witness:
             last.add(outcome)
         return last.of(uri)
 
-    def add_own(self, uri: str, told: LastCommit) -> None:
+    def add_own(self, uri: str, commit: LastCommit) -> None:
         """See `ReportedVersions`. All outcomes are looked at each time."""
 
 
@@ -329,8 +334,10 @@ class Reporter:
 
     def _decide(self, report: Report) -> None:
         broker = self._broker
-        told = " ".join(f"{one.position.offset}:{type(one.result).__name__}" for one in report.outcomes)
-        broker.hub.tell(self._process.name, f"reports {told or 'nothing'}, goes on at {report.next_offset}")
+        text = " ".join(
+            f"{outcome.position.offset}:{type(outcome.result).__name__}" for outcome in report.outcomes
+        )
+        broker.hub.tell(self._process.name, f"reports {text or 'nothing'}, goes on at {report.next_offset}")
         broker.outcomes += report.outcomes
         broker.kept = None
         broker.stamped = (report.next_offset, report.stamp)

@@ -58,14 +58,24 @@ class Ending:
     def _all_answered(self) -> bool:
         """Whether all is; starts who is missing for that."""
         world = self._world
-        free = [one for one in world.partitions if not one.is_stuck and not world.holders(one.number)]
+        free = [
+            partition
+            for partition in world.partitions
+            if not partition.is_stuck and not world.holders(partition.number)
+        ]
         if free:
             few = free if world.hub.random.random() < 1 / 2 else free[:1]
             # It was tried without: where entries are gone, nobody goes on by himself.
-            accepts = all(isinstance(one.ended_by, GapError) and one.broker.has_gap for one in few)
+            accepts = all(
+                isinstance(partition.ended_by, GapError) and partition.broker.has_gap for partition in few
+            )
             world.start(rules=self._rules, partitions=few, accepts=accepts)
-        stays = not any(one.is_leaving for one in world.running())
-        return not free and stays and all(one.is_answered or one.is_stuck for one in world.partitions)
+        stays = not any(committer.is_leaving for committer in world.running())
+        return (
+            not free
+            and stays
+            and all(partition.is_answered or partition.is_stuck for partition in world.partitions)
+        )
 
     def _let_pass(self, seconds: float) -> None:
         hub = self._world.hub
@@ -89,12 +99,17 @@ class Ending:
 
     def _tables(self) -> list[tuple[Partition, str]]:
         """The main lines that are there."""
-        every = ((one, uri) for one in self._world.partitions if not one.is_stuck for uri in one.uris)
-        return [(one, uri) for one, uri in every if one.ledger.line(uri).newest]
+        every = (
+            (partition, uri)
+            for partition in self._world.partitions
+            if not partition.is_stuck
+            for uri in partition.uris
+        )
+        return [(partition, uri) for partition, uri in every if partition.ledger.line(uri).newest]
 
     def _claims_left(self) -> list[str]:
         """Files of claims that lie beside tables that are there."""
-        return [f"{uri}/{one.path}" for _, uri in self._tables() for one in MemoryStorage(uri).list(FOLDER)]
+        return [f"{uri}/{file.path}" for _, uri in self._tables() for file in MemoryStorage(uri).list(FOLDER)]
 
     def _clean_up_claims(self) -> None:
         """More than a week later the files of all claims go, whatever became of them."""
@@ -111,8 +126,8 @@ class Ending:
 
     def _unanswered(self) -> list[tuple[int, int]]:
         """Partition and offset of entries that have no outcome."""
-        going = [one for one in self._world.partitions if not one.is_stuck]
-        return [(one.number, offset) for one in going for offset in one.ledger.unanswered]
+        going = [partition for partition in self._world.partitions if not partition.is_stuck]
+        return [(partition.number, offset) for partition in going for offset in partition.ledger.unanswered]
 
     def check(self) -> None:
         """Everything is answered as the model says, and the tables hold what was answered."""
@@ -128,28 +143,28 @@ class Ending:
 
 def _check_model(partition: Partition) -> None:
     ledger, model = partition.ledger, _model_of(partition)
-    for place, sent in enumerate(ledger.history):
+    for index, sent in enumerate(ledger.history):
         right, offset = model.right(sent), sent.offset
-        if place in ledger.cut_off:
-            before = ledger.cut_off[place]
+        if index in ledger.cut_off:
+            before = ledger.cut_off[index]
             if before is not None:
                 model.take(sent, before)
             continue
-        told = ledger.reported.get(offset)
-        if told is not None:
+        outcome = ledger.reported.get(offset)
+        if outcome is not None:
             # Where the first answer was forgotten, what refused it then may be told in another way now.
             again = {DUPLICATE, REJECTED, INVALID} if offset in ledger.twice else set[str]()
-            name = type(told.result).__name__
-            what = f"{offset} ({sent.kind}) is {told.result}, right is {right}"
+            name = type(outcome.result).__name__
+            what = f"{offset} ({sent.kind}) is {outcome.result}, right is {right}"
             demand(name in right | again, "the model", what)
-            if isinstance(told.result, Duplicate) and not again:
+            if isinstance(outcome.result, Duplicate) and not again:
                 _check_duplicate(partition, model.table(sent.uri).committed[sent.key], offset)
         # Where nobody was told, or is told now what was not told then, its table may hold it.
         folded = ledger.line(sent.uri).answers.get(offset) if sent.kind not in OUTSIDE else None
         if isinstance(folded, Committed):
             model.take(sent, folded)
-        elif told is not None:
-            model.take(sent, told.result)
+        elif outcome is not None:
+            model.take(sent, outcome.result)
     _check_rows(partition, model)
 
 
@@ -199,9 +214,10 @@ def _check_table(partition: Partition, uri: str) -> None:
     if line.marks is not None:
         demand(table.marks == line.marks, "positions-grow", f"{uri} opens with {table.marks}")
     if isinstance(table.state, LanceState):
-        found = [
-            f"{one.name}: {fault}" for one, fault in faults(Step.whole(None, table.state, line.deletions))
+        text = [
+            f"{invariant.name}: {fault}"
+            for invariant, fault in faults(Step.whole(None, table.state, line.deletions))
         ]
-        demand(not found, "the table's own invariants", f"{uri}: {found}")
+        demand(not text, "the table's own invariants", f"{uri}: {text}")
         files = [live.file for live in line.rows[line.newest].values()]
         demand(len(files) == len(set(files)), "at-most-once-per-key", f"{uri}: {files}")

@@ -73,18 +73,18 @@ def _delete(uri: str, older: int) -> int:
     if not rows:
         return commit(uri)
     number, live = rows[older % len(rows)]
-    there = newest.fragments.get([number])[number]
-    deleted = Bitmap(range(there.physical_rows)) - Bitmap(sorted(live.rows)[1:])
+    fragment = newest.fragments.get([number])[number]
+    deleted = Bitmap(range(fragment.physical_rows)) - Bitmap(sorted(live.rows)[1:])
     file = DeletionFile(
         file_type=ARRAY, read_version=newest.version, id=FILE_ID, num_deleted_rows=len(deleted)
     )
     versions.storage.put(deletion_path(number, file), [encode_deletions(deleted, ARRAY)])
     changed = DataFragment()
-    changed.CopyFrom(there)
+    changed.CopyFrom(fragment)
     changed.deletion_file.CopyFrom(file)
 
     def change(head: Manifest) -> None:
-        fragments = [changed if one.id == number else one for one in newest.fragments]
+        fragments = [changed if fragment.id == number else fragment for fragment in newest.fragments]
         del head.fragments[:]
         head.fragments.extend(fragments)
         set_flag(head, Flag.DELETION_FILES)

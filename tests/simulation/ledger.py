@@ -72,11 +72,11 @@ class Line:
         """The log lost its entries from `end` on; what was folded of them stays."""
         for version, offsets in self.recorded.items():
             if any(offset >= end for offset in offsets):
-                self.torn.update({one: self.answers[one] for one in offsets if one < end})
+                self.torn.update({offset: self.answers[offset] for offset in offsets if offset < end})
                 self.recorded[version] = []
         kept = [offset for offsets in self.recorded.values() for offset in offsets]
-        self.answers = {at: one for at, one in self.answers.items() if at < end and at not in self.torn}
-        self.torn = {at: one for at, one in self.torn.items() if at < end}
+        self.answers = {at: result for at, result in self.answers.items() if at < end and at not in self.torn}
+        self.torn = {at: result for at, result in self.torn.items() if at < end}
         self.floor = max(kept, default=-1)
 
 
@@ -107,7 +107,11 @@ class Ledger:
     @property
     def unanswered(self) -> list[int]:
         """The offsets that have no outcome, and shall have one."""
-        return [one for one in self.sent if one not in self.reported and one not in self.lost]
+        return [
+            sent_entry
+            for sent_entry in self.sent
+            if sent_entry not in self.reported and sent_entry not in self.lost
+        ]
 
     def line(self, uri: str) -> Line:
         """What is known of one table."""
@@ -124,19 +128,19 @@ class Ledger:
 
     def lose_end(self, end: int, forgotten: Iterable[int]) -> None:
         """The log lost its entries from `end` on, and the outcomes of the `forgotten` ones are gone."""
-        for place, sent in enumerate(self.history):
-            if place not in self.cut_off and sent.offset >= end:
+        for index, sent in enumerate(self.history):
+            if index not in self.cut_off and sent.offset >= end:
                 answers = {} if sent.kind in OUTSIDE else self.line(sent.uri).answers
-                self.cut_off[place] = answers.get(sent.offset)
+                self.cut_off[index] = answers.get(sent.offset)
         for line in self.lines.values():
             line.lose_end(end)
         self.forgotten.update(forgotten)
-        self.sent = {at: one for at, one in self.sent.items() if at < end}
-        self.reported = {at: one for at, one in self.reported.items() if at < end}
+        self.sent = {at: sent for at, sent in self.sent.items() if at < end}
+        self.reported = {at: outcome for at, outcome in self.reported.items() if at < end}
         for offsets in (self.lost, self.forgotten, self.twice):
-            offsets.difference_update([one for one in offsets if one >= end])
+            offsets.difference_update([offset for offset in offsets if offset >= end])
         for some in (*self.by_line.values(), *self.claims.values()):
-            some[:] = [one for one in some if one < end]
+            some[:] = [number for number in some if number < end]
 
     def accept(self, start: int) -> None:
         """Somebody takes it that the log lost its end: all that is left is answered again."""
@@ -145,9 +149,9 @@ class Ledger:
 
     def lost_answer(self, sent: Sent) -> Committed | None:
         """What was committed under the same key, of an entry that the log lost."""
-        for place, answer in self.cut_off.items():
-            one = self.history[place]
-            if isinstance(answer, Committed) and (one.uri, one.key) == (sent.uri, sent.key):
+        for index, answer in self.cut_off.items():
+            single = self.history[index]
+            if isinstance(answer, Committed) and (single.uri, single.key) == (sent.uri, sent.key):
                 return answer
         return None
 
@@ -190,12 +194,13 @@ class Ledger:
     def removed(self, uri: str, path: str) -> None:
         """A committer removed this: the file of a claim, of which nobody will ask again."""
         offsets = self.claims.get(f"{uri}/{path}", ())
-        told = [self.reported[one].result for one in offsets if one in self.reported]
-        lost = sum(one in self.lost for one in offsets)
+        results = [self.reported[offset].result for offset in offsets if offset in self.reported]
+        lost = sum(offset in self.lost for offset in offsets)
         demand(
-            len(told) + lost >= len(offsets) or any(isinstance(one, Committed | Duplicate) for one in told),
+            len(results) + lost >= len(offsets)
+            or any(isinstance(result, Committed | Duplicate) for result in results),
             "every-entry-answered",
-            f"{path} of {uri} is removed, answered is {told} of {offsets}",
+            f"{path} of {uri} is removed, answered is {results} of {offsets}",
         )
 
     def gone(self, uri: str) -> None:
@@ -210,8 +215,11 @@ class Ledger:
         self._check_marks(line, marks, name)
         if before is not None:
             demand(state.time_us > before.time_us, "fold-is-a-function", f"{name}: its time is not later")
-        found = [f"{one.name}: {fault}" for one, fault in faults(Step.whole(before, state, line.deletions))]
-        demand(not found, "the table's own invariants", f"{name}: {found}")
+        text = [
+            f"{invariant.name}: {fault}"
+            for invariant, fault in faults(Step.whole(before, state, line.deletions))
+        ]
+        demand(not text, "the table's own invariants", f"{name}: {text}")
         owner = line.owners.setdefault(marks.epoch, process)
         demand(
             owner is process,
@@ -268,7 +276,9 @@ class Ledger:
 
     def _covered(self, line: Line, last: Marks | None, now: Marks) -> Iterable[int]:
         first = self._least(line, last)
-        return [one for one in self.by_line.get(line.uri, ()) if first < one <= now.offset_of(self.log)]
+        return [
+            number for number in self.by_line.get(line.uri, ()) if first < number <= now.offset_of(self.log)
+        ]
 
     def _check_committed(self, line: Line, offset: int, answer: Committed, name: str) -> None:
         sent = self.sent[offset]
@@ -291,11 +301,11 @@ class Ledger:
         known = line.answers.setdefault(offset, answer)
         demand(known == answer, "every-entry-answered", f"{name} says {answer} of {offset}, it was {known}")
         if offset in self.reported and offset not in self.forgotten:
-            told = self.reported[offset].result
+            result = self.reported[offset].result
             demand(
-                type(told) is type(answer),
+                type(result) is type(answer),
                 "every-entry-answered",
-                f"{name} says {answer} of {offset}, reported was {told}",
+                f"{name} says {answer} of {offset}, reported was {result}",
             )
 
     def _check_content(
@@ -390,7 +400,7 @@ class Ledger:
 
     def check_unchanged(self) -> None:
         """No version that is still there has other bytes than it had when it appeared."""
-        for line in (one for one in self.lines.values() if one.newest):
+        for line in (line for line in self.lines.values() if line.newest):
             storage = MemoryStorage(line.uri)
             for listed in storage.list(FORMAT.folder):
                 demand(

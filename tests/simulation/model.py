@@ -151,19 +151,19 @@ def _of_rows(table: Table, sent: Sent) -> set[str]:
         return {INVALID, REJECTED}
     if table.harsh:
         return {COMMITTED, REJECTED, INVALID}
-    live = {one.file for one in table.rows.values()}
-    if any(file.path in live for one in new_fragments(sent.envelope) for file in one.files):
+    live = {fragment.file for fragment in table.rows.values()}
+    if any(file.path in live for fragment in new_fragments(sent.envelope) for file in fragment.files):
         # No uuid tells the repetition; if others removed the fragment, nothing does.
         return {INVALID, COMMITTED} if table.undone else {INVALID}
-    found = _of_deletes(table, sent) if sent.kind in DELETING else {COMMITTED}
-    return found | {INVALID} if sent.kind == "late file" else found
+    actual = _of_deletes(table, sent) if sent.kind in DELETING else {COMMITTED}
+    return actual | {INVALID} if sent.kind == "late file" else actual
 
 
 def _of_deletes(table: Table, sent: Sent) -> set[str]:
     """What is right for an entry that deletes rows: others may have deleted those, or beside them."""
     for number, gone in sent.deletes.items():
-        there = table.rows.get(number)
-        if there is None or not gone.rows <= there.rows:
+        fragment = table.rows.get(number)
+        if fragment is None or not gone.rows <= fragment.rows:
             return {REJECTED}
         meanwhile = table.touched.get(number, 0) > sent.envelope.lance.read_version
         if meanwhile and sent.kind == "blind delete":

@@ -63,7 +63,7 @@ class Partition:
 
     def accept_loss(self) -> None:
         """Somebody takes it that the log lost entries: those have no answer, or one that nobody was told."""
-        lost = (one for one in self.ledger.unanswered if one < self.broker.start)
+        lost = (number for number in self.ledger.unanswered if number < self.broker.start)
         self.ledger.lost.update(lost)
         self.accepted = True
         if self.broker.lost_end:

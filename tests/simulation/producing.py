@@ -115,16 +115,16 @@ class Producer:
         """Of what is sent now: no other producer gives it."""
         return f"p{self._broker.log.partition}n{self._names}"
 
-    def _append(self, one: Sent, claim: str = "") -> Sent:
+    def _append(self, each: Sent, claim: str = "") -> Sent:
         """Append it, by a claim of this fate where one is given."""
         if claim:
-            one = replace(one, claim=claim, message=self._claimer.claim(one.envelope, claim))
-        key, value = one.envelope.table.encode(), encode(one.message or one.envelope)
-        if one.kind == "garbage":
+            each = replace(each, claim=claim, message=self._claimer.claim(each.envelope, claim))
+        key, value = each.envelope.table.encode(), encode(each.message or each.envelope)
+        if each.kind == "garbage":
             value = b"\xff\xff\xff"
-        elif one.kind == "wrong key":
+        elif each.kind == "wrong key":
             key = b"memory://elsewhere/t"
-        sent = replace(one, offset=self._broker.end)
+        sent = replace(each, offset=self._broker.end)
         self._ledger.add(sent)
         self._broker.append(key, value)
         rows = "".join(f", {sorted(gone.rows)} of {number}" for number, gone in sent.deletes.items())
@@ -174,13 +174,13 @@ class Producer:
         random, left = self._hub.random, 0 if self.removes else 1
         read = random.choice(sorted(line.states)[-SLOWEST_WRITER:] or [0])
         rows = line.rows.get(read, {})
-        numbers = [number for number, one in rows.items() if len(one.rows) > left]
+        numbers = [number for number, fragment in rows.items() if len(fragment.rows) > left]
         if random.random() < 1 / 2:
             numbers = numbers[:BELOVED]
         picked: dict[int, Live] = {}
         for number in random.sample(numbers, min(len(numbers), random.choice([1, 1, 2]))):
-            there = sorted(rows[number].rows)
-            some = random.sample(there, min(random.choice([1, 1, 2, 6]), len(there) - left))
+            values = sorted(rows[number].rows)
+            some = random.sample(values, min(random.choice([1, 1, 2, 6]), len(values) - left))
             picked[number] = Live(rows[number].file, frozenset(some))
         return picked, read
 
@@ -193,7 +193,7 @@ class Producer:
         updated, removed = lance.delete.updated_fragments, lance.delete.deleted_fragment_ids
         if kind == "update":
             updated, removed = lance.update.updated_fragments, lance.update.removed_fragment_ids
-            number = sum(len(one.rows) for one in deletes.values())
+            number = sum(len(fragment.rows) for fragment in deletes.values())
             add_fragment(lance.update.new_fragments.add(), f"{self._name}-0", number)
         else:
             lance.delete.predicate = "some"

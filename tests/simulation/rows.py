@@ -43,16 +43,21 @@ def deletions_of(uri: str, state: LanceState) -> dict[int, Bitmap]:
 
     Raises `FileNotFoundError`, `DamagedError`.
     """
-    return {one.id: _deleted(uri, state, one) for one in state.fragments if one.HasField("deletion_file")}
+    return {
+        fragment.id: _deleted(uri, state, fragment)
+        for fragment in state.fragments
+        if fragment.HasField("deletion_file")
+    }
 
 
 def rows_of(state: LanceState, deletions: Mapping[int, Bitmap]) -> Rows:
     """The rows that live in a version, where these are deleted."""
     return {
-        one.id: Live(
-            one.files[0].path, frozenset(range(one.physical_rows)).difference(deletions.get(one.id, ()))
+        fragment.id: Live(
+            fragment.files[0].path,
+            frozenset(range(fragment.physical_rows)).difference(deletions.get(fragment.id, ())),
         )
-        for one in state.fragments
+        for fragment in state.fragments
     }
 
 
@@ -71,8 +76,10 @@ def new_fragments(envelope: Envelope) -> list[DataFragment]:
 def added(envelope: Envelope, committed: Committed) -> Rows:
     """The rows that a proposal brought, in fragments of the ids that it was told."""
     return {
-        committed.first_fragment_id + place: Live(one.files[0].path, frozenset(range(one.physical_rows)))
-        for place, one in enumerate(new_fragments(envelope))
+        committed.first_fragment_id + index: Live(
+            fragment.files[0].path, frozenset(range(fragment.physical_rows))
+        )
+        for index, fragment in enumerate(new_fragments(envelope))
     }
 
 
@@ -80,10 +87,10 @@ def without(rows: Rows, deleted: Mapping[int, Live]) -> Rows:
     """The rows without these. Raises `MissingRowsError` unless all of them live."""
     left = dict(rows)
     for number, gone in deleted.items():
-        there = left.get(number)
-        if there is None or there.file != gone.file or not gone.rows <= there.rows:
-            raise MissingRowsError(f"{gone} of fragment {number} don't live there, but {there}")
-        left[number] = Live(there.file, there.rows - gone.rows)
+        fragment = left.get(number)
+        if fragment is None or fragment.file != gone.file or not gone.rows <= fragment.rows:
+            raise MissingRowsError(f"{gone} of fragment {number} don't live there, but {fragment}")
+        left[number] = Live(fragment.file, fragment.rows - gone.rows)
         if not left[number].rows:
             del left[number]
     return left
@@ -91,4 +98,4 @@ def without(rows: Rows, deleted: Mapping[int, Live]) -> Rows:
 
 def count(rows: Mapping[int, Live]) -> int:
     """How many rows these are."""
-    return sum(len(one.rows) for one in rows.values())
+    return sum(len(fragment.rows) for fragment in rows.values())

@@ -303,11 +303,11 @@ class Tasks:
         if self.running and not self._ended and timeout_s > 0:
             self._one_ended.wait(timeout_s)
         self._one_ended.clear()
-        told, self._ended = self._ended, []
-        self.running -= len(told)
-        for ended, result in told:
+        values, self._ended = self._ended, []
+        self.running -= len(values)
+        for ended, result in values:
             ended(result)
-        return bool(told)
+        return bool(values)
 
     def close(self) -> None:
         """See `Runtime.close`."""

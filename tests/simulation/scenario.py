@@ -166,10 +166,10 @@ class Scenario:
                     world.home(uri).ledger.harsh.add(root_of(uri, "b"))
             world.store.troubles, world.store.cheap_size = mixture.troubles, mixture.cheap_size
             world.claimer.late_s, world.has_outcome_index = mixture.late_s, not mixture.drops
-            for one in world.partitions:
-                one.producer.late_s, one.producer.removes = mixture.late_s, not mixture.drops
-                one.producer.claims = mixture.claims
-                one.broker.lose = one.broker.refuse = mixture.lose_reports
+            for each in world.partitions:
+                each.producer.late_s, each.producer.removes = mixture.late_s, not mixture.drops
+                each.producer.claims = mixture.claims
+                each.broker.lose = each.broker.refuse = mixture.lose_reports
             if mixture.harsh and not mixture.cheap_size:
                 world.store.frees = self._free_name
             self._begin("producer", self._produce)
@@ -209,20 +209,20 @@ class Scenario:
         # A writer sends again what the log has lost, too.
         sent = home.ledger.history
         if sent and random.random() < self.mixture.again:
-            one = random.choice(sent[-12:])
-            if one.kind not in OUTSIDE:
-                home.producer.send_again(one)
+            single = random.choice(sent[-12:])
+            if single.kind not in OUTSIDE:
+                home.producer.send_again(single)
                 return
-        others = [one for one in world.partitions if one is not home]
+        others = [partition for partition in world.partitions if partition is not home]
         if others and random.random() < 1 / 15:
             random.choice(others).producer.send("stray", uri)
             return
-        there = home.ledger.line(uri).newest > 0
-        branch = "b" if self.mixture.branches and there and random.random() < 1 / 3 else ""
+        exists = home.ledger.line(uri).newest > 0
+        branch = "b" if self.mixture.branches and exists and random.random() < 1 / 3 else ""
         if branch and random.random() < 1 / 4:
             home.producer.send("branch", uri, branch=branch)
             return
-        tried = any(one.kind == "create" and one.uri == uri for one in sent)
+        tried = any(entry.kind == "create" and entry.uri == uri for entry in sent)
         kind = random.choice(KINDS) if tried or random.random() < 1 / 4 else "create"
         app = random.choice("ab")
         if kind != "create" and random.random() < self.mixture.deletes:
@@ -258,7 +258,10 @@ class Scenario:
     def _start(self) -> None:
         """One more committer; where the last one met a gap, maybe one that accepts it."""
         world = self.world
-        met = any(isinstance(one.ended_by, GapError) and one.broker.has_gap for one in world.partitions)
+        met = any(
+            isinstance(partition.ended_by, GapError) and partition.broker.has_gap
+            for partition in world.partitions
+        )
         accepts = met and self.random.random() < 1 / 4
         few = world.partitions if self.random.random() < 1 / 2 else [self.random.choice(world.partitions)]
         world.start(rules=self._rules(), partitions=few, accepts=accepts)
@@ -267,9 +270,9 @@ class Scenario:
         """The group gives a partition to another; who had it is told so, or is taken for dead."""
         random, world, number = self.random, self.world, partition.number
         if random.random() < 1 / 2:
-            for one in world.holders(number):
-                one.stops[number].set()
-        others = [one for one in world.running() if number not in one.stops]
+            for committer in world.holders(number):
+                committer.stops[number].set()
+        others = [committer for committer in world.running() if number not in committer.stops]
         if others and random.random() < 2 / 3:
             taker = random.choice(others)
             self.hub.tell("operator", f"gives {number} to {taker.process.name}")
@@ -281,19 +284,19 @@ class Scenario:
         random, world = self.random, self.world
         if not world.running():
             return
-        one = random.choice(world.running())
+        committer = random.choice(world.running())
         until = self.hub.now + random.random() * random.choice([0.5, 5.0, 20.0])
         uri = random.choice(world.uris)
         table = uri.rpartition("/")[2]
-        self.hub.tell("operator", f"{what}: {one.process.name}, {table}, until {until:.3f}")
+        self.hub.tell("operator", f"{what}: {committer.process.name}, {table}, until {until:.3f}")
         if what == "kill":
-            one.process.kill()
+            committer.process.kill()
         elif what == "pause":
-            one.process.pause(random.random() * random.choice([0.1, 2.0, LONGEST_PAUSE_S]))
+            committer.process.pause(random.random() * random.choice([0.1, 2.0, LONGEST_PAUSE_S]))
         elif what == "stop":
-            one.stop()
+            committer.stop()
         elif what == "hand over":
-            one.stop()
+            committer.stop()
             world.start(rules=self._rules())
         elif what == "rebalance":
             self._rebalance(random.choice(world.partitions))
@@ -307,8 +310,8 @@ class Scenario:
 
     def _drop(self, uri: str) -> None:
         """Everybody ends; once nothing is on its way any more, the table is removed and made again."""
-        for one in self.world.running():
-            one.process.kill()
+        for committer in self.world.running():
+            committer.process.kill()
         self.hub.rest(LATEST_PUT_S + 1)
         self.hub.tell("operator", f"drops {uri.rpartition('/')[2]}")
         self.world.drop(uri)
@@ -317,8 +320,8 @@ class Scenario:
     def _cut(self, partition: Partition) -> None:
         """Everybody ends; once nothing is on its way any more, the log loses its end, and others follow."""
         random, broker = self.random, partition.broker
-        for one in self.world.running():
-            one.process.kill()
+        for committer in self.world.running():
+            committer.process.kill()
         if self.world.store.on_their_way:
             self.hub.rest(LATEST_PUT_S + 1)
         if broker.end == broker.start:
@@ -442,7 +445,7 @@ def play(seed: int, last: int | None = 80) -> Scenario:
     try:
         scenario.play()
     except Exception as error:
-        told = transcript(scenario.hub, last)
+        text = transcript(scenario.hub, last)
         again = f"python -m tests.simulation.soak --seed {seed}"
-        raise FailedError(f"seed {seed}\n{told}\n{type(error).__name__}: {error}\nagain: {again}") from error
+        raise FailedError(f"seed {seed}\n{text}\n{type(error).__name__}: {error}\nagain: {again}") from error
     return scenario

@@ -52,7 +52,7 @@ def one(seed: int, *, told: bool) -> int:
 
 def many(first: int, seeds: int | None, seconds: float | None, jobs: int) -> int:
     """Plays seeds from the first one on until so many are played, the time is over, or one fails."""
-    begun = told = time.monotonic()
+    begun = reported = time.monotonic()
     played = steps = 0
     taken: Counter[Transition] = Counter()
     with Pool(jobs) as pool:
@@ -67,8 +67,8 @@ def many(first: int, seeds: int | None, seconds: float | None, jobs: int) -> int
                 played, steps = played + 1, steps + more
                 taken.update(transitions)
             now = time.monotonic()
-            if now - told > TELL_EVERY_S:
-                told = now
+            if now - reported > TELL_EVERY_S:
+                reported = now
                 say(f"{played} seeds from {first} on, {steps} steps, {steps / (now - begun):.0f} a second")
     say(f"{played} seeds from {first} on, {steps} steps in {time.monotonic() - begun:.0f} s, all well")
     say(report(taken))

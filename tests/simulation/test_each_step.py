@@ -23,24 +23,24 @@ LIVES = 3
 
 def begin(world: World) -> None:
     """A log with every kind of answer in it, for two tables."""
-    one, two = world.uris
-    world.producer.send("new", one, "a", 0)
-    world.producer.send("create", one)
-    first = world.producer.send("new", one, "a", 1)
-    world.producer.send("keyless", one)
-    world.producer.send("bad", one, "a", 2)
-    world.producer.send("create", two)
-    world.producer.send("garbage", two)
+    table, other = world.uris
+    world.producer.send("new", table, "a", 0)
+    world.producer.send("create", table)
+    first = world.producer.send("new", table, "a", 1)
+    world.producer.send("keyless", table)
+    world.producer.send("bad", table, "a", 2)
+    world.producer.send("create", other)
+    world.producer.send("garbage", other)
     world.partitions[0].broker.mark()
     world.producer.send_again(first)
-    world.producer.send("missing", two, "b", 3)
-    world.producer.send("tagged", two)
-    world.producer.send("create", two)
-    world.producer.send("new", two, "b", 4)
-    world.producer.send("reserve", one)
-    world.producer.send("future", one, "a", 5)
-    world.producer.send("nameless", one)
-    world.producer.send("missing", one, "a", 6)
+    world.producer.send("missing", other, "b", 3)
+    world.producer.send("tagged", other)
+    world.producer.send("create", other)
+    world.producer.send("new", other, "b", 4)
+    world.producer.send("reserve", table)
+    world.producer.send("future", table, "a", 5)
+    world.producer.send("nameless", table)
+    world.producer.send("missing", table, "a", 6)
 
 
 def live_and_sleep(world: World, sleep_at: int) -> Process:

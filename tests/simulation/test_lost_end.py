@@ -50,5 +50,5 @@ def test_no_committer_is_taken_for_one_that_was_taken_over_from(world: World) ->
     world.start(accepts=True)
     assert world.hub.run(lambda: partition.is_answered, MOST_STEPS)
     results = [partition.ledger.reported[offset].result for offset in range(1 + SENT)]
-    assert [type(one) for one in results] == [Committed] * (1 + SENT)
+    assert [type(result) for result in results] == [Committed] * (1 + SENT)
     world.finish()

@@ -28,5 +28,5 @@ def test_a_seed_gives_the_same_history_in_another_process() -> None:
     here = transcript(play(SEEN_AGAIN).hub)
     command = [sys.executable, "-m", "tests.simulation.soak", "--seed", str(SEEN_AGAIN), "--transcript"]
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    there = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
-    assert there.stdout.splitlines()[:-1] == here.splitlines()
+    process = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    assert process.stdout.splitlines()[:-1] == here.splitlines()

@@ -76,7 +76,7 @@ def a_table_is_closed_when_it_takes_too_much_and_opened_again(taken: Counter[Tra
         for kind in ("create", "keyless"):
             world.producer.send(kind, uri)
             assert world.hub.run(lambda: partition.is_answered, MOST_STEPS)
-        assert [type(one.result) for one in world.ledger.reported.values()] == [Committed, Committed]
+        assert [type(outcome.result) for outcome in world.ledger.reported.values()] == [Committed, Committed]
         world.finish()
     taken.update(world.hub.taken)
 
@@ -100,13 +100,13 @@ def a_refusal_without_a_table_is_not_published(_: Counter[Transition]) -> None:
 
 def twins_that_fold_the_same_differ_in_the_end(_: Counter[Transition]) -> None:
     fold_at(opened(HERE), [here(creation())], 0)
-    one, other = opened(HERE), opened(HERE)
-    for twin in (one, other):
+    writer, other = opened(HERE), opened(HERE)
+    for twin in (writer, other):
         assert isinstance(fold_at(twin, [here(append("f"))], 1)[0].result, Committed)
-    fold_at(one, [here(append("g"))], 2)
+    fold_at(writer, [here(append("g"))], 2)
     fold_at(other, [here(append("g")), here(append("h"))], 2)
     with pytest.raises(FencedError):
-        fold_at(one, [here(append("h"))], 3)
+        fold_at(writer, [here(append("h"))], 3)
 
 
 def a_dry_run_publishes_nothing(_: Counter[Transition]) -> None:

@@ -58,8 +58,8 @@ class Model:
         self.exists = True
         self.keys.add(key)
         self.rows.update(proposal.rows)
-        for one in proposal.keys:
-            del self.rows[one]
+        for row_key in proposal.keys:
+            del self.rows[row_key]
         return COMMITTED
 
 
@@ -123,8 +123,8 @@ class ToyWorld:
         """Nothing goes wrong any more, a committer answers what is left; then the tables are checked."""
         self.store.calm_down()
         self.broker.calm_down()
-        for one in self._running:
-            one.process.kill()
+        for committer in self._running:
+            committer.process.kill()
         for _ in range(2):
             self.live()
             # What was still on its way arrives.
@@ -181,17 +181,17 @@ class ToyWorld:
 
 def begin(world: ToyWorld) -> None:
     """A log with every kind of answer in it, for two tables."""
-    one, two = world.uris
-    world.send(one, ToyProposal("early", APPEND, 1, {"0": "x"}))
-    world.send(one, ToyProposal("c1", CREATE))
-    world.send(one, ToyProposal("a", APPEND, 1, {"1": "a", "2": "a"}), "app", 1)
-    world.send(two, ToyProposal("c2", CREATE))
-    world.send(one, ToyProposal("d", DELETE, 1, keys=("1",)))
+    table, other = world.uris
+    world.send(table, ToyProposal("early", APPEND, 1, {"0": "x"}))
+    world.send(table, ToyProposal("c1", CREATE))
+    world.send(table, ToyProposal("a", APPEND, 1, {"1": "a", "2": "a"}), "app", 1)
+    world.send(other, ToyProposal("c2", CREATE))
+    world.send(table, ToyProposal("d", DELETE, 1, keys=("1",)))
     world.broker.mark()
-    world.send(one, ToyProposal("e", DELETE, 1, keys=("1",)))
-    world.send(one, ToyProposal("a", APPEND, 1, {"1": "a", "2": "a"}), "app", 1)
-    world.send(two, ToyProposal("f", APPEND, 1, {"1": "f"}))
-    world.send(two, ToyProposal("f", APPEND, 1, {"1": "f"}))
-    world.send(one, ToyProposal("g", APPEND, 2, {"1": "again"}), "app", 2)
-    world.send(two, ToyProposal("h", APPEND, 1, {"1": "taken"}))
-    world.send(one, ToyProposal("c3", CREATE))
+    world.send(table, ToyProposal("e", DELETE, 1, keys=("1",)))
+    world.send(table, ToyProposal("a", APPEND, 1, {"1": "a", "2": "a"}), "app", 1)
+    world.send(other, ToyProposal("f", APPEND, 1, {"1": "f"}))
+    world.send(other, ToyProposal("f", APPEND, 1, {"1": "f"}))
+    world.send(table, ToyProposal("g", APPEND, 2, {"1": "again"}), "app", 2)
+    world.send(other, ToyProposal("h", APPEND, 1, {"1": "taken"}))
+    world.send(table, ToyProposal("c3", CREATE))

@@ -104,11 +104,11 @@ class World:
         running = Running(process, self.store, self.pace, accepts, self.has_outcome_index)
         self.committers.append(running)
         given = self.partitions if partitions is None else partitions
-        numbers = [one.number for one in given]
+        numbers = [partition.number for partition in given]
         what = " and accepts the log" if accepts else ""
         self.hub.tell(process.name, f"starts for {numbers}, with rules {rules}{what}")
-        for one in given:
-            running.begin(one)
+        for partition in given:
+            running.begin(partition)
         return running
 
     def drop(self, uri: str) -> None:
@@ -120,27 +120,27 @@ class World:
             line = dropped.DroppedBranch("", marks.table_id, marks.version, (marks.position,))
             dropped.write_dropped(uri, dropped.Dropped(0, (line,)))
         for folder in ("_versions", "data", "_deletions", "_transactions"):
-            for one in list(storage.list(folder)):
-                storage.delete(one.path)
+            for file in list(storage.list(folder)):
+                storage.delete(file.path)
         ledger = partition.ledger
-        unanswered = [one for one in ledger.by_line.get(uri, ()) if one not in ledger.reported]
+        unanswered = [number for number in ledger.by_line.get(uri, ()) if number not in ledger.reported]
         ledger.gone(uri)
         partition.dropped[uri] = min([*unanswered, partition.broker.end])
         ledger.harsh.add(uri)
 
     def running(self) -> list[Running]:
         """The committers that are there."""
-        self.committers = [one for one in self.committers if one.process.running]
+        self.committers = [committer for committer in self.committers if committer.process.running]
         return self.committers
 
     def holders(self, number: int) -> list[Running]:
         """The committers that have this partition."""
-        return [one for one in self.running() if number in one.stops]
+        return [committer for committer in self.running() if number in committer.stops]
 
     def kill_all(self) -> None:
         """No committer is left."""
-        for one in self.running():
-            one.process.kill()
+        for committer in self.running():
+            committer.process.kill()
 
     def finish(self, rules: int = RULES) -> None:
         """Faults off, and committers run to the end; then everything is looked at once more."""
@@ -149,5 +149,5 @@ class World:
 
 def transcript(hub: Hub, last: int | None = None) -> str:
     """Who did what, and at which simulated second."""
-    told = hub.told if last is None else hub.told[-last:]
-    return "\n".join(f"{at:10.4f}  {who:<8}  {what}" for at, who, what in told)
+    values = hub.told if last is None else hub.told[-last:]
+    return "\n".join(f"{at:10.4f}  {who:<8}  {what}" for at, who, what in values)

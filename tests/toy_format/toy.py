@@ -94,8 +94,8 @@ class ToyNaming:
 
     def parse(self, name: str) -> int | None:
         """The version of a file name."""
-        found = _FILE.fullmatch(name)
-        return int(found[1]) if found else None
+        match = _FILE.fullmatch(name)
+        return int(match[1]) if match else None
 
 
 NAMING: Final = ToyNaming()
@@ -133,14 +133,14 @@ class ToyState:
     @property
     def metadata(self) -> Mapping[str, str]:
         """The table's metadata, marks included."""
-        found: Mapping[str, str] = self.head["metadata"]
-        return found
+        mapping: Mapping[str, str] = self.head["metadata"]
+        return mapping
 
     @property
     def properties(self) -> Mapping[str, str]:
         """Those of the version itself."""
-        found: Mapping[str, str] = self.head["properties"]
-        return found
+        mapping: Mapping[str, str] = self.head["properties"]
+        return mapping
 
     @property
     def uuid(self) -> str:
@@ -168,12 +168,16 @@ class ToyFormat:
         """The proposal in the field of this format."""
         fields = UnknownFieldSet(envelope)
         each = (fields[index] for index in range(len(fields)))
-        found = [one.data for one in each if one.field_number == FIELD]
-        if not found:
+        values = [each.data for each in each if each.field_number == FIELD]
+        if not values:
             return None
-        said = json.loads(found[-1])
+        document = json.loads(values[-1])
         return ToyProposal(
-            said["uuid"], said["operation"], said["read_version"], said["rows"], tuple(said["keys"])
+            document["uuid"],
+            document["operation"],
+            document["read_version"],
+            document["rows"],
+            tuple(document["keys"]),
         )
 
     def unknown_kind(self, envelope: Envelope) -> str:
@@ -201,8 +205,8 @@ class ToyFormat:
         length = self.head_length(start)
         if not length or len(start) < length:
             return None
-        said = json.loads(start[HEAD_LINE:length])
-        return VersionHead(said["uuid"], said["properties"])
+        document = json.loads(start[HEAD_LINE:length])
+        return VersionHead(document["uuid"], document["properties"])
 
     def detect(self, names: Iterable[str]) -> ToyNaming | None:
         """There is only one naming."""
@@ -214,10 +218,10 @@ class ToyFormat:
         if NAMING.path(head["version"]) != path:
             raise DamagedError(f"the file says that it is version {head['version']}", where=f"{uri}/{path}")
         older = tuple(NAMING.path(number) for number in range(1, head["version"]))
-        if any(one not in files for one in older):
+        if any(name not in files for name in older):
             return ToyState(head, missing_files=older)
         rows, deleted, operations = dict[str, str](), dict[str, int](), dict[str, int]()
-        for part in (*(files[one] for one in older), data):
+        for part in (*(files[name] for name in older), data):
             if part is None:
                 raise DamagedError("an older version's file is gone", where=f"{uri}/{path}")
             change, lines = _parsed(part, uri)
@@ -278,11 +282,13 @@ class ToyFormat:
         """Line by line."""
         del where
         pairs = enumerate(zip(stored.splitlines(), folded.splitlines(), strict=False), 1)
-        found = [
+        differences = [
             Difference(f"line {at}", str(ours), str(theirs)) for at, (ours, theirs) in pairs if ours != theirs
         ]
         return (
-            found if found or stored == folded else [Difference("lines", str(len(stored)), str(len(folded)))]
+            differences
+            if differences or stored == folded
+            else [Difference("lines", str(len(stored)), str(len(folded)))]
         )
 
     def draft(self, state: ToyState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> ToyDraft:

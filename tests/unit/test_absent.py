@@ -42,11 +42,11 @@ def store() -> Iterator[MemoryStorage]:
 @pytest.fixture
 def outcomes() -> Outcomes:
     """A table with one batch, folded and reported: positions 0 and 1, versions 1 and 2."""
-    told = Outcomes()
-    table = opened(told)
-    told.report(fold_at(table, [here(creation())], 0))
-    told.report(fold_at(table, [here(append("f1"))], 1))
-    return told
+    outcomes = Outcomes()
+    table = opened(outcomes)
+    outcomes.report(fold_at(table, [here(creation())], 0))
+    outcomes.report(fold_at(table, [here(append("f1"))], 1))
+    return outcomes
 
 
 def here(envelope: Envelope, uri: str = HERE, branch: str = "") -> Envelope:
@@ -67,7 +67,7 @@ def opened(outcomes: Outcomes | None, uri: str = HERE) -> TableWriter:
 def remove(uri: str = HERE, folder: str = "") -> list[tuple[str, bytes]]:
     """What lay there, so that it can come back."""
     storage = MemoryStorage(uri)
-    names = [one.path for part in ("_versions", "_transactions") for one in storage.list(f"{folder}{part}")]
+    names = [file.path for part in ("_versions", "_transactions") for file in storage.list(f"{folder}{part}")]
     taken = [(name, storage.get(name)) for name in names]
     for name in names:
         storage.delete(name)
@@ -149,9 +149,9 @@ def test_a_creation_goes_on_and_what_follows_it_too(outcomes: Outcomes) -> None:
     table = opened(outcomes)
     group = entries([here(creation()), here(append("f2")), here(append("f3"))], first=2)
     first = table.fold(group[:2])
-    assert [type(one.result) for one in first.outcomes] == [Committed], "the next one finds the table"
+    assert [type(outcome.result) for outcome in first.outcomes] == [Committed], "the next one finds the table"
     rest = table.fold(group[1:])
-    assert [type(one.result) for one in rest.outcomes] == [Committed] * 2
+    assert [type(outcome.result) for outcome in rest.outcomes] == [Committed] * 2
 
 
 def test_a_creation_that_is_refused_lets_nothing_behind_it_be_refused(outcomes: Outcomes) -> None:
@@ -159,7 +159,7 @@ def test_a_creation_that_is_refused_lets_nothing_behind_it_be_refused(outcomes: 
     bad = changed(here(creation()), lambda e: setattr(e.lance, "read_version", 7))
     table = opened(outcomes)
     group = entries([bad, here(append("f2"))], first=2)
-    assert [type(one.result) for one in table.fold(group).outcomes] == [Invalid]
+    assert [type(outcome.result) for outcome in table.fold(group).outcomes] == [Invalid]
     with pytest.raises(StopError, match="there is no table, yet"):
         table.fold(group[1:])
 
@@ -215,7 +215,7 @@ def test_a_table_that_was_dropped_and_put_back(outcomes: Outcomes) -> None:
 def test_what_the_committer_has_put_itself_it_need_not_be_told(outcomes: Outcomes) -> None:
     elsewhere = f"memory://{NAME}/lake/new"
     heard: list[tuple[str, int]] = []
-    outcomes.add_own = lambda uri, told: heard.append((uri, told.position.offset))  # type: ignore[method-assign]
+    outcomes.add_own = lambda uri, commit: heard.append((uri, commit.position.offset))  # type: ignore[method-assign]
     table = opened(outcomes, elsewhere)
     fold_at(table, [here(creation(), elsewhere)], 2)
     fold_at(table, [here(append("f"), elsewhere), here(append("g"), elsewhere)], 3)
@@ -248,8 +248,8 @@ def branch(outcomes: Outcomes) -> TableWriter:
 
 
 def test_a_branch_whose_store_is_away_and_one_that_was_deleted(outcomes: Outcomes) -> None:
-    told = Outcome(Position(LOG, 2, "transactions"), HERE, Committed(3), table_id="b", branch="b")
-    outcomes.report([told])
+    outcome = Outcome(Position(LOG, 2, "transactions"), HERE, Committed(3), table_id="b", branch="b")
+    outcomes.report([outcome])
     late = [here(append("f", read=3), HERE, "b")]
     assert isinstance(fold_at(branch(outcomes), late, 3)[0].result, Invalid), "its table knows of none"
     MemoryStorage(HERE).put("_refs/branches/b.json", [b'{"parentVersion":2,"createAt":1,"manifestSize":1}'])
@@ -287,7 +287,7 @@ def test_a_note_that_can_not_be_read_is_damage(data: bytes) -> None:
 def test_notes_of_one_place_are_joined() -> None:
     older = Dropped(1, (at(5), replace(at(3, OTHER_LOG), branch="b")))
     newer = Dropped(2, (replace(at(4), version=9), replace(at(7, OTHER_LOG), branch="c"))).after(older)
-    assert [(one.branch, one.version, one.positions[0].offset) for one in newer.branches] == [
+    assert [(branch.branch, branch.version, branch.positions[0].offset) for branch in newer.branches] == [
         ("", 9, 5),
         ("b", 2, 3),
         ("c", 2, 7),

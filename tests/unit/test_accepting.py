@@ -135,7 +135,7 @@ def test_back_in_the_old_log_nothing_is_folded_twice() -> None:
     assert isinstance(answered, Committed)
     assert answered.version == 3
     assert isinstance(fold_one(table, here(append("h", read=3)), 3, LOG), Committed)
-    assert [one.why for one in marks().moves] == [RebindReason.NEW_LOG, RebindReason.NEW_LOG]
+    assert [rebinding.why for rebinding in marks().moves] == [RebindReason.NEW_LOG, RebindReason.NEW_LOG]
     assert marks().offset_of(LOG) == 3
     assert marks().offset_of(AGAIN) == 0
 
@@ -151,7 +151,7 @@ def test_it_is_taken_over_in_its_home_partition_only() -> None:
 def test_entries_that_the_log_lost_are_passed_over() -> None:
     table = table_of(accepting(LOG, lost=50))
     assert isinstance(fold_one(table, here(append("g", read=3)), 50, LOG), Committed)
-    assert [(one.why, one.before, one.after) for one in marks().moves] == [
+    assert [(rebinding.why, rebinding.before, rebinding.after) for rebinding in marks().moves] == [
         (RebindReason.LOST, Position(LOG, 2), Position(LOG, 49))
     ]
     table_of(accepting(LOG, lost=50)).fold(entries([here(append("h", read=3))], 51))
@@ -167,7 +167,7 @@ def test_a_log_that_ends_before_the_marks_is_folded_from_there() -> None:
     table = table_of(accepting(LOG, end=2))
     assert isinstance(fold_one(table, here(append("g", read=3)), 2, LOG), Committed)
     assert isinstance(fold_one(table, here(append("h", read=3)), 3, LOG), Committed)
-    assert [(one.why, one.before, one.after) for one in marks().moves] == [
+    assert [(rebinding.why, rebinding.before, rebinding.after) for rebinding in marks().moves] == [
         (RebindReason.LOST, Position(LOG, 2), Position(LOG, 1))
     ]
     assert marks().position == Position(LOG, 3)
@@ -179,12 +179,12 @@ def test_a_replay_makes_the_same_versions() -> None:
         [accepting(), accepting(LOG), replace(accepting(LOG, lost=50), outcomes_offset=lambda: 7)]
     ):
         offset = 60 if number == 2 else 3 * number
-        one = entry(here(append(f"g{number}", read=3)), offset, recovery.log)
-        log.append(one)
-        assert isinstance(table_of(recovery).fold([one]).outcomes[0].result, Committed)
+        single = entry(here(append(f"g{number}", read=3)), offset, recovery.log)
+        log.append(single)
+        assert isinstance(table_of(recovery).fold([single]).outcomes[0].result, Committed)
     assert len(marks().moves) == 3
-    told = replayed(Listed(log))
-    assert [one.verdict for one in told] == [Verdict.SAME] * 6
+    replays = replayed(Listed(log))
+    assert [replay.verdict for replay in replays] == [Verdict.SAME] * 6
 
 
 def test_moves_are_kept_within_bounds_and_read_back() -> None:
@@ -192,7 +192,7 @@ def test_moves_are_kept_within_bounds_and_read_back() -> None:
     for number in range(MAX_MOVES + 3):
         before, after = Position(LOG, number, TOPIC), Position(AGAIN, number, TOPIC)
         known = known.moved(Rebinding(RebindReason.LOST, before, after, number))
-    assert [one.time_us for one in known.moves] == list(range(3, MAX_MOVES + 3))
+    assert [rebinding.time_us for rebinding in known.moves] == list(range(3, MAX_MOVES + 3))
     assert decode_marks(known.encode()) == known
     gone = known.moved(Rebinding(RebindReason.DETACHED, known.position, None, 99))
     assert decode_marks(gone.encode()) == gone

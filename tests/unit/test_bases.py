@@ -181,16 +181,23 @@ def fold_log(roots: Sequence[str] | None) -> list[Result]:
 
 def test_a_committer_refuses_them_and_a_replay_that_knows_no_roots_agrees() -> None:
     results = fold_log([ROOT])
-    assert [type(one) for one in results] == [Invalid, Committed, Invalid, Committed, Invalid, Committed]
-    told = replayed(Listed(entries(LOG, 0)))
-    assert [one.verdict for one in told] == [Verdict.SAME] * 3
-    assert sum(one.refused for one in told) == 3
-    assert not any(one.notes for one in told)
+    assert [type(result) for result in results] == [
+        Invalid,
+        Committed,
+        Invalid,
+        Committed,
+        Invalid,
+        Committed,
+    ]
+    replays = replayed(Listed(entries(LOG, 0)))
+    assert [replay.verdict for replay in replays] == [Verdict.SAME] * 3
+    assert sum(replay.refused for replay in replays) == 3
+    assert not any(replay.notes for replay in replays)
 
 
 def test_a_replay_agrees_with_a_committer_that_had_no_roots() -> None:
     assert isinstance(fold_log(None)[0], Committed)
-    assert {one.verdict for one in replayed(Listed(entries(LOG, 0)))} == {Verdict.SAME}
+    assert {replay.verdict for replay in replayed(Listed(entries(LOG, 0)))} == {Verdict.SAME}
 
 
 def test_a_refusal_too_long_to_be_told_whole_is_taken_from_the_record() -> None:
@@ -198,9 +205,9 @@ def test_a_refusal_too_long_to_be_told_whole_is_taken_from_the_record() -> None:
     table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, roots=[ROOT])
     fold_at(table, long[:1], 0)
     fold_at(table, long[1:], 1)
-    told = replayed(Listed(entries(long, 0)))
-    assert [one.verdict for one in told] == [Verdict.SAME] * 2
-    assert [one.notes for one in told if one.notes] == [
+    replays = replayed(Listed(entries(long, 0)))
+    assert [replay.verdict for replay in replays] == [Verdict.SAME] * 2
+    assert [replay.notes for replay in replays if replay.notes] == [
         ("offset 1: refused for what the store held then, taken from the record",)
     ]
 

@@ -87,8 +87,8 @@ def test_keys_of_several_columns_are_found_as_tuples_are(
     keys = BatchKeys(columns(batch))
     last = {key: row for row, key in enumerate(batch)}
     known: dict[object, int] = dict(last.items())
-    found = keys.find(columns(table).columns)
-    assert found.tolist() == [known.get(key, ABSENT) for key in table]
+    actual = keys.find(columns(table).columns)
+    assert actual.tolist() == [known.get(key, ABSENT) for key in table]
     assert keys.count == len(last)
     assert keys.last_rows(pa.table({})).tolist() == sorted(last.values())
 

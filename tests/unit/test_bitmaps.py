@@ -28,13 +28,16 @@ def plain(*containers: tuple[int, int, bytes], places: int = 0) -> bytes:
         offsets += struct.pack("<I", at + places)
         at += len(body)
     return (
-        struct.pack("<II", PLAIN, len(containers)) + heads + offsets + b"".join(one[2] for one in containers)
+        struct.pack("<II", PLAIN, len(containers))
+        + heads
+        + offsets
+        + b"".join(container[2] for container in containers)
     )
 
 
 def run(key: int, count: int, *runs: tuple[int, int]) -> bytes:
     """A bitmap of one container of runs (start, length - 1)."""
-    body = struct.pack("<H", len(runs)) + b"".join(struct.pack("<HH", *one) for one in runs)
+    body = struct.pack("<H", len(runs)) + b"".join(struct.pack("<HH", *run) for run in runs)
     return struct.pack("<IBHH", RUNS, 1, key, count - 1) + body
 
 

@@ -105,13 +105,13 @@ def test_reads_are_under_way_together_up_to_a_bound(long_table: Folded) -> None:
     gate = threading.Event()
     store.before = lambda _: gate.wait(10)
     begun = tail_of(source_on(store), 1)
-    found: list[int] = []
-    reader = threading.Thread(target=lambda: found.extend(change.version for change in begun))
+    numbers: list[int] = []
+    reader = threading.Thread(target=lambda: numbers.extend(change.version for change in begun))
     reader.start()
     until(lambda: store.at_once > 1, "reads to be under way together")
     gate.set()
     reader.join()
-    assert found == [*range(2, MANY + 2)]
+    assert numbers == [*range(2, MANY + 2)]
     assert 1 < store.most_at_once <= MOST_AT_ONCE
 
 

@@ -66,7 +66,7 @@ def file_of(small: Envelope) -> Path:
 
 def claim_of(small: Envelope, data: bytes) -> Envelope:
     """The same message with a true claim to these bytes, written in their place."""
-    made = changed(small, lambda one: one.claim.Clear())
+    made = changed(small, lambda envelope: envelope.claim.Clear())
     made.claim.sha256, made.claim.size = hashlib.sha256(data).digest(), len(data)
     made.claim.uri = f"{made.table}/{path_of(made.claim)}"
     file_of(made).parent.mkdir(parents=True, exist_ok=True)
@@ -100,20 +100,23 @@ def folded(
     uri: str, *envelopes: Envelope, time_us: int = NOW_US, metrics: Metrics | None = None
 ) -> tuple[list[Result], Watching]:
     """What a committer answers to these messages from offset 0 on, and its reports."""
-    made = [Message(number, one.table.encode(), encode(one), time_us) for number, one in enumerate(envelopes)]
+    made = [
+        Message(number, envelope.table.encode(), encode(envelope), time_us)
+        for number, envelope in enumerate(envelopes)
+    ]
     reports = Watching(folder=Path(local_path(uri)) / FOLDER)
     log = Log([made])
     tables = Tables(FORMATS, lambda _: None, opened)
     committer = PartitionCommitter(log, reports, tables, LoopLimits(LIMITS, 0.0), metrics or Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
-    found = sorted(reports.outcomes, key=lambda one: one.position.offset)
-    return [one.result for one in found], reports
+    outcomes = sorted(reports.outcomes, key=lambda outcome: outcome.position.offset)
+    return [outcome.result for outcome in outcomes], reports
 
 
 def test_a_claimed_proposal_is_folded_as_it_is_and_its_file_goes_after_the_report(uri: str) -> None:
     small = claimed(at(uri, append("b", app="app", batch=1, fragments=3)))
     results, reports = folded(uri, at(uri, creation()), at(uri, append("a")), small, at(uri, append("c")))
-    assert [type(one) for one in results] == [Committed] * 4
+    assert [type(result) for result in results] == [Committed] * 4
     assert results[2] == Committed(3, rebased=True, rows_added=9, first_fragment_id=1, num_fragment_ids=3)
     assert reports.outcomes[2].uuid == "b"
     assert (reports.outcomes[2].app_id, reports.outcomes[2].batch_id) == ("app", 1)
@@ -128,12 +131,12 @@ def test_a_claimed_append_whose_data_files_are_missing_is_invalid(fragments: int
     table = owned(uri, check_sizes=True)
     small = claimed(at(uri, append("a", fragments=fragments)))
     results = []
-    for number, one in enumerate((at(uri, creation()), small, small)):
-        (outcome,) = table.fold(Claims().bring([entry(one, number)])).outcomes
+    for number, envelope in enumerate((at(uri, creation()), small, small)):
+        (outcome,) = table.fold(Claims().bring([entry(envelope, number)])).outcomes
         results.append(outcome.result)
         for name in range(fragments * number):
             open_storage(uri).put(f"data/a-{name}.lance", [bytes(1000)])
-    assert [type(one) for one in results] == [Committed, Invalid, Committed]
+    assert [type(result) for result in results] == [Committed, Invalid, Committed]
     assert "a-0.lance" in str(results[1])
 
 
@@ -142,9 +145,9 @@ def test_claims_that_were_brought_are_counted(uri: str) -> None:
     large, gone = claimed(at(uri, append("b", fragments=3))), claimed(at(uri, append("c")))
     file_of(gone).unlink()
     folded(uri, at(uri, creation()), at(uri, append("a")), large, gone, metrics=metrics)
-    told = metrics.registry.get_sample_value
-    assert told("lakefold_claims_total") == 1
-    assert told("lakefold_claim_bytes_total") == large.claim.size
+    get_sample_value = metrics.registry.get_sample_value
+    assert get_sample_value("lakefold_claims_total") == 1
+    assert get_sample_value("lakefold_claim_bytes_total") == large.claim.size
 
 
 def test_a_table_may_begin_with_a_claim(uri: str) -> None:
@@ -182,13 +185,13 @@ def test_a_batch_sent_twice_has_two_files_and_is_a_duplicate(uri: str) -> None:
 
 
 def test_a_successor_gives_the_same_answers_without_the_file(uri: str) -> None:
-    bad = changed(append("bad"), lambda one: setattr(one.lance, "read_version", 99))
+    bad = changed(append("bad"), lambda envelope: setattr(envelope.lance, "read_version", 99))
     sent = [at(uri, creation()), claimed(at(uri, append("a"))), claimed(at(uri, bad)), at(uri, append("c"))]
     before, _ = folded(uri, *sent)
     for small in sent[1:3]:
         file_of(small).unlink(missing_ok=True)
     assert folded(uri, *sent)[0] == before
-    assert [type(one) for one in before] == [Committed, Committed, Invalid, Committed]
+    assert [type(result) for result in before] == [Committed, Committed, Invalid, Committed]
 
 
 def test_a_file_that_comes_late_changes_no_answer(uri: str) -> None:
@@ -197,7 +200,7 @@ def test_a_file_that_comes_late_changes_no_answer(uri: str) -> None:
     file_of(small).unlink()
     sent = [at(uri, creation()), small, at(uri, append("b"))]
     before, _ = folded(uri, *sent)
-    assert [type(one) for one in before] == [Committed, Invalid, Committed]
+    assert [type(result) for result in before] == [Committed, Invalid, Committed]
     file_of(small).parent.mkdir(parents=True, exist_ok=True)
     file_of(small).write_bytes(data)
     assert folded(uri, *sent)[0] == before
@@ -205,7 +208,7 @@ def test_a_file_that_comes_late_changes_no_answer(uri: str) -> None:
 
 def test_somebody_elses_claim_is_not_removed_under_a_key_that_was_folded(uri: str) -> None:
     other = claimed(at(uri, append("other", app="other", batch=7)))
-    stolen = changed(other, lambda one: one.MergeFrom(Envelope(app_id="app", batch_id=1)))
+    stolen = changed(other, lambda envelope: envelope.MergeFrom(Envelope(app_id="app", batch_id=1)))
     known = at(uri, append("a", app="app", batch=1))
     results, _ = folded(uri, at(uri, creation()), known, stolen)
     assert results[2] == Duplicate(2)
@@ -219,7 +222,7 @@ def _other_table(small: Envelope) -> Envelope:
 
 
 def _other_key(small: Envelope) -> Envelope:
-    return changed(small, lambda one: setattr(one, "app_id", "other"))
+    return changed(small, lambda envelope: setattr(envelope, "app_id", "other"))
 
 
 def _other_branch(small: Envelope) -> Envelope:
@@ -268,23 +271,23 @@ def _link_outside(small: Envelope) -> Envelope:
 
 
 def _huge(small: Envelope) -> Envelope:
-    return changed(small, lambda one: setattr(one.claim, "size", 10 << 30))
+    return changed(small, lambda envelope: setattr(envelope.claim, "size", 10 << 30))
 
 
 def _other_size(small: Envelope) -> Envelope:
-    return changed(small, lambda one: setattr(one.claim, "size", one.claim.size + 1))
+    return changed(small, lambda envelope: setattr(envelope.claim, "size", envelope.claim.size + 1))
 
 
 def _place(uri: str) -> Callable[[Envelope], Envelope]:
-    return lambda small: changed(small, lambda one: setattr(one.claim, "uri", uri))
+    return lambda small: changed(small, lambda envelope: setattr(envelope.claim, "uri", uri))
 
 
 def _short_hash(small: Envelope) -> Envelope:
-    return changed(small, lambda one: setattr(one.claim, "sha256", b"../.."))
+    return changed(small, lambda envelope: setattr(envelope.claim, "sha256", b"../.."))
 
 
 def _beside(small: Envelope) -> Envelope:
-    return changed(small, lambda one: one.affected_rows.update({0: b""}))
+    return changed(small, lambda envelope: envelope.affected_rows.update({0: b""}))
 
 
 HOSTILE = {
@@ -330,11 +333,11 @@ def test_a_folder_of_claims_that_is_a_link_out_of_the_table_refuses_nothing(uri:
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_what_is_not_the_envelope_claimed_is_invalid_and_the_others_go_on(uri: str, what: str) -> None:
-    make, told = HOSTILE[what]
+    make, text = HOSTILE[what]
     small = make(claimed(at(uri, append("a"))))
     results, _ = folded(uri, at(uri, creation()), small, at(uri, append("b")))
     assert isinstance(results[1], Invalid)
-    assert told in results[1].message
+    assert text in results[1].message
     assert results[1].hint
     assert results[2] == Committed(2, rows_added=3, num_fragment_ids=1)
 
@@ -368,17 +371,17 @@ def test_a_store_that_can_not_be_reached_refuses_nothing(uri: str) -> None:
 def test_a_place_where_no_table_can_lie_is_told_as_such() -> None:
     small = Envelope(table="hdfs://lake/x")
     with pytest.raises(LocationError):
-        Claims().bring([entry(changed(small, lambda one: one.claim.SetInParent()), 0)])
+        Claims().bring([entry(changed(small, lambda envelope: envelope.claim.SetInParent()), 0)])
 
 
 def test_a_claim_goes_alone(uri: str) -> None:
     group = [
-        entry(one, number)
-        for number, one in enumerate(
+        entry(envelope, number)
+        for number, envelope in enumerate(
             [append("a"), append("b"), claimed(at(uri, append("c"))), append("d"), append("e")]
         )
     ]
-    assert [len(one) for one in groups_of(group, FORMAT, LIMITS)] == [2, 1, 2]
+    assert [len(entries) for entries in groups_of(group, FORMAT, LIMITS)] == [2, 1, 2]
 
 
 def test_no_envelope_is_written_that_nobody_would_read(uri: str) -> None:
@@ -402,13 +405,13 @@ def test_a_file_log_may_hold_claims_and_leaves_them(uri: str, *, dry_run: bool) 
 
     def fold() -> list[Result]:
         lines = fold_file(lambda branch: opened(uri, branch), uri, FORMATS, log, LIMITS, dry_run=dry_run)
-        return [one.result for one in lines]
+        return [outcome.result for outcome in lines]
 
     first = fold()
-    assert [type(one) for one in first] == [Committed, Committed, Committed, Invalid]
+    assert [type(result) for result in first] == [Committed, Committed, Committed, Invalid]
     assert files_in(file_of(small).parent) == {small.claim.sha256.hex()}
     file_of(small).unlink()
-    again = [type(one) for one in fold()]
+    again = [type(result) for result in fold()]
     expected = (
         [Committed, Committed, Invalid, Invalid] if dry_run else [Duplicate, Duplicate, Duplicate, Invalid]
     )

@@ -64,8 +64,8 @@ def test_a_claim_that_was_answered_before_a_crash_goes_after_a_week(uri: str) ->
     """Between the report and the removal: nothing tells a successor of it."""
     small = claimed(at(uri, append("a")))
     table = opened(uri, "")
-    for number, one in enumerate((at(uri, creation()), small)):
-        (outcome,) = table.fold(Claims().bring([entry(one, number)])).outcomes
+    for number, envelope in enumerate((at(uri, creation()), small)):
+        (outcome,) = table.fold(Claims().bring([entry(envelope, number)])).outcomes
         assert isinstance(outcome.result, Committed)
     answered = entry(at(uri, creation()), 0, time_us=NOW_US)
     for age_us, kept in ((KEPT_US - 1_000_000, True), (KEPT_US + 1_000_000, False)):

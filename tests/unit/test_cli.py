@@ -62,20 +62,20 @@ def test_help_loads_nothing_heavy_and_names_every_verb() -> None:
         "import sys; from lakefold.cli import run; code = run(['--help']);"
         f"print([name for name in {HEAVY} if name in sys.modules]); sys.exit(code)"
     )
-    told = run_python(code)
-    assert told.returncode == 0
-    assert told.stdout.splitlines()[-1] == "[]"
+    process = run_python(code)
+    assert process.returncode == 0
+    assert process.stdout.splitlines()[-1] == "[]"
     for verb in cli.VERBS:
-        assert f"\n  {verb} " in told.stdout
+        assert f"\n  {verb} " in process.stdout
 
 
 @pytest.mark.parametrize("verb", list(cli.VERBS))
 def test_every_verb_has_help_with_examples_and_json(verb: str) -> None:
-    told = run_lakefold(verb, "--help")
-    assert told.returncode == 0, told.stderr
-    assert "Examples:" in told.stdout
-    assert f"lakefold {verb}" in told.stdout
-    assert "--json" in told.stdout
+    process = run_lakefold(verb, "--help")
+    assert process.returncode == 0, process.stderr
+    assert "Examples:" in process.stdout
+    assert f"lakefold {verb}" in process.stdout
+    assert "--json" in process.stdout
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_an_error_gives_its_exit_code_and_is_told_twice(
 ) -> None:
     with_verb(monkeypatch, raising(error))
     assert cli.run(["try", "--json"]) == code
-    told = capsys.readouterr()
-    assert told.err == "Error: here: no\nHint: do\n"
+    captured = capsys.readouterr()
+    assert captured.err == "Error: here: no\nHint: do\n"
     fields = {"kind": type(error).__name__, "message": "no", "where": "here", "hint": "do", "exit_code": code}
-    assert json.loads(told.out) == {"error": fields}
+    assert json.loads(captured.out) == {"error": fields}
     assert cli.run(["try"]) == code
     assert capsys.readouterr().out == ""
 
@@ -135,14 +135,14 @@ def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_full_disk_is_told_and_no_traceback() -> None:
     with Path("/dev/full").open("w") as full:
-        told = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", "from lakefold.cli import main; main()", "--help"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
-    assert (told.returncode, told.stderr) == (
+    assert (process.returncode, process.stderr) == (
         5,
         "Error: No space left on device\nHint: the disk is full: free some space\n",
     )
@@ -153,9 +153,9 @@ def test_what_the_system_refuses_a_verb_is_told(
 ) -> None:
     with_verb(monkeypatch, raising(PermissionError(13, "Permission denied", str(tmp_path))))
     assert cli.run(["try", "--json"]) == 2
-    told = capsys.readouterr()
-    assert told.err.startswith(f"Error: {tmp_path}: Permission denied\nHint: ")
-    assert json.loads(told.out)["error"]["where"] == str(tmp_path)
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"Error: {tmp_path}: Permission denied\nHint: ")
+    assert json.loads(captured.out)["error"]["where"] == str(tmp_path)
     with_verb(monkeypatch, raising(OSError("no system's")))
     with pytest.raises(OSError, match="no system's"):
         cli.run(["try"])
@@ -163,15 +163,15 @@ def test_what_the_system_refuses_a_verb_is_told(
 
 def test_what_stdout_has_no_form_for_is_told_escaped() -> None:
     code = "import os, sys; from lakefold.cli import main; sys.argv[1:] = ['show', 's3:/é\\udcff']; main()"
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
-    assert told.returncode == 2
-    assert "Traceback" not in told.stderr
+    assert process.returncode == 2
+    assert "Traceback" not in process.stderr
 
 
 def test_a_verb_may_end_with_its_own_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,16 +198,16 @@ def test_settings_reach_the_verb_from_its_flags(
     flags = ["--bootstrap-servers", "a:1", "--kafka", "x=1", "--kafka", "y=2", "--transactions-topic", "t"]
     flags += ["--roots", "s3://a", "--root", "s3://b/", "--storage-option", "o=p", "--partitions", "0-2"]
     assert cli.run(["try", *flags, "--group-max-wait", "0.5", "--json"]) == 0
-    as_json, told = json.loads(capsys.readouterr().out)
+    as_json, reported = json.loads(capsys.readouterr().out)
     assert as_json is True
-    assert told["bootstrap_servers"] == "a:1"
-    assert told["kafka"] == {"x": "1", "y": "2"}
-    assert told["transactions_topic"] == "t"
-    assert told["roots"] == ["s3://a", "s3://b"]
-    assert told["storage_options"] == {"o": "p"}
-    assert told["partitions"] == [0, 1, 2]
-    assert told["group_max_wait"] == 0.5
-    assert told["group"] == "variable"
+    assert reported["bootstrap_servers"] == "a:1"
+    assert reported["kafka"] == {"x": "1", "y": "2"}
+    assert reported["transactions_topic"] == "t"
+    assert reported["roots"] == ["s3://a", "s3://b"]
+    assert reported["storage_options"] == {"o": "p"}
+    assert reported["partitions"] == [0, 1, 2]
+    assert reported["group_max_wait"] == 0.5
+    assert reported["group"] == "variable"
     assert cli.run(["try", "--partitions", "x"]) == 2
     assert "--partitions: partitions: 'x' is not a partition" in capsys.readouterr().err
 
@@ -232,9 +232,9 @@ def test_logs_go_to_stderr_as_json_where_that_is_no_terminal() -> None:
         "import structlog; from lakefold.console.logs import configure; configure('info');"
         "log = structlog.get_logger(); log.debug('unseen'); log.info('seen', version=7)"
     )
-    told = run_python(code)
-    assert told.stdout == ""
-    line = json.loads(told.stderr)
+    process = run_python(code)
+    assert process.stdout == ""
+    line = json.loads(process.stderr)
     assert (line["event"], line["level"], line["version"]) == ("seen", "info", 7)
     assert line["timestamp"].endswith("Z")
 
@@ -281,13 +281,13 @@ def test_no_line_shows_a_secret(form: str) -> None:
         "try:\n    raise ValueError('https://me:geheim@host')\n"
         "except ValueError:\n    log.exception('d')\n"
     )
-    told = run_python(code).stderr
-    assert "geheim" not in told
-    assert told.count("***") == 6
-    assert told.count("shown") == 2
-    assert "bucket/t" in told
+    stderr = run_python(code).stderr
+    assert "geheim" not in stderr
+    assert stderr.count("***") == 6
+    assert stderr.count("shown") == 2
+    assert "bucket/t" in stderr
     if form == "json":
-        assert [json.loads(line)["event"] for line in told.splitlines()] == ["a", "b", "c", "d"]
+        assert [json.loads(line)["event"] for line in stderr.splitlines()] == ["a", "b", "c", "d"]
 
 
 def test_no_name_in_a_log_line_for_people_moves_their_cursor() -> None:
@@ -298,19 +298,19 @@ def test_no_name_in_a_log_line_for_people_moves_their_cursor() -> None:
         "said = dict(app_id='\\x1b[2Jx', table='\\x9b2J', uuid='1\\n2', text='é\\u202e')\n"
         "structlog.get_logger().info('a', **said)\n"
     )
-    told = run_python(code).stderr
-    assert told.count("\n") == 1
-    assert told.strip().isprintable()
+    stderr = run_python(code).stderr
+    assert stderr.count("\n") == 1
+    assert stderr.strip().isprintable()
     for shown in (r"app_id=\x1b[2Jx", r"table=\x9b2J", r"uuid='1\n2'", r"text=é\u202e"):
-        assert shown in told
+        assert shown in stderr
 
 
 def test_a_reader_that_goes_away_is_no_fault() -> None:
     code = "from lakefold.cli import main; main()"
     command = f"{sys.executable} -c '{code}' --help | true; exit ${{PIPESTATUS[0]}}"
-    told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert told.stderr == ""
-    assert told.returncode in {0, 1}
+    process = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert process.stderr == ""
+    assert process.returncode in {0, 1}
 
 
 @pytest.mark.parametrize("loading", ["lakefold.folding.committer", "lakefold_committer.process.daemon"])
@@ -328,8 +328,8 @@ def test_a_committer_that_is_told_to_stop_while_it_is_loaded_has_done_what_it_wa
         "sys.meta_path.insert(0, Stopping())\n"
         "from lakefold.cli import main; main()\n"
     )
-    told = run_python(code, "committer", "--bootstrap-servers", "127.0.0.1:1", "--http-port", "0")
-    assert (told.returncode, told.stderr) == (0, "")
+    process = run_python(code, "committer", "--bootstrap-servers", "127.0.0.1:1", "--http-port", "0")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_columns_are_as_wide_as_their_widest_cell(capsys: pytest.CaptureFixture[str]) -> None:

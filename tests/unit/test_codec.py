@@ -23,20 +23,20 @@ INDEX.indices.add(name="a_idx", fields=[0])
 
 
 def transaction() -> Transaction:
-    one = Transaction(read_version=4, uuid="u", transaction_properties={"b": "2", "a": "1"})
-    one.append.fragments.add(physical_rows=3)
-    return one
+    transaction = Transaction(read_version=4, uuid="u", transaction_properties={"b": "2", "a": "1"})
+    transaction.append.fragments.add(physical_rows=3)
+    return transaction
 
 
 def head() -> Manifest:
-    one = Manifest(version=5, max_fragment_id=2, config={"k": "v"}, table_metadata={"m": "n"})
-    one.fields.add(name="a", id=0, parent_id=-1, logical_type="int64")
-    return one
+    manifest = Manifest(version=5, max_fragment_id=2, config={"k": "v"}, table_metadata={"m": "n"})
+    manifest.fields.add(name="a", id=0, parent_id=-1, logical_type="int64")
+    return manifest
 
 
 def fragments() -> Fragments:
     listed = [DataFragment(id=number, physical_rows=3) for number in range(3)]
-    return fragments_of([one.SerializeToString() for one in listed])
+    return fragments_of([fragment.SerializeToString() for fragment in listed])
 
 
 def file(index: bytes = b"") -> bytes:
@@ -81,10 +81,12 @@ def test_other_bytes_hold_no_transaction(start: bytes) -> None:
 
 
 def test_the_same_content_gives_the_same_bytes() -> None:
-    one, other = head(), head()
-    one.table_metadata["z"] = other.config["z"] = "1"
-    other.table_metadata["z"] = one.config["z"] = "1"
-    files = [b"".join(encode_file(manifest, fragments(), b"", transaction())) for manifest in (one, other)]
+    manifest, other = head(), head()
+    manifest.table_metadata["z"] = other.config["z"] = "1"
+    other.table_metadata["z"] = manifest.config["z"] = "1"
+    files = [
+        b"".join(encode_file(manifest, fragments(), b"", transaction())) for manifest in (manifest, other)
+    ]
     assert files[0] == files[1]
 
 
@@ -114,7 +116,7 @@ def test_unknown_fields_survive() -> None:
     decoded = decode_file(with_footer(section(message), 0))
     again = b"".join(encode_file(decoded.head, decoded.fragments, b"", transaction()))
     assert again.count(UNKNOWN) == 2
-    assert [one.id for one in decode_file(again).fragments] == [7]
+    assert [fragment.id for fragment in decode_file(again).fragments] == [7]
 
 
 GOOD = file(INDEX.SerializeToString())

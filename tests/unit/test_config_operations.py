@@ -43,16 +43,16 @@ def test_a_replacement_of_the_metadata_keeps_what_belongs_to_the_log() -> None:
 
 
 RESERVED: dict[str, Callable[[Transaction.UpdateConfig], object]] = {
-    "config": lambda one: one.config_updates.update_entries.add(key="lakefold.x", value="1"),
-    "config, deleted": lambda one: one.config_updates.update_entries.add(key="lakefold.x"),
-    "table metadata": lambda one: one.table_metadata_updates.update_entries.add(key=MARK, value="1"),
-    "table metadata, deleted": lambda one: one.table_metadata_updates.update_entries.add(key=MARK),
-    "schema": lambda one: one.schema_metadata_updates.update_entries.add(key="lakefold.x", value="1"),
-    "field": lambda one: one.field_metadata_updates[0].update_entries.add(key="lakefold.x", value="1"),
-    "older config": lambda one: one.upsert_values.update({"lakefold.x": "1"}),
-    "older deletion": lambda one: one.delete_keys.append(MARK),
-    "older schema": lambda one: one.schema_metadata.update({"lakefold.x": "1"}),
-    "older field": lambda one: one.field_metadata[0].metadata.update({"lakefold.x": "1"}),
+    "config": lambda update: update.config_updates.update_entries.add(key="lakefold.x", value="1"),
+    "config, deleted": lambda update: update.config_updates.update_entries.add(key="lakefold.x"),
+    "table metadata": lambda update: update.table_metadata_updates.update_entries.add(key=MARK, value="1"),
+    "table metadata, deleted": lambda update: update.table_metadata_updates.update_entries.add(key=MARK),
+    "schema": lambda update: update.schema_metadata_updates.update_entries.add(key="lakefold.x", value="1"),
+    "field": lambda update: update.field_metadata_updates[0].update_entries.add(key="lakefold.x", value="1"),
+    "older config": lambda update: update.upsert_values.update({"lakefold.x": "1"}),
+    "older deletion": lambda update: update.delete_keys.append(MARK),
+    "older schema": lambda update: update.schema_metadata.update({"lakefold.x": "1"}),
+    "older field": lambda update: update.field_metadata[0].metadata.update({"lakefold.x": "1"}),
 }
 
 
@@ -87,19 +87,21 @@ def test_managed_blobs_are_refused_since_no_version_after_it_could_be_written() 
 
 def test_the_flag_of_the_config_comes_and_goes_with_it() -> None:
     table = created()
-    table.fold(config(lambda one: one.config_updates.update_entries.add(key="k", value="v")))
+    table.fold(config(lambda update: update.config_updates.update_entries.add(key="k", value="v")))
     assert (table.state.head.reader_feature_flags, table.state.head.writer_feature_flags) == (0, 8)
-    table.fold(config(lambda one: one.config_updates.update_entries.add(key="k"), 2))
+    table.fold(config(lambda update: update.config_updates.update_entries.add(key="k"), 2))
     assert table.state.head.writer_feature_flags == 0
 
 
 @pytest.mark.parametrize("number", [4, 2**31 - 1, 2**31, 2**32 - 1])
 def test_a_field_that_no_schema_can_have_is_no_evidence_but_the_answer_holds(number: int) -> None:
     table = created()
-    overwrite = changed(creation(uuid="overwrite"), lambda one: one.ClearField("create"))
+    overwrite = changed(creation(uuid="overwrite"), lambda envelope: envelope.ClearField("create"))
     overwrite.lance.read_version = 1
     table.fold(overwrite)
-    outcome = table.fold(config(lambda one: one.field_metadata[number].metadata.update(a="1"))).outcomes[0]
+    outcome = table.fold(
+        config(lambda update: update.field_metadata[number].metadata.update(a="1"))
+    ).outcomes[0]
     assert isinstance(outcome.result, Rejected)
     assert outcome.result.conflict.field_ids == ((number,) if number < 2**31 else ())
     assert outcome_value(outcome_message(outcome)) == outcome

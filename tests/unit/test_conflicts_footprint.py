@@ -43,14 +43,14 @@ def test_rows_of_other_operations_mean_nothing() -> None:
 
 
 def test_data_files_tell_whether_a_fragment_is_the_same() -> None:
-    one, other = Transaction(), Transaction()
-    for transaction, size in ((one, 0), (other, 900)):
+    single, other = Transaction(), Transaction()
+    for transaction, size in ((single, 0), (other, 900)):
         fragment = transaction.delete.updated_fragments.add(id=1)
         fragment.files.add(path="f.lance", fields=[0, 1], file_size_bytes=size)
-    assert footprint_of(one).files == footprint_of(other).files
+    assert footprint_of(single).files == footprint_of(other).files
     for change in ("path", "fields", "base"):
         changed = Transaction()
-        changed.CopyFrom(one)
+        changed.CopyFrom(single)
         file = changed.delete.updated_fragments[0].files[0]
         if change == "path":
             file.path = "g.lance"
@@ -58,7 +58,7 @@ def test_data_files_tell_whether_a_fragment_is_the_same() -> None:
             file.fields[1] = -2
         else:
             file.base_id = 0
-        assert footprint_of(one).files != footprint_of(changed).files
+        assert footprint_of(single).files != footprint_of(changed).files
 
 
 def test_what_cannot_be_read_is_not_told() -> None:
@@ -69,7 +69,7 @@ def test_what_cannot_be_read_is_not_told() -> None:
     transaction.create_index.new_indices.add(name="good", uuid=UUID, fragment_bitmap=good)
     indexing = footprint_of(transaction).indexing
     assert indexing is not None
-    assert [one.fragments for one in indexing.added] == [None, None, BitMap([1, 2])]
+    assert [each.fragments for each in indexing.added] == [None, None, BitMap([1, 2])]
     overlay = Transaction()
     group = overlay.data_overlay.groups.add(fragment_id=4)
     group.overlays.add(dense=good)
@@ -119,8 +119,8 @@ def test_what_several_deletes_touch_is_said_by_one_footprint() -> None:
     ]
     together = RowsTouched(parts[0])
     assert together.footprint is parts[0]
-    for one in parts[1:]:
-        together.add(one)
+    for footprint in parts[1:]:
+        together.add(footprint)
     assert together.footprint == Footprint(
         Kind.DELETE,
         touched=frozenset({1, 2, 3, 4, 5}),

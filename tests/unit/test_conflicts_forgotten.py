@@ -42,7 +42,11 @@ def test_a_footprint_says_what_it_takes() -> None:
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert sum(one.size for one in footprints) * 0.5 < taken < sum(one.size for one in footprints) * 1.3
+    assert (
+        sum(footprint.size for footprint in footprints) * 0.5
+        < taken
+        < sum(footprint.size for footprint in footprints) * 1.3
+    )
 
 
 @pytest.mark.usefixtures("_forgetful")
@@ -70,12 +74,12 @@ def test_what_is_forgotten_is_asked_for_and_judged_the_same_once_it_is_brought()
     for read in range(66):
         asks = whole.needs_details(Kind.DELETE, read)
         assert (asks == read) == (read < since), read
-        told = whole
+        history = whole
         if asks is not None:
-            told = whole.detailed((one, versions[one]) for one in range(since, read, -1))
+            history = whole.detailed((number, versions[number]) for number in range(since, read, -1))
         for number in (0, 155, 299, 300, 450, 599, 600):
             ours = delete(number)
-            assert told.verdict(ours, read) == remembered.verdict(ours, read)
+            assert history.verdict(ours, read) == remembered.verdict(ours, read)
             if asks is not None:
                 assert isinstance(whole.verdict(ours, read), Conflict)
 

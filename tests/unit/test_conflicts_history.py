@@ -52,16 +52,16 @@ def test_only_what_came_after_the_read_version_counts() -> None:
 
 def test_the_newest_of_equal_conflicts_is_named_with_its_evidence() -> None:
     history = after(delete(1), delete(2, 1), delete(1, 7), delete(9))
-    found = conflict(history, delete(1, 2, 7), 0)
-    assert (found.other_version, found.fragment_ids) == (3, (1, 7))
-    assert "fragments [1, 7]" in found.message
-    assert "version 3" in found.message
+    actual = conflict(history, delete(1, 2, 7), 0)
+    assert (actual.other_version, actual.fragment_ids) == (3, (1, 7))
+    assert "fragments [1, 7]" in actual.message
+    assert "version 3" in actual.message
 
 
 def test_incompatible_goes_before_a_newer_retryable_one() -> None:
     history = after(Footprint(Kind.OVERWRITE), delete(1), Footprint(Kind.MERGE))
-    found = conflict(history, delete(1), 0)
-    assert (found.retryable, found.other_version) == (False, 1)
+    actual = conflict(history, delete(1), 0)
+    assert (actual.retryable, actual.other_version) == (False, 1)
 
 
 def test_rebases_over_several_versions_are_joined() -> None:
@@ -80,8 +80,8 @@ def test_the_newest_version_that_took_rows_of_a_fragment_is_named() -> None:
     assert named.message == "rows (the delete of version 2 changed them last)"
     assert history.named(replace(taken, fragment_ids=(2,)), ours, 0).other_version == 5
     assert history.named(taken, ours, 2) == taken
-    told = replace(taken, other_version=4, other_operation="merge")
-    assert history.named(told, ours, 0) == told
+    conflict = replace(taken, other_version=4, other_operation="merge")
+    assert history.named(conflict, ours, 0) == conflict
 
 
 def test_a_kind_that_no_rule_asks_more_of_leaves_no_footprint() -> None:
@@ -93,9 +93,11 @@ def test_a_kind_that_no_rule_asks_more_of_leaves_no_footprint() -> None:
 
 def test_extending_one_history_twice_gives_two() -> None:
     base = after(*[delete(1)] * (BLOCK - 1))
-    one, other = base.extended(BLOCK, delete(5)), base.extended(BLOCK, delete(6))
-    assert one.verdict(delete(6), 0) == COMPATIBLE == other.verdict(delete(5), 0)
-    assert conflict(one, delete(5), 0).other_version == BLOCK == conflict(other, delete(6), 0).other_version
+    history, other = base.extended(BLOCK, delete(5)), base.extended(BLOCK, delete(6))
+    assert history.verdict(delete(6), 0) == COMPATIBLE == other.verdict(delete(5), 0)
+    assert (
+        conflict(history, delete(5), 0).other_version == BLOCK == conflict(other, delete(6), 0).other_version
+    )
     assert base.verdict(delete(5, 6), 0) == COMPATIBLE
 
 
@@ -135,27 +137,27 @@ def test_a_footprint_that_comes_later_hides_no_older_one_where_there_is_none() -
     assert later.verdict(delete(1), 4) == COMPATIBLE
     assert conflict(later, delete(2), 4).other_version == 10
     assert later.needs_details(Kind.DELETE, 3) == 3
-    told = later.detailed([(9, APPEND), (8, APPEND)])
-    assert told.verdict(delete(1), 4) == COMPATIBLE
-    assert told.detailed([(7, delete(1))]).needs_details(Kind.DELETE, 6) is None
-    assert told.detailed([(7, delete(1))]).needs_details(Kind.DELETE, 5) == 5
+    history = later.detailed([(9, APPEND), (8, APPEND)])
+    assert history.verdict(delete(1), 4) == COMPATIBLE
+    assert history.detailed([(7, delete(1))]).needs_details(Kind.DELETE, 6) is None
+    assert history.detailed([(7, delete(1))]).needs_details(Kind.DELETE, 5) == 5
 
 
 def test_what_nobody_can_tell_is_retryable() -> None:
-    found = conflict(History(0, {Kind.DELETE: 5}), delete(1), 2)
-    assert (found.retryable, found.other_version, found.other_operation) == (True, 5, "delete")
-    assert "what they changed is not known" in found.message
+    actual = conflict(History(0, {Kind.DELETE: 5}), delete(1), 2)
+    assert (actual.retryable, actual.other_version, actual.other_operation) == (True, 5, "delete")
+    assert "what they changed is not known" in actual.message
     assert History(0, {Kind.DELETE: 5}).verdict(APPEND, 2) == COMPATIBLE
 
 
 def test_footprints_are_brought_later() -> None:
     marked = History(0, {Kind.APPEND: 2, Kind.DELETE: 4, Kind.UPDATE_CONFIG: 3})
-    told = marked.detailed([(4, delete(7)), (3, config(k="v")), (2, APPEND)])
-    assert (told.detailed_since, told.since, told.latest) == (1, 0, marked.latest)
-    assert told.needs_details(Kind.DELETE, 1) is None
-    assert conflict(told, delete(7), 1).other_version == 4
-    assert told.verdict(delete(8), 1) == COMPATIBLE
-    assert told.needs_details(Kind.DELETE, 0) == 0
+    history = marked.detailed([(4, delete(7)), (3, config(k="v")), (2, APPEND)])
+    assert (history.detailed_since, history.since, history.latest) == (1, 0, marked.latest)
+    assert history.needs_details(Kind.DELETE, 1) is None
+    assert conflict(history, delete(7), 1).other_version == 4
+    assert history.verdict(delete(8), 1) == COMPATIBLE
+    assert history.needs_details(Kind.DELETE, 0) == 0
     later = marked.extended(5, delete(8)).detailed([(4, delete(7)), (3, config(k="v")), (2, APPEND)])
     assert later.detailed_since == 1
     assert conflict(later, delete(7, 8), 1).other_version == 5
@@ -165,8 +167,10 @@ def test_footprints_are_brought_later() -> None:
 
 
 def test_footprints_may_reach_further_back_than_the_marks() -> None:
-    told = History(3, {Kind.DELETE: 5}).detailed([(5, delete(1)), (4, APPEND), (3, APPEND), (2, delete(1))])
-    assert (told.since, told.latest) == (1, {Kind.DELETE: 5, Kind.APPEND: 4})
+    history = History(3, {Kind.DELETE: 5}).detailed(
+        [(5, delete(1)), (4, APPEND), (3, APPEND), (2, delete(1))]
+    )
+    assert (history.since, history.latest) == (1, {Kind.DELETE: 5, Kind.APPEND: 4})
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -25,8 +25,8 @@ def shard(generation: int, name: bytes = b"s") -> dict[str, object]:
 
 def log_index(*generations: int) -> Transaction:
     details = MemWalIndexDetails()
-    for one in generations:
-        details.compacted_sstables.add(shard_id={"uuid": b"s" * 16}, generation=one)
+    for generation in generations:
+        details.compacted_sstables.add(shard_id={"uuid": b"s" * 16}, generation=generation)
     made = operation("create_index", new_indices=[{"name": MEM_WAL}])
     made.create_index.new_indices[0].index_details.value = details.SerializeToString()
     return made
@@ -34,7 +34,7 @@ def log_index(*generations: int) -> Transaction:
 
 def rewrite(*groups: tuple[int, ...]) -> Transaction:
     return operation(
-        "rewrite", groups=[{"old_fragments": [{"id": one} for one in group]} for group in groups]
+        "rewrite", groups=[{"old_fragments": [{"id": entry} for entry in group]} for group in groups]
     )
 
 
@@ -120,9 +120,9 @@ def test_the_log_index_takes_in_what_was_merged() -> None:
 
 
 def test_rewrites_that_both_add_to_the_reuse_index() -> None:
-    one, other = rewrite((0, 1)), rewrite((2, 3))
+    transaction, other = rewrite((0, 1)), rewrite((2, 3))
     for ours, theirs, expected in [(True, True, RETRY), (True, False, OK), (False, True, OK)]:
-        pair = footprint_of(one, carries_reuse=ours), footprint_of(other, carries_reuse=theirs)
+        pair = footprint_of(transaction, carries_reuse=ours), footprint_of(other, carries_reuse=theirs)
         assert word(judge(*pair, 3)) == expected
 
 
@@ -134,9 +134,9 @@ def test_a_reuse_index_that_both_change() -> None:
     assert judge(trim, plain, 3) == COMPATIBLE == judge(plain, trim, 3)
     assert word(judge(mixed, carrying, 3)) == NEVER == word(judge(carrying, mixed, 3))
     dropped = operation("create_index", removed_indices=[{"name": FRAGMENT_REUSE}])
-    found = judge(carrying, footprint_of(dropped), 3)
-    assert isinstance(found, Conflict)
-    assert (found.retryable, found.keys) == (True, (FRAGMENT_REUSE,))
+    verdict = judge(carrying, footprint_of(dropped), 3)
+    assert isinstance(verdict, Conflict)
+    assert (verdict.retryable, verdict.keys) == (True, (FRAGMENT_REUSE,))
     assert judge(plain, footprint_of(dropped), 3) == COMPATIBLE
 
 
@@ -166,18 +166,18 @@ def test_the_evidence_names_what_they_meet_in() -> None:
         ),
     ]
     for ours, theirs, text, evidence in cases:
-        found = judge(footprint_of(ours), footprint_of(theirs), 3)
-        assert isinstance(found, Conflict)
-        assert text in found.message
-        assert evidence in {found.keys, found.fragment_ids, found.field_ids}
+        verdict = judge(footprint_of(ours), footprint_of(theirs), 3)
+        assert isinstance(verdict, Conflict)
+        assert text in verdict.message
+        assert evidence in {verdict.keys, verdict.fragment_ids, verdict.field_ids}
 
 
 def test_evidence_is_bounded() -> None:
     many = rewrite(tuple(range(5000)))
-    found = judge(footprint_of(many), footprint_of(many), 3)
-    assert isinstance(found, Conflict)
-    assert found.fragment_ids == tuple(range(1000))
-    assert "4990 more" in found.message or len(found.message) < 300
+    verdict = judge(footprint_of(many), footprint_of(many), 3)
+    assert isinstance(verdict, Conflict)
+    assert verdict.fragment_ids == tuple(range(1000))
+    assert "4990 more" in verdict.message or len(verdict.message) < 300
 
 
 ROWS = {0: Bitmap([3])}
@@ -226,8 +226,8 @@ def test_a_field_that_a_file_holds_no_more_meets_none() -> None:
 
 
 def test_base_paths_without_an_id_get_one_each() -> None:
-    one, other = (operation("update_bases", new_bases=[{"path": path}]) for path in ("/a", "/b"))
-    assert word(judge(footprint_of(one), footprint_of(other), 3)) == OK
+    transaction, other = (operation("update_bases", new_bases=[{"path": path}]) for path in ("/a", "/b"))
+    assert word(judge(footprint_of(transaction), footprint_of(other), 3)) == OK
 
 
 def test_a_new_index_leaves_only_what_is_still_there() -> None:
@@ -240,9 +240,9 @@ def test_a_new_index_leaves_only_what_is_still_there() -> None:
         fields_modified=[1],
         update_mode=1,
     )
-    found = judge(footprint_of(index), footprint_of(changed), 3)
-    assert isinstance(found, Rebase)
-    assert list(found.uncovers.values()) == [frozenset({0})]
+    verdict = judge(footprint_of(index), footprint_of(changed), 3)
+    assert isinstance(verdict, Rebase)
+    assert list(verdict.uncovers.values()) == [frozenset({0})]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.UNKNOWN])

@@ -94,14 +94,14 @@ def test_where_latest_begins_is_settled_once(table: Folded, source: Source) -> N
 def test_what_is_written_of_a_consumer(source: Source) -> None:
     begun = tail_of(source, 2, consumer=NAME)
     at = begun.cursor
-    told = json.loads(source.storage.get(f"{FOLDER}/{NAME}.json"))
-    assert (told["form"], told["at"], told["branch"]) == (1, str(at), "")
-    (found,) = Consumers(source).all()
-    assert (found.name, found.at, found.version) == (NAME, at, 2)
+    document = json.loads(source.storage.get(f"{FOLDER}/{NAME}.json"))
+    assert (document["form"], document["at"], document["branch"]) == (1, str(at), "")
+    (consumer,) = Consumers(source).all()
+    assert (consumer.name, consumer.at, consumer.version) == (NAME, at, 2)
     assert str(at) == f"lf1:{at.table_id}::2:{at.mark}:"
-    assert abs(datetime.now(UTC) - found.updated_at) < timedelta(minutes=1)
-    assert found.created_at == found.updated_at
-    assert "/" in found.by
+    assert abs(datetime.now(UTC) - consumer.updated_at) < timedelta(minutes=1)
+    assert consumer.created_at == consumer.updated_at
+    assert "/" in consumer.by
 
 
 def test_committing_lists_nothing_and_costs_little(table: Folded) -> None:
@@ -136,8 +136,8 @@ def test_of_two_readers_who_commit_at_the_same_moment_one_does(source: Source, m
         def replace(self, path: str, mark: str, buffers: Sequence[Buffer]) -> bool:
             next(second)
             second.commit()
-            found: bool = MemoryStorage(source.uri).replace(path, mark, buffers)
-            return found
+            exists: bool = MemoryStorage(source.uri).replace(path, mark, buffers)
+            return exists
 
     first = source_on(Overtaken(source.storage))
     begun = tail_of(first, consumer=NAME)
@@ -214,7 +214,7 @@ def test_an_object_that_no_consumer_can_have_made_hides_none(source: Source) -> 
     tail_of(source, 2, consumer=NAME)
     for name in ("a.lock", "-a", "a..b"):
         source.storage.put(f"{FOLDER}/{name}.json", [b"{}"])
-    assert [one.name for one in Consumers(source).all()] == [NAME]
+    assert [consumer.name for consumer in Consumers(source).all()] == [NAME]
 
 
 def test_what_a_reader_prints_of_itself_names_no_secret() -> None:
@@ -262,16 +262,16 @@ def test_a_consumer_is_set_and_its_lag_told(source: Source) -> None:
     consumers.set("new", None)
     consumers.set(NAME, Cursor("", "", 4))
     consumers.set(NAME, Cursor("", "", 5))
-    assert [(one.consumer.name, one.versions) for one in lags(source)] == [("new", 6), (NAME, 1)]
+    assert [(lag.consumer.name, lag.versions) for lag in lags(source)] == [("new", 6), (NAME, 1)]
     assert pinned(source) == 5
 
 
 def test_a_consumer_of_a_branch_that_is_gone_is_still_listed(source: Source) -> None:
     tail_of(source, 2, consumer=NAME)
     path = f"{FOLDER}/{NAME}.json"
-    told = {**json.loads(source.storage.get(path)), "branch": "gone"}
-    source.storage.put(path, [json.dumps(told).encode()])
-    assert [(one.consumer.branch, one.versions) for one in lags(source)] == [("gone", None)]
+    values = {**json.loads(source.storage.get(path)), "branch": "gone"}
+    source.storage.put(path, [json.dumps(values).encode()])
+    assert [(lag.consumer.branch, lag.versions) for lag in lags(source)] == [("gone", None)]
 
 
 @pytest.mark.parametrize("name", ["", ".", "-a", "a/b", "a..b", "a.", "a.lock", "é", "a" * 101, "a\n"])

@@ -88,7 +88,7 @@ def folded(table: FoldedTable, proposal: Envelope) -> FoldedTable:
     needs = FORMAT.requirements(state, group)
     observed = Fetched(contents=dict.fromkeys(needs.contents, FIRST_ROW))
     result = fold(FORMAT, table, group, observed, TERMS)
-    assert all(isinstance(one.result, Committed) for one in result.outcomes), result.outcomes
+    assert all(isinstance(outcome.result, Committed) for outcome in result.outcomes), result.outcomes
     return result.table
 
 
@@ -144,12 +144,12 @@ def claimed(fragments: int) -> bytes:
 def committed(table: FoldedTable, data: bytes) -> int:
     """Folds such an envelope, all its files looked at; the bytes of its version."""
     envelope, packed = parsed_packed(data)
-    one = with_packed(entry(envelope, 9), envelope, packed)
+    single = with_packed(entry(envelope, 9), envelope, packed)
     assert isinstance(table.state, LanceState)
-    needs = FORMAT.requirements(table.state, [one])
+    needs = FORMAT.requirements(table.state, [single])
     sizes = {key: array("q", (1000 for paths in files for _ in paths)) for key, files in needs.listed.items()}
-    assert [len(found) for found in sizes.values()] == [packed.count if packed else 0]
-    result = fold(FORMAT, table, [one], Fetched(listed=sizes), TERMS)
+    assert [len(size) for size in sizes.values()] == [packed.count if packed else 0]
+    result = fold(FORMAT, table, [single], Fetched(listed=sizes), TERMS)
     assert isinstance(result.outcomes[0].result, Committed)
     assert result.publication is not None
     return sum(map(len, result.publication.buffers))
@@ -199,19 +199,19 @@ def deleting(table: FoldedTable, count: int) -> Callable[[], object]:
     state = table.state
     assert isinstance(state, LanceState)
     proposals = []
-    for place in range(count):
+    for number in range(count):
         proposal = proposed(table, "delete")
-        proposal.lance.uuid = f"delete-{place}"
+        proposal.lance.uuid = f"delete-{number}"
         (fragment,) = proposal.lance.delete.updated_fragments
-        fragment.CopyFrom(state.fragments.get([place])[place])
+        fragment.CopyFrom(state.fragments.get([number])[number])
         fragment.deletion_file.CopyFrom(DeletionFile(read_version=1, id=7, num_deleted_rows=1))
         proposals.append(proposal)
-    group = [entry(one, state.version + place) for place, one in enumerate(proposals)]
+    group = [entry(envelope, state.version + location) for location, envelope in enumerate(proposals)]
     observed = Fetched(contents=dict.fromkeys(FORMAT.requirements(state, group).contents, FIRST_ROW))
 
     def act() -> None:
         outcomes = fold(FORMAT, table, group, observed, TERMS).outcomes
-        assert all(isinstance(one.result, Committed) for one in outcomes), outcomes[-1]
+        assert all(isinstance(outcome.result, Committed) for outcome in outcomes), outcomes[-1]
 
     return act
 

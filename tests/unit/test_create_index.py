@@ -48,7 +48,9 @@ def btree(name: str = "a_idx") -> IndexMetadata:
 def log_index(uuid: bytes, **generations: int) -> IndexMetadata:
     index = IndexMetadata(uuid=UUID(uuid=uuid), name=MEM_WAL, dataset_version=1)
     index.index_details.type_url = "/lance.table.MemWalIndexDetails"
-    details = MemWalIndexDetails(compacted_sstables=[sstable(*one) for one in generations.items()])
+    details = MemWalIndexDetails(
+        compacted_sstables=[sstable(*generation) for generation in generations.items()]
+    )
     index.index_details.value = details.SerializeToString()
     return index
 
@@ -59,7 +61,7 @@ def sstable(shard: str, generation: int) -> CompactedSsTable:
 
 def merged(index: IndexMetadata) -> dict[str, int]:
     details = MemWalIndexDetails.FromString(index.index_details.value)
-    return {one.shard_id.uuid[:1].decode(): one.generation for one in details.compacted_sstables}
+    return {table.shard_id.uuid[:1].decode(): table.generation for table in details.compacted_sstables}
 
 
 def create(*new: IndexMetadata, removed: tuple[IndexMetadata, ...] = (), read: int = 2) -> Envelope:
@@ -226,7 +228,7 @@ def test_an_entry_sent_again_under_its_uuid_is_replaced() -> None:
 def test_what_replaces_an_index_that_was_dropped_since_is_built_again() -> None:
     table = table_with(btree())
     table.fold(create(removed=(btree(),)))
-    late = create(edited(lambda one: setattr(one, "name", "other")), removed=(btree(),))
+    late = create(edited(lambda index: setattr(index, "name", "other")), removed=(btree(),))
     late.lance.uuid = "late"
     result = table.result(late, sizes=FILES)
     assert isinstance(result, Rejected), result

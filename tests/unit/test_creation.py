@@ -36,7 +36,7 @@ def test_an_empty_table() -> None:
 def test_a_table_with_its_first_rows() -> None:
     table = MemoryTable()
     assert table.result(with_rows(creation(), "one", "two")) == Committed(1, rows_added=6, num_fragment_ids=2)
-    assert [one.id for one in table.state.fragments] == [0, 1]
+    assert [fragment.id for fragment in table.state.fragments] == [0, 1]
     assert table.state.head.max_fragment_id == 1
     assert table.result(append(read=1)) == Committed(2, rows_added=3, first_fragment_id=2, num_fragment_ids=1)
 
@@ -48,7 +48,7 @@ def test_an_overwrite_gives_all_fragments_new_ids() -> None:
         fragment.id = number
     table = MemoryTable()
     assert table.result(envelope) == Committed(1, rows_added=9, num_fragment_ids=3)
-    assert [one.id for one in table.state.fragments] == [0, 1, 2]
+    assert [fragment.id for fragment in table.state.fragments] == [0, 1, 2]
     assert table.state.head.max_fragment_id == 2
 
 
@@ -57,7 +57,7 @@ def test_rows_keep_their_ids_where_the_table_says_so() -> None:
     table.fold(with_rows(creation(stable_row_ids=True), "one", "two"))
     assert table.state.head.reader_feature_flags == table.state.head.writer_feature_flags == 2
     assert table.state.head.next_row_id == 6
-    assert all(one.inline_row_ids for one in table.state.fragments)
+    assert all(fragment.inline_row_ids for fragment in table.state.fragments)
 
 
 def test_the_older_naming() -> None:

@@ -73,7 +73,7 @@ def test_the_new_file_counts_with_its_own_columns() -> None:
 def test_rows_count_as_updated() -> None:
     table = filled(stable=True)
     assert isinstance(table.result(replacing(1, 2)), Committed)
-    updated = {one.id: one.inline_last_updated_at_versions for one in table.state.fragments}
+    updated = {fragment.id: fragment.inline_last_updated_at_versions for fragment in table.state.fragments}
     assert updated == {0: one_version(3, 2), 1: one_version(3, 3), 2: one_version(3, 3)}
 
 
@@ -118,25 +118,32 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "no such fragment": (lambda e: group(e, 7), "no fragments [7]"),
     "twice": (lambda e: group(e, 1), "fragments [1] get more than one new file"),
     "other fields": (lambda e: new(e).fields.__setitem__(0, 0), "hold different fields"),
-    "no field": (lambda e: [one.new_file.ClearField("fields") for one in replacements(e)], "lists no fields"),
+    "no field": (
+        lambda e: [replacement.new_file.ClearField("fields") for replacement in replacements(e)],
+        "lists no fields",
+    ),
     "an unknown field": (
-        lambda e: [one.new_file.fields.__setitem__(0, 9) for one in replacements(e)],
+        lambda e: [replacement.new_file.fields.__setitem__(0, 9) for replacement in replacements(e)],
         "field ids [9] are not in the table's schema",
     ),
     "some in no file": (
         lambda e: [
-            one.new_file.MergeFrom(DataFile(fields=[2], column_indices=[1])) for one in replacements(e)
+            replacement.new_file.MergeFrom(DataFile(fields=[2], column_indices=[1]))
+            for replacement in replacements(e)
         ],
         "of the fields [1, 2] fragment 1 has files for [1] only",
     ),
     "outside": (lambda e: setattr(new(e), "path", "/x"), "leaves its base"),
     "an unknown base": (lambda e: setattr(new(e), "base_id", 3), "base 3"),
     "a field twice": (
-        lambda e: [list_fields(one.new_file, [2, 2]) for one in replacements(e)],
+        lambda e: [list_fields(replacement.new_file, [2, 2]) for replacement in replacements(e)],
         "field ids [2] are in the fragment twice",
     ),
     "its columns in another order": (
-        lambda e: [swapped(one.new_file, f"f-{one.fragment_id}.lance") for one in replacements(e)],
+        lambda e: [
+            swapped(replacement.new_file, f"f-{replacement.fragment_id}.lance")
+            for replacement in replacements(e)
+        ],
         "other column indices",
     ),
     "its own file": (lambda e: setattr(new(e), "path", "f-1.lance"), "is one of fragment 1 already"),

@@ -95,7 +95,7 @@ def test_what_can_not_be_told_just_now_is_asked_again(tmp_path: Path, times: int
     uri = canonical(tmp_path / "table")
     log = doubtful([at(uri, creation()), at(uri, append("a"))], [AWAY] * times)
     reports = run(log)
-    assert [type(one.result) for one in reports.outcomes] == [Committed, Committed]
+    assert [type(outcome.result) for outcome in reports.outcomes] == [Committed, Committed]
     assert log.asked > times
     assert len([*(tmp_path / "table" / "_versions").iterdir()]) == 2
     assert local_path(uri) == str(tmp_path / "table")

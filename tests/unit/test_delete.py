@@ -36,10 +36,10 @@ def test_rows_of_some_fragments_and_whole_ones_are_deleted(table: MemoryRows) ->
 
 def test_rows_deleted_before_stay_deleted_and_are_not_counted(table: MemoryRows) -> None:
     table.fold(table.delete({0: [1, 2]}))
-    (result,) = table.fold(table.delete({0: [1, 5]}, told=False))
+    (result,) = table.fold(table.delete({0: [1, 5]}, names_rows=False))
     assert result == Committed(4, rows_deleted=1)
     assert list(table.deleted(0)) == [1, 2, 5]
-    (result,) = table.fold(table.delete({}, removed=[0], told=False))
+    (result,) = table.fold(table.delete({}, removed=[0], names_rows=False))
     assert result == Committed(5, rows_deleted=7)
 
 
@@ -48,7 +48,7 @@ def test_a_file_that_counts_nothing_is_counted(table: MemoryRows) -> None:
     envelope.lance.delete.updated_fragments[0].deletion_file.num_deleted_rows = 0
     (result,) = table.fold(envelope)
     assert result == Committed(3, rows_deleted=2)
-    (result,) = table.fold(table.delete({}, removed=[0], told=False))
+    (result,) = table.fold(table.delete({}, removed=[0], names_rows=False))
     assert result == Committed(4, rows_deleted=8)
 
 
@@ -61,13 +61,33 @@ def file(**changes: object) -> Change:
 
 
 REFUSED: dict[str, tuple[Change, str, str]] = {
-    "not there": (lambda one: setattr(one, "id", 7), "fragments [7] are not in the table", "that was read"),
-    "other rows": (lambda one: setattr(one, "physical_rows", 9), "has 10 rows in the table, not 9", "use"),
-    "other path": (lambda one: setattr(one.files[0], "path", "x.lance"), "other data files", "no data file"),
-    "another file": (lambda one: one.files.add(path="x.lance"), "other data files", "no data file"),
-    "row ids": (lambda one: setattr(one, "inline_row_ids", b"\n\x04\n\x02\x10\n"), "other row ids", "never"),
-    "overlay": (lambda one: one.overlays.add(), "must not add overlays", "DataOverlay"),
-    "no file": (lambda one: one.ClearField("deletion_file"), "differ in rows [1, 2]", "affected rows are"),
+    "not there": (
+        lambda fragment: setattr(fragment, "id", 7),
+        "fragments [7] are not in the table",
+        "that was read",
+    ),
+    "other rows": (
+        lambda fragment: setattr(fragment, "physical_rows", 9),
+        "has 10 rows in the table, not 9",
+        "use",
+    ),
+    "other path": (
+        lambda fragment: setattr(fragment.files[0], "path", "x.lance"),
+        "other data files",
+        "no data file",
+    ),
+    "another file": (lambda fragment: fragment.files.add(path="x.lance"), "other data files", "no data file"),
+    "row ids": (
+        lambda fragment: setattr(fragment, "inline_row_ids", b"\n\x04\n\x02\x10\n"),
+        "other row ids",
+        "never",
+    ),
+    "overlay": (lambda fragment: fragment.overlays.add(), "must not add overlays", "DataOverlay"),
+    "no file": (
+        lambda fragment: fragment.ClearField("deletion_file"),
+        "differ in rows [1, 2]",
+        "affected rows are",
+    ),
     "missing file": (file(id=99), "is missing or too large", "write the file before"),
     "other kind": (file(file_type=ARRAY), "is missing", "write the file before"),
     "other count": (
@@ -116,7 +136,7 @@ def test_more_fragments_than_there_ever_were_are_not_looked_up(table: MemoryRows
 
 
 def test_a_fragment_may_be_listed_once(table: MemoryRows) -> None:
-    envelope = table.delete({0: [1]}, told=False)
+    envelope = table.delete({0: [1]}, names_rows=False)
     envelope.lance.delete.updated_fragments.append(envelope.lance.delete.updated_fragments[0])
     (result,) = table.fold(envelope)
     assert isinstance(result, Invalid)
@@ -125,7 +145,7 @@ def test_a_fragment_may_be_listed_once(table: MemoryRows) -> None:
 
 def test_rows_never_come_back(table: MemoryRows) -> None:
     table.fold(table.delete({0: [1, 2, 3]}))
-    envelope = table.delete({}, told=False)
+    envelope = table.delete({}, names_rows=False)
     envelope.lance.delete.updated_fragments.append(table.without(0, [5], also=[1]))
     (result,) = table.fold(envelope)
     assert isinstance(result, Invalid)
@@ -183,9 +203,9 @@ def test_a_file_of_the_table_that_is_gone_is_not_the_proposals_fault(table: Memo
 
 def test_deletes_of_other_rows_are_joined_one_after_the_other(table: MemoryRows) -> None:
     several = [table.delete({0: [row], 1: [row]}) for row in range(4)]
-    for place, envelope in enumerate(several):
+    for index, envelope in enumerate(several):
         (result,) = table.fold(envelope)
-        assert result == Committed(3 + place, rebased=place > 0, rows_deleted=2)
+        assert result == Committed(3 + index, rebased=index > 0, rows_deleted=2)
     assert list(table.deleted(0)) == list(table.deleted(1)) == [0, 1, 2, 3]
 
 
@@ -198,7 +218,7 @@ def test_joined_deletes_that_leave_nothing_remove_the_fragment(table: MemoryRows
     made = table.state.transaction
     assert made is not None
     assert list(made.delete.deleted_fragment_ids) == [0]
-    assert [one.id for one in made.delete.updated_fragments] == [0]
+    assert [fragment.id for fragment in made.delete.updated_fragments] == [0]
 
 
 def test_a_row_that_both_deleted_is_named(table: MemoryRows) -> None:
@@ -229,18 +249,18 @@ def test_deletes_share_a_version(table: MemoryRows) -> None:
     assert (list(table.deleted(0)), list(table.deleted(1))) == ([0, 1, 2, 3, 8], [6, 7, 8, 9])
     made = table.state.transaction
     assert made is not None
-    assert [one.id for one in made.delete.updated_fragments] == [0, 1]
+    assert [fragment.id for fragment in made.delete.updated_fragments] == [0, 1]
     assert made.delete.updated_fragments[0] == table.fragment(0)
     assert list(made.delete.deleted_fragment_ids) == [2]
     assert made.delete.predicate == "(some) OR (some) OR (some) OR (some) OR (some)"
 
 
 def test_deletes_that_share_a_version_leave_one_file_a_fragment(table: MemoryRows) -> None:
-    there = {listed.path for listed in table.storage.list("_deletions/")}
+    existing = {listed.path for listed in table.storage.list("_deletions/")}
     several = [table.delete({0: [row]}) for row in range(4)]
-    proposed = {listed.path for listed in table.storage.list("_deletions/")} - there
+    proposed = {listed.path for listed in table.storage.list("_deletions/")} - existing
     table.fold(*several)
-    made = {listed.path for listed in table.storage.list("_deletions/")} - there - proposed
+    made = {listed.path for listed in table.storage.list("_deletions/")} - existing - proposed
     assert made == {deletion_path(0, table.fragment(0).deletion_file)}
 
 
@@ -256,10 +276,10 @@ def test_of_deletes_that_share_a_version_one_row_goes_once(table: MemoryRows) ->
 
 def test_deletes_that_share_a_version_can_leave_nothing_of_a_fragment(table: MemoryRows) -> None:
     several = [table.delete({0: range(5)}), table.delete({0: range(5, 10)}), table.delete({1: [1]})]
-    assert [type(one) for one in table.fold(*several)] == [Committed] * 3
+    assert [type(result) for result in table.fold(*several)] == [Committed] * 3
     assert list(table.state.fragments.ids()) == [1, 2]
     assert {listed.path for listed in table.storage.list("_deletions/") if "/0-" in listed.path} == {
-        deletion_path(0, one.lance.delete.updated_fragments[0].deletion_file) for one in several[:2]
+        deletion_path(0, envelope.lance.delete.updated_fragments[0].deletion_file) for envelope in several[:2]
     }
 
 
@@ -271,7 +291,7 @@ def test_after_one_that_removed_the_fragment_the_next_is_a_conflict(table: Memor
 
 
 def test_the_rows_of_one_not_told_are_a_conflict_in_its_own_version_too(table: MemoryRows) -> None:
-    first, second = table.fold(table.delete({0: [1]}), table.delete({0: [2]}, told=False))
+    first, second = table.fold(table.delete({0: [1]}), table.delete({0: [2]}, names_rows=False))
     assert isinstance(first, Committed)
     assert isinstance(second, Rejected)
 
@@ -301,8 +321,8 @@ def test_a_late_committer_joins_to_the_same_file_and_gives_the_same_answer(table
     table.fold(first)
     late = opened(table.uri)
     (done,) = table.outcomes(second)
-    there = {listed.path for listed in table.storage.list("_deletions/")}
+    existing = {listed.path for listed in table.storage.list("_deletions/")}
     (again,) = fold_at(late, [second], table.offset - 1)
     assert again.result == done.result == Committed(4, rebased=True, rows_deleted=1)
-    assert {listed.path for listed in table.storage.list("_deletions/")} == there
+    assert {listed.path for listed in table.storage.list("_deletions/")} == existing
     assert list(table.deleted(0)) == [1, 2]

@@ -39,15 +39,15 @@ def delete(*gone: int, uuid: str = "d") -> Envelope:
 def test_each_gives_what_get_gives_ascending(large: MemoryTable) -> None:
     fragments = large.state.fragments
     asked = [*range(COUNT - 1, 0, -1), COUNT + 5, 7, 7]
-    found = list(fragments.each(asked))
-    assert [one.id for one in found] == list(range(1, COUNT))
-    assert found == [fragments.get([number])[number] for number in range(1, COUNT)]
-    assert list(fragments.opened().each(asked)) == found
+    values = list(fragments.each(asked))
+    assert [fragment.id for fragment in values] == list(range(1, COUNT))
+    assert values == [fragments.get([number])[number] for number in range(1, COUNT)]
+    assert list(fragments.opened().each(asked)) == values
 
 
 def test_of_many_that_are_looked_at_none_is_kept(large: MemoryTable) -> None:
     working = VersionBuilder(large.state, Fetched())
-    assert [one.id for one in working.each(range(COUNT))] == list(range(COUNT))
+    assert [fragment.id for fragment in working.each(range(COUNT))] == list(range(COUNT))
     assert not working._read
     assert working.present(range(COUNT + 9)) == set(range(COUNT))
 

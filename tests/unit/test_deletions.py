@@ -207,9 +207,9 @@ def test_nothing_is_read_outside_of_the_file(place: int) -> None:
 
 def test_whatever_a_file_says_of_its_sizes_is_read_within_its_bounds() -> None:
     data = bytearray(arrow([*range(9)], compression="zstd"))
-    for place in range(len(data)):
+    for number in range(len(data)):
         for value in (0, 0x7F, 0xFF):
-            spoilt = bytes(data[:place]) + bytes([value]) + bytes(data[place + 1 :])
+            spoilt = bytes(data[:number]) + bytes([value]) + bytes(data[number + 1 :])
             try:
                 _check_sizes(_Flat(spoilt, ""), 9)
             except DamagedError:
@@ -236,7 +236,7 @@ def test_an_id_stands_for_fragment_base_and_rows() -> None:
         content_id(4, 7, rows),
     }
     assert len(others | {content_id(3, 7, rows)}) == 5
-    assert all(0 <= one < 2**64 for one in others)
+    assert all(0 <= other < 2**64 for other in others)
 
 
 def test_arrow_is_loaded_when_the_first_array_is_met() -> None:
@@ -246,5 +246,5 @@ def test_arrow_is_loaded_when_the_first_array_is_met() -> None:
         "print('pyarrow' in sys.modules); encode_deletions(Bitmap([1]), ARRAY)\n"
         "print('pyarrow' in sys.modules)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert told.split() == ["False", "True"]
+    stdout = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert stdout.split() == ["False", "True"]

@@ -39,8 +39,8 @@ def changed(table: pa.Table, column: str, row: int, value: object) -> pa.Table:
     """The table with another value in one place."""
     values = table[column].to_pylist()
     values[row] = value
-    place = table.schema.get_field_index(column)
-    return table.set_column(place, SCHEMA.field(place), pa.array(values, SCHEMA.field(place).type))
+    location = table.schema.get_field_index(column)
+    return table.set_column(location, SCHEMA.field(location), pa.array(values, SCHEMA.field(location).type))
 
 
 def test_has_every_departure_once(departures: Departures) -> None:
@@ -96,8 +96,8 @@ def test_a_file_with_other_rows_is_refused(departures: Departures) -> None:
 
 def test_a_text_that_json_would_escape_is_refused(departures: Departures) -> None:
     texts = departures.texts.slice(0, 2)
-    place = texts.schema.get_field_index("dest")
-    odd = texts.set_column(place, "dest", pa.array(['I"AH', "IAH"]))
+    location = texts.schema.get_field_index("dest")
+    odd = texts.set_column(location, "dest", pa.array(['I"AH', "IAH"]))
     with pytest.raises(DamagedError, match="the column dest"):
         json_texts(odd)
 
@@ -128,14 +128,14 @@ def test_null_is_not_the_empty_text(few: pa.Table, summer: Summer) -> None:
 
 def test_values_that_change_places_are_noticed(few: pa.Table, summer: Summer) -> None:
     swapped = changed(changed(few, "dest", 0, "MIA"), "dest", 2, "IAH")
-    assert [few["dest"][place].as_py() for place in (0, 2)] == ["IAH", "MIA"]
+    assert [few["dest"][location].as_py() for location in (0, 2)] == ["IAH", "MIA"]
     assert summer.of(swapped, "it") != summer.of(few, "it")
 
 
 def test_a_doubled_and_a_lost_row_are_noticed(few: pa.Table, summer: Summer) -> None:
     exchanged = pa.concat_tables([few.slice(0, 299), few.slice(0, 1)])
-    found, whole = summer.of(exchanged, "it"), summer.of(few, "it")
-    assert (found.rows, found != whole) == (whole.rows, True)
+    checksum, whole = summer.of(exchanged, "it"), summer.of(few, "it")
+    assert (checksum.rows, checksum != whole) == (whole.rows, True)
 
 
 def test_another_schema_is_named(few: pa.Table, summer: Summer) -> None:

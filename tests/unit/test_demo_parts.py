@@ -44,8 +44,8 @@ def alive(pid: int) -> bool:
 def test_a_new_run_replaces_the_last_one(tmp_path: Path) -> None:
     root = tmp_path / "demo"
     with claim(root) as folder:
-        for place in (folder.table, folder.broker, folder.checkpoint):
-            place.mkdir()
+        for path in (folder.table, folder.broker, folder.checkpoint):
+            path.mkdir()
         (folder.table / "old").touch()
         (root / "mine").touch()
         assert folder.scratch.is_dir()
@@ -84,7 +84,7 @@ def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_plain_lines_are_never_silent_for_two_seconds() -> None:
-    now, told = 0.0, []
+    now, reported = 0.0, []
     stream = io.StringIO()
     state = DemoProgress(100, doing="starting")
     screen = PlainLines(stream, state, clock=lambda: now)
@@ -95,9 +95,9 @@ def test_plain_lines_are_never_silent_for_two_seconds() -> None:
         if tick == 100:
             screen.note("something")
         if stream.tell() > before:
-            told.append(now)
-    assert max(after - before for before, after in pairwise(told)) < 2
-    assert len(told) < 15
+            reported.append(now)
+    assert max(after - before for before, after in pairwise(reported)) < 2
+    assert len(reported) < 15
     assert stream.getvalue().isascii()
 
 
@@ -226,10 +226,10 @@ def test_settings_for_other_work_do_not_reach_a_child(
     with Watchdog(tmp_path / "watch.log") as watch:
         child = Child("telling", "telling", (), log=log, watch=watch, scratch=tmp_path)
         child.end(30)
-    told = log.read_text().split()
-    assert "LAKEFOLD_CACHE" in told
-    assert not {"LAKEFOLD_GROUP", "SPARK_HOME"} & set(told)
-    assert told[-1] == str(tmp_path)
+    names = log.read_text().split()
+    assert "LAKEFOLD_CACHE" in names
+    assert not {"LAKEFOLD_GROUP", "SPARK_HOME"} & set(names)
+    assert names[-1] == str(tmp_path)
 
 
 DEMO_THAT_DIES = """

@@ -76,21 +76,21 @@ def drop(verb: str, *options: str) -> tuple[int, str]:
 
 def with_branch(storage: MemoryStorage) -> None:
     """A branch that was folded up to offset 7, as `branching` leaves it."""
-    for one in list(storage.list("_versions")):
-        storage.put(f"tree/b/{one.path}", [storage.get(one.path)])
+    for file in list(storage.list("_versions")):
+        storage.put(f"tree/b/{file.path}", [storage.get(file.path)])
     storage.put("_refs/branches/b.json", [b'{"parentVersion":2,"createAt":1,"manifestSize":1}'])
 
 
 def test_nothing_is_left_but_the_note(store: MemoryStorage) -> None:
     with_branch(store)
-    code, told = drop("drop", "--yes")
-    assert (code, "dropped, its last version was 4" in told) == (0, True), told
+    code, text = drop("drop", "--yes")
+    assert (code, "dropped, its last version was 4" in text) == (0, True), text
     assert not store.anything_at_root()
     assert [*MemoryStorage(f"memory://{NAME}").everything()] == ["lake/.lakefold-dropped/t"]
     dropped = read_dropped(HERE)
     assert dropped is not None
     assert not dropped.removing
-    assert [(one.branch, one.version) for one in dropped.branches] == [("b", NEWEST), ("", NEWEST)]
+    assert [(branch.branch, branch.version) for branch in dropped.branches] == [("b", NEWEST), ("", NEWEST)]
     assert dropped.covers("", Position(LOG, 2))
     assert not dropped.covers("", Position(LOG, 3))
 
@@ -98,8 +98,8 @@ def test_nothing_is_left_but_the_note(store: MemoryStorage) -> None:
 def test_a_table_that_is_bound_stays(store: MemoryStorage) -> None:
     before = [*store.everything()]
     MemoryStorage(HERE).delete(versions_at(HERE).path(NEWEST))
-    code, told = drop("drop", "--yes")
-    assert (code, "`lakefold detach` first" in told) == (3, True)
+    code, text = drop("drop", "--yes")
+    assert (code, "`lakefold detach` first" in text) == (3, True)
     assert len([*store.everything()]) == len(before) - 1
     assert read_dropped(HERE) is None
 
@@ -122,8 +122,8 @@ def test_a_note_that_can_not_be_read_is_written_anew(store: MemoryStorage) -> No
 @pytest.mark.usefixtures("store")
 def test_another_name_than_the_table_s_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("x\n"))
-    code, told = drop("drop")
-    assert (code, "nothing was deleted" in told) == (2, True)
+    code, text = drop("drop")
+    assert (code, "nothing was deleted" in text) == (2, True)
     assert versions_at(HERE).latest() == NEWEST
     monkeypatch.setattr("sys.stdin", io.StringIO("t\n"))
     assert drop("drop")[0] == 0
@@ -148,7 +148,7 @@ def check_whole() -> None:
     numbers = versions_at(HERE).numbers()
     if numbers:
         assert numbers[-1] == NEWEST
-        files = {one.path for one in MemoryStorage(HERE).list("data")}
+        files = {file.path for file in MemoryStorage(HERE).list("data")}
         assert {"data/f1-0.lance", "data/f2-0.lance"} <= files
 
 
@@ -163,10 +163,10 @@ def test_the_newest_version_goes_last_and_files_after_it() -> None:
     storage = watched()
     remove_branch(Versions(storage, FORMAT.folder, FORMAT.detect))
     assert versions_at(HERE).numbers() == []
-    told: list[int] = []
+    numbers: list[int] = []
     # A file, a tag, a claim, and the transaction of each version.
-    assert remove_rest(storage, told.append, besides={"data/f1-0.lance"}) == 7
-    assert told == [7]
+    assert remove_rest(storage, numbers.append, besides={"data/f1-0.lance"}) == 7
+    assert numbers == [7]
     assert [*storage.everything()] == ["data/f1-0.lance"]
 
 
@@ -181,8 +181,8 @@ def test_where_it_is_cut_short_it_is_whole_or_gone(store: MemoryStorage, left: i
     except RetryError:
         assert left < 12
     check_whole()
-    code, told = drop("drop", "--yes")
-    assert code == 0, told
+    code, text = drop("drop", "--yes")
+    assert code == 0, text
     assert not store.anything_at_root()
     dropped = read_dropped(HERE)
     assert dropped is not None
@@ -242,7 +242,7 @@ def test_a_folder_on_a_local_disk(tmp_path: Path) -> None:
     with redirect_stdout(out):
         assert run(["drop", str(path), "--yes", "--json"]) == 0
     assert json.loads(out.getvalue()) == {"table": uri, "version": 2}
-    assert {one.name for one in path.parent.iterdir()} == {
+    assert {entry.name for entry in path.parent.iterdir()} == {
         ".lakefold-dropped",
         *(other.name for other in others),
     }, "a folder that only is called like one that was moved aside may be another table"
@@ -295,7 +295,7 @@ def test_a_table_that_is_bound_while_it_is_dropped_stays(
     assert code == 3, out.getvalue()
     assert "bound to" in out.getvalue()
     assert isinstance(fold_at(open_branch(uri, "", None), [append_of(uri)], 41)[0].result, Committed)
-    assert {one.name for one in tmp_path.iterdir()} <= {".lakefold-dropped", "flights"}
+    assert {path.name for path in tmp_path.iterdir()} <= {".lakefold-dropped", "flights"}
     dropped = read_dropped(uri)
     assert dropped is None or not (dropped.removing or dropped.aside)
 
@@ -509,7 +509,7 @@ def test_a_drop_on_a_local_disk_that_is_cut_short_goes_on(
     gone = not path.exists() and not list(tmp_path.glob("*.dropped"))
     assert gone == (step == 5), "by then only the note is to be written"
     assert run(["drop", str(path), "--yes"]) == 0
-    assert [one.name for one in tmp_path.iterdir()] == [".lakefold-dropped"]
+    assert [path.name for path in tmp_path.iterdir()] == [".lakefold-dropped"]
     dropped = read_dropped(canonical(path))
     assert dropped is not None
     assert (dropped.removing, dropped.aside) == (False, "")

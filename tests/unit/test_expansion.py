@@ -91,10 +91,10 @@ def test_many_empty_parts_are_refused_before_they_are_decoded(name: str) -> None
     done = subprocess.run(
         [sys.executable, "-c", CHILD, name], input=data, capture_output=True, cwd=ROOT, check=True
     )
-    found = json.loads(done.stdout)
-    assert found["kind"] in {"DamagedError", "Undecodable"}
-    assert found["took"] <= 2 * len(data) + (64 << 20)
-    assert found["seconds"] < 10
+    document = json.loads(done.stdout)
+    assert document["kind"] in {"DamagedError", "Undecodable"}
+    assert document["took"] <= 2 * len(data) + (64 << 20)
+    assert document["seconds"] < 10
 
 
 def test_what_a_client_writes_is_never_refused() -> None:

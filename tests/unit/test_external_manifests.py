@@ -59,7 +59,7 @@ READS: list[Callable[[Storage, str], object]] = [
     lambda storage, path: storage.sizes([path, "data/none"]),
     lambda storage, path: storage.make_durable([path]),
     lambda storage, path: storage.names(VERSIONS).index(path.rpartition("/")[2]),
-    lambda storage, path: next(one for one in storage.list(f"{VERSIONS}/") if one.path == path),
+    lambda storage, path: next(file for file in storage.list(f"{VERSIONS}/") if file.path == path),
     lambda storage, path: first_names(storage).index(path.rpartition("/")[2]),
     lambda storage, _: versions(storage).latest(),
     lambda storage, path: storage.put_if_absent(path, [b"other"]),
@@ -87,10 +87,10 @@ def test_a_version_is_there_from_its_commit_point_on(
     for number, data in ((1, b"one"), (2, b"two")):
         kept.left_at(5, number, data)
     path = kept.left_at(step, 3, b"three")
-    found = read(kept.open(), path)
+    actual = read(kept.open(), path)
     if isinstance(answer, dict):
         answer = {path: 5, **answer}
-    assert found == answer or (answer is None and found in {None, Listed(path, 5), *range(4)})
+    assert actual == answer or (answer is None and actual in {None, Listed(path, 5), *range(4)})
     if step == 2 and read is not READS[-1]:
         check_whole(kept, b"one", b"two", b"three")
     assert kept.open().get(path) == b"three"

@@ -46,11 +46,11 @@ def quiet() -> Iterator[None]:
 
 def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> None:
     """One table is open, and one was not opened yet; most names are looked at only once both are answered."""
-    one, other = canonical(tmp_path / "open"), canonical(tmp_path / "other")
-    first = messages([at(one, creation()), at(other, creation())])
+    text, other = canonical(tmp_path / "open"), canonical(tmp_path / "other")
+    first = messages([at(text, creation()), at(other, creation())])
     committer_of(first, Stamped(), Trouble("", [])).run(threading.Event(), first.end_offset())
     flood = [at(canonical(tmp_path / f"no-{number}"), append()) for number in range(FLOOD)]
-    log = messages([at(one, append("c"))], [*flood, at(one, append("a")), at(other, append("b"))])
+    log = messages([at(text, append("c"))], [*flood, at(text, append("a")), at(other, append("b"))])
     for polled in log.polls:
         for message in polled:
             message.offset += first.position
@@ -59,7 +59,7 @@ def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> N
     last = first.position + FLOOD + 2
 
     def open_late(uri: str, branch: str) -> TableWriter:
-        if uri not in {one, other} and next(looked_at) >= FIRST_LOOKS:
+        if uri not in {text, other} and next(looked_at) >= FIRST_LOOKS:
             until(lambda: {last - 1, last} <= {*offsets_of(reports)}, "the tables' answers", seconds=20)
         return opened(uri, branch)
 
@@ -75,17 +75,17 @@ def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> N
 
 def test_the_entries_of_one_name_keep_their_order_among_strangers(tmp_path: Path) -> None:
     """A table that begins behind a flood: what comes for it later waits behind what came before."""
-    one = canonical(tmp_path / "one")
+    uri = canonical(tmp_path / "one")
     flood = [at(canonical(tmp_path / f"no-{number}"), append()) for number in range(200)]
     tail = [at(canonical(tmp_path / f"no-{number}"), append()) for number in range(200, 300)]
     log = messages(
-        [*flood, at(one, creation())],
-        [at(one, append("a")), *tail, at(one, append("b"))],
-        [at(one, append("a")), at(one, append("c"))],
+        [*flood, at(uri, creation())],
+        [at(uri, append("a")), *tail, at(uri, append("b"))],
+        [at(uri, append("a")), at(uri, append("c"))],
     )
     reports = Stamped()
     committer_of(log, reports, Trouble("", [])).run(threading.Event(), log.end_offset())
-    mine = [outcome for outcome in reports.outcomes if outcome.table == one]
+    mine = [outcome for outcome in reports.outcomes if outcome.table == uri]
     assert [outcome.position.offset for outcome in mine] == [200, 201, 302, 303, 304]
     kinds = [type(outcome.result) for outcome in mine]
     assert kinds == [Committed, Committed, Committed, Duplicate, Committed]
@@ -131,11 +131,11 @@ def test_strangers_are_known_by_their_names_until_they_are_gone() -> None:
     strangers = UnopenedTables()
     some = [parse_location(f"s3://lake/{number}") for number in range(3)]
     assert not strangers.holds(some[0])
-    for offset, found in enumerate([some[0], some[1], None, some[0]]):
-        strangers.add(offset, found)
-    assert [strangers.holds(one) for one in some] == [True, True, False]
+    for offset, location in enumerate([some[0], some[1], None, some[0]]):
+        strangers.add(offset, location)
+    assert [strangers.holds(location) for location in some] == [True, True, False]
     strangers.drop([some[0], some[1], None])
-    assert [strangers.holds(one) for one in some] == [True, False, False]
+    assert [strangers.holds(location) for location in some] == [True, False, False]
     assert (len(strangers), strangers.first) == (1, 3)
     strangers.drop([some[0]])
     assert not strangers.holds(some[0])

@@ -110,13 +110,13 @@ SAID: list[tuple[Exception, type[Exception]]] = [
 
 @pytest.mark.parametrize(("error", "expected"), SAID, ids=[str(error)[:60] for error, _ in SAID])
 def test_each_error_says_what_to_do(error: Exception, expected: type[Exception]) -> None:
-    found = meaning(error, "s3://lake/t")
-    assert type(found) is expected
-    assert "s3cret" not in str(found)
-    assert "rust" not in str(found)
-    if isinstance(found, LakefoldError):
-        assert found.where == "s3://lake/t"
-        assert found.hint
+    actual = meaning(error, "s3://lake/t")
+    assert type(actual) is expected
+    assert "s3cret" not in str(actual)
+    assert "rust" not in str(actual)
+    if isinstance(actual, LakefoldError):
+        assert actual.where == "s3://lake/t"
+        assert actual.hint
 
 
 def test_a_panic_is_damage_and_what_stops_a_program_is_not() -> None:

@@ -97,8 +97,11 @@ def test_flags_without_a_reason_go(flag: int) -> None:
 
 
 def test_features_for_people() -> None:
-    told = [(one.flag, one.meaning, one.readers, one.writers) for one in features_of(1 | 1 << 40, 9)]
-    assert told == [
+    values = [
+        (feature.flag, feature.meaning, feature.readers, feature.writers)
+        for feature in features_of(1 | 1 << 40, 9)
+    ]
+    assert values == [
         (1, "some rows are deleted by deletion files", True, True),
         (8, "the table has a configuration", False, True),
         (1 << 40, meaning(1 << 40), True, False),

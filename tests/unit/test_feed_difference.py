@@ -22,35 +22,39 @@ def fragment(
     number: int, *names: str, rows: int = 3, deleted: int = 0, ids: range | None = None
 ) -> DataFragment:
     """A fragment of two columns, both in one file or each in its own."""
-    found = DataFragment(id=number, physical_rows=rows)
-    for place, name in enumerate(names):
-        file = found.files.add(path=name)
-        held = [0, 1] if len(names) == 1 else [place]
+    fragment = DataFragment(id=number, physical_rows=rows)
+    for index, name in enumerate(names):
+        file = fragment.files.add(path=name)
+        held = [0, 1] if len(names) == 1 else [index]
         file.fields.extend(held)
         file.column_indices.extend(range(len(held)))
     if deleted:
-        found.deletion_file.id = deleted
+        fragment.deletion_file.id = deleted
     if ids is not None:
-        found.inline_row_ids = encode_row_ids(np.array(ids, np.uint64))
-    return found
+        fragment.inline_row_ids = encode_row_ids(np.array(ids, np.uint64))
+    return fragment
 
 
-def changed(one: DataFragment, *versions: int) -> DataFragment:
+def changed(each: DataFragment, *versions: int) -> DataFragment:
     """The fragment whose rows were last changed by these versions."""
-    one.inline_last_updated_at_versions = encode_versions(np.array(versions, np.uint64))
-    return one
+    each.inline_last_updated_at_versions = encode_versions(np.array(versions, np.uint64))
+    return each
 
 
 def side(*fragments: DataFragment, fields: frozenset[int] = FIELDS) -> Side:
     """A version of these fragments; a deletion file of id n deletes row n."""
-    return Side({one.id: one for one in fragments}, fields, lambda one: Bitmap([one.deletion_file.id]))
+    return Side(
+        {fragment.id: fragment for fragment in fragments},
+        fields,
+        lambda fragment: Bitmap([fragment.deletion_file.id]),
+    )
 
 
 def found(
-    before: Side, after: Side, kind: Kind, told: dict[int, Bitmap] | None = None, *, lineage: bool = False
+    before: Side, after: Side, kind: Kind, reported: dict[int, Bitmap] | None = None, *, lineage: bool = False
 ) -> dict[str, list[tuple[int, list[int] | None]]]:
     """What became of which rows: fragment and offsets."""
-    told_of = difference(before, after, kind, told or {}, lineage=lineage)
+    told_of = difference(before, after, kind, reported or {}, lineage=lineage)
     return {
         name: [_plain(rows) for rows in getattr(told_of, name)]
         for name in RowDifference.__slots__
@@ -83,15 +87,15 @@ def test_deleted_rows_go_and_come_and_are_not_among_those_that_changed() -> None
         "after": [(4, [0])],
     }
     assert found(before, side(fragment(4, "a", deleted=1)), Kind.UNKNOWN) == {}
-    told = {4: Bitmap([0, 1])}
-    assert found(before, side(fragment(4, "b", deleted=1)), Kind.UPDATE, told)["after"] == [(4, [0])]
+    values = {4: Bitmap([0, 1])}
+    assert found(before, side(fragment(4, "b", deleted=1)), Kind.UPDATE, values)["after"] == [(4, [0])]
 
 
 def test_columns_that_go_change_nothing_and_those_that_come_do() -> None:
-    one = fragment(4, "a", "b")
+    single = fragment(4, "a", "b")
     few = frozenset({0})
-    assert found(side(one), side(one, fields=few), Kind.UNKNOWN) == {}
-    assert found(side(one, fields=few), side(one), Kind.UNKNOWN) == {
+    assert found(side(single), side(single, fields=few), Kind.UNKNOWN) == {}
+    assert found(side(single, fields=few), side(single), Kind.UNKNOWN) == {
         "before": [(4, None)],
         "after": [(4, None)],
     }

@@ -23,8 +23,8 @@ def fields(*ids: int) -> list[Field]:
 def test_a_field_that_has_the_name_of_another_is_null() -> None:
     then, now = fields(0, 1, 2), fields(0, 1, 3)
     values = pa.array([{"x": 1, "y": 2}, None, {"x": 3, "y": None}], PAIR)
-    found = shaped(values, PAIR, 0, 0, Shape.of(now, then, {0: 0, 1: 1}))
-    assert found.to_pylist() == [{"x": 1, "y": None}, None, {"x": 3, "y": None}]
+    actual = shaped(values, PAIR, 0, 0, Shape.of(now, then, {0: 0, 1: 1}))
+    assert actual.to_pylist() == [{"x": 1, "y": None}, None, {"x": 3, "y": None}]
     same = Shape.of(now, then, {0: 0, 1: 1, 3: 2})
     assert shaped(values, PAIR, 0, 0, same) is values
 
@@ -38,11 +38,11 @@ def test_lists_of_any_slice() -> None:
     for make in (pa.list_, pa.large_list):
         values = pa.array(lists, make(PAIR))
         kind = make(pa.struct([("z", pa.int16())]))
-        expected = [None if one is None else [row and {"z": row["y"]} for row in one] for one in lists]
+        expected = [None if rows is None else [row and {"z": row["y"]} for row in rows] for rows in lists]
         for start in range(len(lists)):
-            found = shaped(values.slice(start, 3), kind, 0, 0, shape)
-            found.validate(full=True)
-            assert (found.type, found.to_pylist()) == (kind, expected[start : start + 3])
+            actual = shaped(values.slice(start, 3), kind, 0, 0, shape)
+            actual.validate(full=True)
+            assert (actual.type, actual.to_pylist()) == (kind, expected[start : start + 3])
 
 
 def test_what_has_another_form_is_not_told() -> None:

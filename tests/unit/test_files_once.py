@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Result
 
-ONCE = next(one for one in INVARIANTS if one.name == "files-lie-once")
+ONCE = next(invariant for invariant in INVARIANTS if invariant.name == "files-lie-once")
 
 
 def named(uuid: str, *files: str, read: int = 1) -> Envelope:
@@ -55,7 +55,7 @@ def named(uuid: str, *files: str, read: int = 1) -> Envelope:
 
 
 def live(table: MemoryTable) -> list[str]:
-    return sorted(file.path for one in table.state.fragments for file in one.files)
+    return sorted(file.path for fragment in table.state.fragments for file in fragment.files)
 
 
 def refused(result: Result, file: str, fragment: int) -> bool:
@@ -105,8 +105,8 @@ def packed(table: MemoryTable, *envelopes: Envelope) -> list[Result]:
     for envelope in envelopes:
         small, fragments = parsed_packed(encode(envelope))
         assert fragments is not None
-        one = with_packed(entry(envelope, table.offset), small, fragments)
-        group.append(one)
+        single = with_packed(entry(envelope, table.offset), small, fragments)
+        group.append(single)
         table.offset += 1
     return results(table.fold_group(group))
 
@@ -116,9 +116,9 @@ def test_a_large_append_is_held_against_the_table_and_others_of_its_group_agains
     table.fold(named("one", "a.lance"))
     many = [f"m{number}.lance" for number in range(100)]
     assert refused(packed(table, named("two", *many, "a.lance"))[0], "a.lance", 0)
-    found = packed(table, named("three", *many), named("four", "n.lance", many[40]))
-    assert isinstance(found[0], Committed)
-    assert refused(found[1], many[40], 41)
+    values = packed(table, named("three", *many), named("four", "n.lance", many[40]))
+    assert isinstance(values[0], Committed)
+    assert refused(values[1], many[40], 41)
     assert refused(table.result(named("five", many[99])), many[99], 100)
     assert live(table) == sorted(["a.lance", *many])
 
@@ -131,9 +131,9 @@ def test_plain_appends_behind_a_large_one_of_their_group_are_held_against_it() -
         first,
         *(entry(named(f, f), table.offset + at) for at, f in enumerate(["b.lance", "c.lance"], 1)),
     ]
-    found = results(table.fold_group(group))
-    assert refused(found[1], "b.lance", 1)
-    assert isinstance(found[2], Committed)
+    values = results(table.fold_group(group))
+    assert refused(values[1], "b.lance", 1)
+    assert isinstance(values[2], Committed)
 
 
 def removing(uuid: str, *numbers: int, read: int) -> Envelope:
@@ -147,7 +147,7 @@ def test_a_file_whose_fragment_is_gone_may_come_again() -> None:
     table = created()
     table.fold(named("one", "a.lance", "b.lance"))
     both = results(table.fold(removing("two", 0, read=2), named("three", "a.lance", read=2)))
-    assert [type(one) for one in both] == [Committed, Committed]
+    assert [type(result) for result in both] == [Committed, Committed]
     assert live(table) == ["a.lance", "b.lance"]
     assert refused(table.result(named("four", "a.lance", read=3)), "a.lance", 2)
 
@@ -170,8 +170,8 @@ def replacement(uuid: str, read: int, **files: str) -> Envelope:
     envelope = Envelope(table=URI)
     envelope.lance.uuid, envelope.lance.read_version = uuid, read
     for number, name in files.items():
-        one = envelope.lance.data_replacement.replacements.add(fragment_id=int(number[1:]))
-        one.new_file.CopyFrom(named("x", name).lance.append.fragments[0].files[0])
+        group = envelope.lance.data_replacement.replacements.add(fragment_id=int(number[1:]))
+        group.new_file.CopyFrom(named("x", name).lance.append.fragments[0].files[0])
     return envelope
 
 
@@ -248,12 +248,12 @@ def test_equal_hashes_refuse_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fragments_of(names: Iterable[str]) -> list[DataFragment]:
-    found = []
+    actual = []
     for number, name in enumerate(names):
         fragment = named("x", name).lance.append.fragments[0]
         fragment.id = number
-        found.append(fragment)
-    return found
+        actual.append(fragment)
+    return actual
 
 
 def test_a_million_files_take_twelve_megabytes() -> None:
@@ -302,27 +302,27 @@ def test_whatever_comes_each_file_lies_in_one_live_fragment(
     table, owners, count = created(), dict[str, int](), 0
     for group in groups:
         read, envelopes, expected = table.state.version, list[Envelope](), list[type]()
-        there = set(owners.values())
-        for act, one, other in group:
+        existing = set(owners.values())
+        for act, number, other in group:
             count += 1
             if act == "append":
-                files = {f"{one}.lance", f"{other}.lance"}
+                files = {f"{number}.lance", f"{other}.lance"}
                 expected.append(Invalid if files & owners.keys() else Committed)
                 envelopes.append(named(f"u{count}", *sorted(files), read=read))
                 if expected[-1] is Committed:
                     owners |= dict.fromkeys(files, -1)
             else:
-                target = next((number for number in owners.values() if number in there), None)
+                target = next((number for number in owners.values() if number in existing), None)
                 if target is None:
                     continue
-                there.discard(target)
+                existing.discard(target)
                 owners = {name: number for name, number in owners.items() if number != target}
                 envelopes.append(removing(f"u{count}", target, read=read))
                 expected.append(Committed)
         if not envelopes:
             continue
-        assert [type(one) for one in results(table.fold(*envelopes))] == expected
+        assert [type(result) for result in results(table.fold(*envelopes))] == expected
         table = table.reopened() if reopened else table
-        owners = {file.path: one.id for one in table.state.fragments for file in one.files}
+        owners = {file.path: fragment.id for fragment in table.state.fragments for file in fragment.files}
         assert sorted(owners) == live(table)
         assert holds(table)

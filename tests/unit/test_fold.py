@@ -41,10 +41,10 @@ def test_appends_of_a_group_share_one_version() -> None:
     folded = table.fold(append("f"), append("g", fragments=2), append("h", fragments=0), append("i"))
     assert results(folded) == [rows(2, 0), rows(2, 1, count=2), Committed(2), rows(2, 3)]
     assert table.state.version == 2
-    assert [one.files[0].path for one in table.state.fragments] == [
+    assert [fragment.files[0].path for fragment in table.state.fragments] == [
         f"{name}.lance" for name in ("f-0", "g-0", "g-1", "i-0")
     ]
-    assert [one.id for one in table.state.fragments] == [0, 1, 2, 3]
+    assert [fragment.id for fragment in table.state.fragments] == [0, 1, 2, 3]
     assert table.state.rows == 12
 
 
@@ -104,7 +104,7 @@ def test_a_refused_entry_changes_nothing_and_takes_no_neighbour_with_it() -> Non
     assert kinds == [Invalid, Committed, Invalid, Committed, Invalid]
     assert [results(folded)[n] for n in (1, 3)] == [rows(2, 0), rows(2, 1)]
     assert table.state.head.max_fragment_id == 1
-    assert [one.files[0].path for one in table.made.append.fragments] == ["f-0.lance", "g-0.lance"]
+    assert [fragment.files[0].path for fragment in table.made.append.fragments] == ["f-0.lance", "g-0.lance"]
     assert set(dict(table.table.marks.uuids)) == {"creation", "f", "g"}
 
 
@@ -115,7 +115,7 @@ def test_a_group_of_refusals_makes_no_version() -> None:
     assert folded.publication is None
     assert [type(result) for result in results(folded)] == [Invalid, Duplicate]
     assert table.state is before
-    assert [one.result for one in table.table.pending] == results(folded)
+    assert [outcome.result for outcome in table.table.pending] == results(folded)
     assert table.table.reported().pending == ()
 
 
@@ -183,9 +183,14 @@ def test_a_version_says_what_it_is_made_of() -> None:
     record = decode_record(properties)
     assert record is not None
     assert (record.log, record.first_offset, record.last_offset, record.base_version) == (LOG, 8, 10, 1)
-    assert {offset: one.first_fragment_id for offset, one in record.committed.items()} == {8: 0, 10: 1}
+    assert {offset: committed.first_fragment_id for offset, committed in record.committed.items()} == {
+        8: 0,
+        10: 1,
+    }
     assert isinstance(record.refused[9].result, Invalid)
-    assert [(one.app_id, one.first, one.last, one.count) for one in record.apps] == [("a", 4, 6, 2)]
+    assert [(batches.app_id, batches.first, batches.last, batches.count) for batches in record.apps] == [
+        ("a", 4, 6, 2)
+    ]
     assert (record.epoch, record.rules) == (1, RULES)
 
 
@@ -248,7 +253,7 @@ def test_reserved_ids_are_for_whoever_reserved_them() -> None:
     assert table.result(append("f", read=2)) == rows(3, 5)
     given = changed(append("g", read=1), lambda e: setattr(e.lance.append.fragments[0], "id", 3))
     assert table.result(given) == rows(4, 3, rebased=True)
-    assert [one.id for one in table.state.fragments] == [3, 5]
+    assert [fragment.id for fragment in table.state.fragments] == [3, 5]
     taken = table.result(changed(given, lambda e: setattr(e.lance, "uuid", "h")))
     assert isinstance(taken, Invalid)
     assert "[3] are in use" in taken.message
@@ -261,7 +266,9 @@ def test_rows_keep_their_ids_for_life_where_the_table_says_so() -> None:
     table.fold(append("h"))
     assert table.state.head.next_row_id == 12
     assert table.state.properties["lakefold.first-row-id"] == "9"
-    assert all(one.inline_row_ids and one.inline_created_at_versions for one in table.state.fragments)
+    assert all(
+        fragment.inline_row_ids and fragment.inline_created_at_versions for fragment in table.state.fragments
+    )
 
 
 def test_files_of_another_version_are_flagged_for_good() -> None:
@@ -337,8 +344,8 @@ def test_every_kind_of_refusal_names_a_way_out() -> None:
 def test_folding_does_not_touch_what_it_was_given() -> None:
     table = created()
     group = entries([append("f"), append("g", app="a", batch=1), BAD], 1)
-    before = [one.envelope.SerializeToString(deterministic=True) for one in group]
+    before = [each.envelope.SerializeToString(deterministic=True) for each in group]
     head = table.state.head.SerializeToString(deterministic=True)
     fold(FORMAT, table.table, group, Fetched(), Terms(1))
-    assert [one.envelope.SerializeToString(deterministic=True) for one in group] == before
+    assert [each.envelope.SerializeToString(deterministic=True) for each in group] == before
     assert table.state.head.SerializeToString(deterministic=True) == head

@@ -70,7 +70,7 @@ def fold_in(table: TableWriter, sizes: Sequence[int], log: LogId = LOG) -> list[
 
 def test_whoever_folds_again_gives_the_same_answers(uri: str) -> None:
     first = fold_in(opened(uri), [1] * len(ALL))
-    kinds = [type(one.result) for one in first]
+    kinds = [type(outcome.result) for outcome in first]
     assert kinds == [
         Committed,
         Committed,
@@ -135,13 +135,13 @@ def test_an_answer_whose_version_is_gone(uri: str) -> None:
     fold_at(table, [here(append("h"))], 3)
     storage = MemoryStorage(uri)
     storage.delete(versions_at(uri).path(2))
-    keyed, unkeyed, there = fold_at(
+    keyed, unkeyed, outcome = fold_at(
         opened(uri), [here(append("f", app="a", batch=1)), here(append("")), here(append("h"))], 1
     )
     assert keyed.result == Duplicate(2)
     assert isinstance(unkeyed.result, Invalid)
     assert "no version that is left records the answer" in unkeyed.result.message
-    assert isinstance(there.result, Committed)
+    assert isinstance(outcome.result, Committed)
 
 
 def test_a_group_may_begin_among_answered_entries(uri: str) -> None:
@@ -150,13 +150,13 @@ def test_a_group_may_begin_among_answered_entries(uri: str) -> None:
     first = fold_at(table, ALL[1:3], 1)
     both = fold_at(table, ALL[1:6], 1)
     assert both[:2] == first
-    assert [type(one.result) for one in both[2:]] == [Duplicate, Rejected, Committed]
+    assert [type(outcome.result) for outcome in both[2:]] == [Duplicate, Rejected, Committed]
     assert table.table.marks.offset_of(LOG) == 5
 
 
 def test_a_file_log_says_duplicate_for_what_it_committed_and_the_same_for_what_it_refused(uri: str) -> None:
     table = opened(uri)
-    first = [one for n in range(10) for one in table.fold(entries(ALL[n : n + 1], n, FILE)).outcomes]
+    first = [outcome for n in range(10) for outcome in table.fold(entries(ALL[n : n + 1], n, FILE)).outcomes]
     again = fold_in(opened(uri), [10], FILE)
     for before, after in zip(first, again, strict=True):
         if isinstance(before.result, Committed):
@@ -170,7 +170,9 @@ def test_another_file_log_knows_the_keys_only(uri: str) -> None:
     fold_in(table, [1] * 10, FILE)
     other = LogId(LogId.FILE_CLUSTER, "other", 0)
     again = fold_in(opened(uri), [1] * 10, other)
-    assert {type(one.result) for one in again if one.uuid not in ("again", "bad", "bad too")} == {Duplicate}
+    assert {type(outcome.result) for outcome in again if outcome.uuid not in ("again", "bad", "bad too")} == {
+        Duplicate
+    }
     assert opened(uri).table.marks.position is None
 
 
@@ -205,11 +207,11 @@ def test_a_preview_gives_the_answers_and_writes_nothing(uri: str) -> None:
             groups.append(entries(ALL[start : start + size], start, FILE))
             start += size
         dry = opened(uri)
-        seen = [one for group in groups for one in dry.preview(group).outcomes]
+        seen = [outcome for group in groups for outcome in dry.preview(group).outcomes]
         assert versions_at(uri).numbers() == before
         if sizes == [5, 2, 1, 2]:
             real = opened(uri)
-            done = [one for group in groups for one in real.fold(group).outcomes]
+            done = [outcome for group in groups for outcome in real.fold(group).outcomes]
             assert seen == done
 
 

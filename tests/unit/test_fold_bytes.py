@@ -25,8 +25,10 @@ def proposals() -> list[list[Envelope]]:
     groups = [[first]]
     for number in range(12):
         group = [
-            append(f"{number}-{one}", read=chance.randint(1, len(groups)), app=f"app{one % 3}", batch=number)
-            for one in range(chance.randint(1, 6))
+            append(
+                f"{number}-{each}", read=chance.randint(1, len(groups)), app=f"app{each % 3}", batch=number
+            )
+            for each in range(chance.randint(1, 6))
         ]
         group.append(append(f"{number}", fragments=chance.randint(0, 3)))
         group.append(changed(append("bad"), lambda e: setattr(e.lance, "read_version", 999)))
@@ -38,13 +40,13 @@ def proposals() -> list[list[Envelope]]:
 
 def digest() -> str:
     """A hash of every version's path and bytes."""
-    table, found = MemoryTable(), hashlib.sha256()
+    table, actual = MemoryTable(), hashlib.sha256()
     for number, group in enumerate(proposals()):
         table.fold(*group, terms=Terms(1 + number // 5, must_publish=True))
     for path, data in table.files.items():
-        found.update(path.encode())
-        found.update(data)
-    return found.hexdigest()
+        actual.update(path.encode())
+        actual.update(data)
+    return actual.hexdigest()
 
 
 def test_folding_twice_gives_the_same_bytes() -> None:

@@ -56,15 +56,15 @@ def conflict(table: MemoryTable, envelope: Envelope, observed: Fetched | None = 
 
 @pytest.mark.parametrize("kind", [Kind.OVERWRITE, Kind.RESTORE, Kind.UPDATE_MEM_WAL_STATE])
 def test_an_append_never_follows_these(kind: Kind) -> None:
-    found = conflict(after({kind: 7}), append(read=6))
-    assert (found.retryable, found.other_version, found.other_operation) == (False, 7, kind.value)
+    actual = conflict(after({kind: 7}), append(read=6))
+    assert (actual.retryable, actual.other_version, actual.other_operation) == (False, 7, kind.value)
 
 
 @pytest.mark.parametrize("kind", [Kind.MERGE, Kind.PROJECT, Kind.UNKNOWN])
 def test_an_append_can_be_built_again_after_these(kind: Kind) -> None:
-    found = conflict(after({kind: 7}), append(read=6))
-    assert (found.retryable, found.other_version, found.other_operation) == (True, 7, kind.value)
-    assert "build it again on the newest version" in found.message
+    actual = conflict(after({kind: 7}), append(read=6))
+    assert (actual.retryable, actual.other_version, actual.other_operation) == (True, 7, kind.value)
+    assert "build it again on the newest version" in actual.message
 
 
 def test_a_reservation_follows_what_does_not_restart_the_ids() -> None:
@@ -80,10 +80,10 @@ def test_what_was_read_is_no_conflict() -> None:
 
 def test_a_read_version_of_long_ago() -> None:
     version = OLDEST_READ_VERSION + 5
-    found = conflict(after({}, version=version), append(read=4))
-    assert found.retryable
-    assert found.other_version == version
-    assert "more than 10000 versions behind" in found.message
+    actual = conflict(after({}, version=version), append(read=4))
+    assert actual.retryable
+    assert actual.other_version == version
+    assert "more than 10000 versions behind" in actual.message
     assert (
         FORMAT.requirements(after({}, version=version).state, entries([append(read=4)], 0)).operations_since
         is None
@@ -92,9 +92,9 @@ def test_a_read_version_of_long_ago() -> None:
 
 
 def test_versions_of_which_nothing_is_known() -> None:
-    found = conflict(after({}, since=6), append(read=5))
-    assert found.retryable
-    assert "versions up to 6 are gone" in found.message
+    actual = conflict(after({}, since=6), append(read=5))
+    assert actual.retryable
+    assert "versions up to 6 are gone" in actual.message
     assert isinstance(after({}, since=6).result(append(read=6)), Committed)
 
 
@@ -161,13 +161,13 @@ def reading(fields: Sequence[Field] | None, now: Sequence[Field] = SCHEMA) -> Me
 )
 def test_a_field_id_that_meant_another_column_is_refused(before: tuple[Field, ...]) -> None:
     """Lance gives a dropped column's id to a new one, and the rows would read as that (Lance fact 4.2)."""
-    found = reading(before)
-    assert isinstance(found, Conflict)
-    assert found.retryable
-    assert found.field_ids == (1,)
-    assert found.other_version == 7
-    assert "field ids [1] refer to other columns than in version 6" in found.message
-    assert "schema of version 10" in found.message
+    actual = reading(before)
+    assert isinstance(actual, Conflict)
+    assert actual.retryable
+    assert actual.field_ids == (1,)
+    assert actual.other_version == 7
+    assert "field ids [1] refer to other columns than in version 6" in actual.message
+    assert "schema of version 10" in actual.message
 
 
 def test_a_field_id_that_means_nothing_any_more_is_read_by_nobody() -> None:
@@ -182,10 +182,10 @@ def test_field_ids_that_mean_the_same_are_folded() -> None:
 
 
 def test_a_schema_that_is_gone_cannot_vouch_for_field_ids() -> None:
-    found = reading(None)
-    assert isinstance(found, Conflict)
-    assert found.retryable
-    assert "the schema of version 6 was removed" in found.message
+    actual = reading(None)
+    assert isinstance(actual, Conflict)
+    assert actual.retryable
+    assert "the schema of version 6 was removed" in actual.message
 
 
 def test_field_ids_of_no_schema_are_wrong_in_themselves() -> None:
@@ -203,9 +203,9 @@ def test_thousands_of_changed_fields_are_listed_up_to_a_bound() -> None:
     envelope = append(read=6)
     file = envelope.lance.append.fragments[0].files[0]
     file.fields[:] = file.column_indices[:] = range(3000)
-    found = conflict(table, envelope, Fetched(schemas={6: other}))
-    assert len(found.field_ids) == 1000
-    assert len(found.message) < 300
+    actual = conflict(table, envelope, Fetched(schemas={6: other}))
+    assert len(actual.field_ids) == 1000
+    assert len(actual.message) < 300
 
 
 def test_a_state_is_never_changed() -> None:

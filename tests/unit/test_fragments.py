@@ -17,11 +17,11 @@ from lakefold_table.lance.manifests.fragments import (
 
 
 def fragment(number: int, rows: int = 3, deleted: int = 0) -> DataFragment:
-    one = DataFragment(id=number, physical_rows=rows)
-    one.files.add(path=f"{number:050}.lance", fields=[0, 1], column_indices=[0, 1], file_size_bytes=1000)
+    fragment = DataFragment(id=number, physical_rows=rows)
+    fragment.files.add(path=f"{number:050}.lance", fields=[0, 1], column_indices=[0, 1], file_size_bytes=1000)
     if deleted:
-        one.deletion_file.num_deleted_rows = deleted
-    return one
+        fragment.deletion_file.num_deleted_rows = deleted
+    return fragment
 
 
 def numbered(number: int, rows: int = 3) -> Numbered:
@@ -37,7 +37,7 @@ def plain(numbers: list[int]) -> bytes:
 
 
 def listed(fragments: Fragments) -> list[int]:
-    return [one.id for one in fragments]
+    return [fragment.id for fragment in fragments]
 
 
 def test_an_empty_list() -> None:
@@ -71,7 +71,7 @@ def test_versions_of_any_size_keep_few_chunks() -> None:
     fragments, number = Fragments(), 0
     for _ in range(300):
         count = chance.choice([1, 1, 2, 50, 400, 3000])
-        fragments = fragments.added([numbered(number + one) for one in range(count)])
+        fragments = fragments.added([numbered(number + each) for each in range(count)])
         number += count
         assert len(fragments.chunks) <= 2 * fragments.size / CHUNK_BYTES + 1
     assert fragments.count == number
@@ -126,7 +126,7 @@ def test_a_list_that_was_opened_opens_each_chunk_once(monkeypatch: pytest.Monkey
     """And it is the same list."""
     plain = Fragments.of([numbered(number) for number in range(5000)])
     wanted = [(1,), (4999,), (2, 4998), (1,), (10_000,)]
-    found = [plain.get(ids) for ids in wanted]
+    value = [plain.get(ids) for ids in wanted]
     asked: list[bytes] = []
 
     def noted(encoded: bytes) -> Sequence[bytes]:
@@ -135,7 +135,7 @@ def test_a_list_that_was_opened_opens_each_chunk_once(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("lakefold_table.lance.manifests.chunks.decode_records", noted)
     opened = plain.opened()
-    assert [opened.get(ids) for ids in wanted] == found
+    assert [opened.get(ids) for ids in wanted] == value
     assert asked == [plain.chunks[0].encoded, plain.chunks[-1].encoded]
     assert opened.chunks is plain.chunks
     assert type(opened.changed({}, {1})) is Fragments
@@ -157,9 +157,9 @@ def test_a_changed_fragment_leaves_all_other_chunks_shared() -> None:
 
 
 def test_a_deletion_file_that_tells_no_count_is_one() -> None:
-    one = fragment(4)
-    one.deletion_file.id = 7
-    fragments = Fragments.of([Numbered.of(one)])
+    single = fragment(4)
+    single.deletion_file.id = 7
+    fragments = Fragments.of([Numbered.of(single)])
     assert (fragments.has_deletions, fragments.deleted_rows) == (True, 0)
     assert not fragments.changed({4: numbered(4)}).has_deletions
 

@@ -22,7 +22,7 @@ def groups(
 ) -> list[list[int]]:
     """The offsets of each group."""
     cut = groups_of(entries(envelopes, 0), LanceFormat(), limits, state)
-    return [[one.position.offset for one in group] for group in cut]
+    return [[entry.position.offset for entry in group] for group in cut]
 
 
 def tagged() -> Envelope:

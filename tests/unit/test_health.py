@@ -51,8 +51,8 @@ def say(port: int, words: bytes) -> bytes:
 def test_what_else_is_to_be_seen_to_is_a_second_line(trouble: str, status: int, first: str) -> None:
     detail = "an open transaction in t/0"
     with HealthServer(HOST, 0, Metrics(), lambda: trouble, lambda: "ready", lambda: detail) as server:
-        found, body, _ = ask(server.port, "/readyz")
-    assert (found, body.decode()) == (status, f"{first}\n{detail}\n")
+        number, body, _ = ask(server.port, "/readyz")
+    assert (number, body.decode()) == (status, f"{first}\n{detail}\n")
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/parked", "/metrics?name[]=x"])

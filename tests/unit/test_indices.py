@@ -45,8 +45,8 @@ def index(
 
 
 def covered(indices: Sequence[IndexMetadata]) -> list[list[int] | None]:
-    found = [coverage(one) for one in indices]
-    return [None if one is None else list(one) for one in found]
+    values = [coverage(index) for index in indices]
+    return [None if each is None else list(each) for each in values]
 
 
 def live(*ids: int) -> frozenset[int]:
@@ -79,8 +79,8 @@ def test_the_type_is_what_follows_the_last_dot() -> None:
 
 
 def test_coverage_counts_as_far_as_fragments_are_there() -> None:
-    one = index("i", covers=(1, 5, 9))
-    assert effective_coverage(one, live(5, 6).intersection) == Bitmap([5])
+    single = index("i", covers=(1, 5, 9))
+    assert effective_coverage(single, live(5, 6).intersection) == Bitmap([5])
     assert effective_coverage(index("i", covers=None), live(5).intersection) is None
 
 
@@ -112,7 +112,7 @@ def test_nothing_changes_where_nothing_is_covered(fields: list[int], fragments: 
 
 def test_an_index_goes_with_any_of_its_fields() -> None:
     before = [index("a", (0,)), index("ab", (0, 1)), index("own", ()), index("b", (1,))]
-    assert [one.name for one in without_fields(before, [1, 2])] == ["own", "b"]
+    assert [index.name for index in without_fields(before, [1, 2])] == ["own", "b"]
     assert without_fields(before, [0, 1]) is before
 
 
@@ -126,7 +126,7 @@ def test_moved_rows_are_covered_where_rows_are_known_by_id() -> None:
     ]
     after = with_fragments(before, [0], [0, 1], [5, 6])
     assert covered(after) == [[0, 1, 5, 6], [0, 1], [0], [0, 1], None]
-    assert all(one is other for one, other in zip(after[1:], before[1:], strict=True))
+    assert all(index is other for index, other in zip(after[1:], before[1:], strict=True))
     assert with_fragments(before, [0], [0, 1], []) is before
     assert with_fragments(before[1:], [0], [0, 1], [5]) == before[1:]
 
@@ -139,7 +139,7 @@ def test_segments_that_cover_nothing_go_where_another_does() -> None:
         index("i", covers=None),
     ]
     after = without_idle(before, live(1, 2).intersection)
-    assert [one is before[place] for one, place in zip(after, (0, 3), strict=True)] == [True, True]
+    assert [first is before[index] for first, index in zip(after, (0, 3), strict=True)] == [True, True]
 
 
 def test_of_segments_that_all_cover_nothing_the_oldest_stays() -> None:

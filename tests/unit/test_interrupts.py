@@ -67,49 +67,51 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("name", MOMENTS)
 def test_while_it_is_loaded(table: str, name: str, *, swallowed: bool) -> None:
     code = AT_IMPORT.format(name=name, signal="SIGINT", swallowed=swallowed, entry=ENTRY)
-    told = run(code, "tail", table, "--follow")
+    process = run(code, "tail", table, "--follow")
     # click ends the line that a terminal shows ^C in.
-    assert (told.stdout, told.stderr.strip()) == ("", "")
+    assert (process.stdout, process.stderr.strip()) == ("", "")
     # A follower that has begun is ended by Ctrl-C as is meant.
-    assert told.returncode in ({130} if name in MOMENTS[:BEFORE_A_VERB] else {0, 130})
+    assert process.returncode in ({130} if name in MOMENTS[:BEFORE_A_VERB] else {0, 130})
 
 
 @pytest.mark.parametrize("name", ["lakefold.reading.tail", "lakefold_reader.versions.listing"])
 def test_sigterm_is_put_off_in_the_same_way(table: str, name: str) -> None:
     code = AT_IMPORT.format(name=name, signal="SIGTERM", swallowed=True, entry=ENTRY)
-    told = run(code, "tail", table, "--follow")
-    assert (told.returncode, told.stdout, told.stderr) == (143, "", "")
+    process = run(code, "tail", table, "--follow")
+    assert (process.returncode, process.stdout, process.stderr) == (143, "", "")
 
 
 def test_behind_its_end() -> None:
     code = f"import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGINT); {ENTRY}"
-    told = run(code, "--version")
-    assert (told.returncode, told.stderr) == (130, "")
-    assert told.stdout.startswith("lakefold ")
+    process = run(code, "--version")
+    assert (process.returncode, process.stderr) == (130, "")
+    assert process.stdout.startswith("lakefold ")
 
 
 def test_an_interrupt_that_nobody_catches() -> None:
-    told = run("from lakefold.console.interrupts import end_at_once; end_at_once(); raise KeyboardInterrupt")
-    assert (told.returncode, told.stderr) == (130, "")
-    told = run("from lakefold.console.interrupts import end_at_once; end_at_once(); raise ValueError('x')")
-    assert told.returncode == 1
-    assert "ValueError: x" in told.stderr
+    process = run(
+        "from lakefold.console.interrupts import end_at_once; end_at_once(); raise KeyboardInterrupt"
+    )
+    assert (process.returncode, process.stderr) == (130, "")
+    process = run("from lakefold.console.interrupts import end_at_once; end_at_once(); raise ValueError('x')")
+    assert process.returncode == 1
+    assert "ValueError: x" in process.stderr
 
 
 @pytest.mark.parametrize("name", ["click", "lakefold.console.logs", "lakefold_reader.versions.listing"])
 def test_a_process_in_the_background_of_a_script_goes_on(tmp_path: Path, name: str) -> None:
     """A shell has it ignore SIGINT, so Ctrl-C is meant for others."""
     code = AT_IMPORT.format(name=name, signal="SIGINT", swallowed=False, entry=ENTRY)
-    told = run(
+    process = run(
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + code, "tail", str(tmp_path / "t")
     )
-    assert (told.returncode, told.stdout) == (2, "")
-    assert "nothing at this location" in told.stderr
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "nothing at this location" in process.stderr
 
 
 def test_nothing_that_takes_time_is_imported_before_the_entry_is_ready() -> None:
-    told = run("import sys, lakefold.console.interrupts; print(*sys.modules)")
-    ours = {name for name in told.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names}
+    process = run("import sys, lakefold.console.interrupts; print(*sys.modules)")
+    ours = {name for name in process.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names}
     assert {name for name in ours if name.startswith("lakefold")} == {
         "lakefold",
         "lakefold.console",

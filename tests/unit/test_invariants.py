@@ -39,7 +39,7 @@ def built(
     new.CopyFrom(state.head)
     listed = list(state.fragments)
     fragments(listed)
-    made = Fragments.of(Numbered.of(one) for one in listed)
+    made = Fragments.of(Numbered.of(fragment) for fragment in listed)
     new.reader_feature_flags, new.writer_feature_flags = flags_of(new, deletions=made.has_deletions)
     head(new)
     section = state.index_section if indices is None else indices.SerializeToString()
@@ -85,7 +85,7 @@ DELETED = {0: Bitmap([0, 2])}
 def broken_by(after: LanceState, before: LanceState | None = BEFORE, deleted: object = DELETED) -> list[str]:
     """The names of the invariants that a step breaks, all of them looked at."""
     step = Step.whole(before, after, deleted)  # type: ignore[arg-type]
-    return [one.name for one, _ in faults(step)]
+    return [invariant.name for invariant, _ in faults(step)]
 
 
 def marked(epoch: int) -> Callable[[Manifest], object]:
@@ -175,7 +175,7 @@ def switched_off(head: Manifest) -> None:
 
 
 def misplaced(chunks: tuple[Chunk, ...]) -> tuple[Chunk, ...]:
-    return (*chunks[:-1], replace(chunks[-1], ids=[one + 1 for one in chunks[-1].ids]))
+    return (*chunks[:-1], replace(chunks[-1], ids=[number + 1 for number in chunks[-1].ids]))
 
 
 def clone(state: LanceState, **changes: object) -> LanceState:
@@ -262,8 +262,8 @@ def test_a_position_goes_back_by_a_move_only() -> None:
     move = Rebinding(RebindReason.LOST, before, after)
 
     def breaks(now: Marks) -> bool:
-        old, new = (built(AFTER, partial(with_marks, one)) for one in (marks, now))
-        return "marks-grow" in [one.name for one, _ in faults(Step.whole(old, new))]
+        old, new = (built(AFTER, partial(with_marks, marks)) for marks in (marks, now))
+        return "marks-grow" in [invariant.name for invariant, _ in faults(Step.whole(old, new))]
 
     assert breaks(back)
     assert not breaks(replace(back, moves=(move,)))
@@ -285,7 +285,7 @@ def test_a_deletion_file_that_says_something_else(deleted: dict[int, Bitmap] | N
 
 
 def test_each_invariant_has_its_broken_sample() -> None:
-    assert {one.name for one in INVARIANTS} - BROKEN.keys() == {"deletion-files-match"}
+    assert {invariant.name for invariant in INVARIANTS} - BROKEN.keys() == {"deletion-files-match"}
 
 
 def test_without_stable_row_ids_no_fragment_has_any() -> None:
@@ -315,15 +315,15 @@ def test_a_restore_may_bring_rows_back() -> None:
     assert broken_by(restored, deleted={}) == []
 
 
-CHEAP = [one for one in LISTED if next(each.cheap for each in INVARIANTS if each.name == one[0])]
+CHEAP = [item for item in LISTED if next(each.cheap for each in INVARIANTS if each.name == item[0])]
 
 
 @pytest.mark.parametrize(("name", "state"), [pytest.param(n, s, id=f"{n}-{i}") for n, i, s in CHEAP])
 def test_nothing_is_published_that_breaks_a_cheap_one(name: str, state: LanceState) -> None:
-    assert name in [one.name for one, _ in faults(next(Step.changed(BEFORE, state)))]
+    assert name in [invariant.name for invariant, _ in faults(next(Step.changed(BEFORE, state)))]
     with pytest.raises(StopError) as caught:
         check(BEFORE, state)
-    first = next(one.name for one, _ in faults(next(Step.changed(BEFORE, state))))
+    first = next(invariant.name for invariant, _ in faults(next(Step.changed(BEFORE, state))))
     assert f"it would break {first}: " in caught.value.message
     assert "nothing was published" in caught.value.hint
 
@@ -338,6 +338,6 @@ def test_what_was_broken_before_is_damage() -> None:
 
 def test_only_what_changed_is_looked_at() -> None:
     (step,) = Step.changed(BEFORE, AFTER)
-    assert [one.id for one in step.fragments] == [3]
+    assert [fragment.id for fragment in step.fragments] == [3]
     assert not step.indices
-    assert [one.id for one in next(Step.changed(None, AFTER)).fragments] == [0, 1, 2, 3]
+    assert [fragment.id for fragment in next(Step.changed(None, AFTER)).fragments] == [0, 1, 2, 3]

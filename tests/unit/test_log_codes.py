@@ -32,10 +32,10 @@ def test_number_is_the_librarys(code: Local) -> None:
     ids=str,
 )
 def test_an_error_says_what_to_do(error: KafkaError, kind: type[LakefoldError]) -> None:
-    told = error_of(error, "try it", "somewhere")
-    assert type(told) is kind
-    assert error.name() in str(told)
-    assert told.hint
+    reported = error_of(error, "try it", "somewhere")
+    assert type(reported) is kind
+    assert error.name() in str(reported)
+    assert reported.hint
 
 
 def test_options_that_carry_a_promise_are_refused() -> None:

@@ -46,25 +46,29 @@ def proposal(table: str = TABLE) -> log_pb2.Envelope:
 
 
 def refused(data: bytes, key: bytes | None = KEY) -> Undecodable:
-    found = decode(data, key, HERE, 5)
-    assert isinstance(found, Undecodable)
-    assert (found.position, found.time_us, found.size) == (HERE, 5, len(data))
-    assert found.hint
-    return found
+    decoded = decode(data, key, HERE, 5)
+    assert isinstance(decoded, Undecodable)
+    assert (decoded.position, decoded.time_us, decoded.size) == (HERE, 5, len(data))
+    assert decoded.hint
+    return decoded
 
 
 def test_a_proposal_is_an_entry() -> None:
     data = encode(proposal())
-    found = decode(data, KEY, HERE, 5)
-    assert found == Entry(HERE, 5, proposal(), len(data), BUILT_IN.proposal(proposal()))
-    assert isinstance(found, Entry)
-    assert (found.app_id, found.batch_id, found.uuid) == ("app", 0, "7a3b0a5e-6f5c-4f0c-9a57-0f8a6a1f6a11")
+    decoded = decode(data, KEY, HERE, 5)
+    assert decoded == Entry(HERE, 5, proposal(), len(data), BUILT_IN.proposal(proposal()))
+    assert isinstance(decoded, Entry)
+    assert (decoded.app_id, decoded.batch_id, decoded.uuid) == (
+        "app",
+        0,
+        "7a3b0a5e-6f5c-4f0c-9a57-0f8a6a1f6a11",
+    )
 
 
 def test_no_protobuf_is_answered_under_its_key() -> None:
-    found = refused(b"\xff\xff\xff")
-    assert found.table == TABLE
-    assert "not an Envelope" in found.message
+    entry = refused(b"\xff\xff\xff")
+    assert entry.table == TABLE
+    assert "not an Envelope" in entry.message
     assert refused(b"\xff\xff\xff", b"\xff").table == "\ufffd"
 
 
@@ -86,9 +90,9 @@ def test_the_key_is_the_table() -> None:
     "table", ["s3a://lake/flights", "s3://LAKE/flights", "s3://lake/flights/", "s3://l//a"]
 )
 def test_another_spelling_of_the_table_is_refused_with_the_right_one(table: str) -> None:
-    found = refused(encode(proposal(table)), table.encode())
-    assert found.table == table
-    assert "send s3://l" in found.hint
+    entry = refused(encode(proposal(table)), table.encode())
+    assert entry.table == table
+    assert "send s3://l" in entry.hint
 
 
 def test_a_table_that_can_have_no_name_is_refused() -> None:
@@ -102,9 +106,9 @@ def test_a_name_of_any_length_is_answered_with_a_short_one(length: int) -> None:
     assert f"has {length} characters" in named.message
     keyed = refused(b"\xff\xff", name.encode())
     unlike = refused(encode(proposal()), name.encode())
-    for found in (named, keyed, unlike):
-        assert len(found.table) <= MAX_TABLE
-        assert len(found.message) < 2 * MAX_TABLE
+    for entry in (named, keyed, unlike):
+        assert len(entry.table) <= MAX_TABLE
+        assert len(entry.message) < 2 * MAX_TABLE
 
 
 def test_a_claim_that_names_its_place_is_an_entry_and_another_is_refused() -> None:
@@ -121,19 +125,19 @@ def test_no_proposal_is_refused() -> None:
 def test_a_kind_of_proposal_from_the_future_stops_its_table() -> None:
     # Field 11, length-delimited: what a newer release would send.
     data = encode(log_pb2.Envelope(table=TABLE, app_id="app")) + b"\x5a\x02\x08\x01"
-    found = decode(data, KEY, HERE, 5)
-    assert isinstance(found, UnknownKind)
-    assert (found.position, found.table, found.size) == (HERE, TABLE, len(data))
-    assert "(field 11)" in found.message
+    decoded = decode(data, KEY, HERE, 5)
+    assert isinstance(decoded, UnknownKind)
+    assert (decoded.position, decoded.table, decoded.size) == (HERE, TABLE, len(data))
+    assert "(field 11)" in decoded.message
 
 
 def test_a_lance_operation_from_the_future_stops_its_table() -> None:
     envelope = log_pb2.Envelope(table=TABLE)
     # Field 120, length-delimited and empty, where the operations are.
     envelope.lance.MergeFromString(b"\xc2\x07\x00")
-    found = decode(encode(envelope), KEY, HERE, 5)
-    assert isinstance(found, UnknownKind)
-    assert "Lance operation" in found.message
+    decoded = decode(encode(envelope), KEY, HERE, 5)
+    assert isinstance(decoded, UnknownKind)
+    assert "Lance operation" in decoded.message
 
 
 def test_a_kind_from_the_future_for_another_table_is_no_reason_to_stop_one() -> None:
@@ -152,12 +156,12 @@ def test_a_transaction_without_operation_is_for_the_fold_to_judge() -> None:
 
 
 def test_equal_envelopes_have_equal_bytes() -> None:
-    one, other = proposal(), proposal()
+    envelope, other = proposal(), proposal()
     for fragment in range(50):
-        one.affected_rows[fragment] = b"a"
+        envelope.affected_rows[fragment] = b"a"
     for fragment in reversed(range(50)):
         other.affected_rows[fragment] = b"a"
-    assert encode(one) == encode(other)
+    assert encode(envelope) == encode(other)
 
 
 def test_json_of_an_envelope_is_as_written_down() -> None:

@@ -69,16 +69,16 @@ def test_an_empty_file_is_an_empty_log() -> None:
 
 def test_what_is_no_entry_keeps_its_place() -> None:
     data = framed([proposal(0)]) + b"\x03\xff\xff\xff" + b"\x00" + framed([proposal(3)])
-    kinds = [type(found) for found in FileLog(data)]
+    kinds = [type(decoded) for decoded in FileLog(data)]
     assert kinds == [Entry, Undecodable, Undecodable, Entry]
-    assert [found.position.offset for found in FileLog(data)] == [0, 1, 2, 3]
+    assert [decoded.position.offset for decoded in FileLog(data)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(("seconds", "nanos"), [(-1, 0), (2**62, 0), (0, -1), (0, 10**9)])
 def test_a_time_out_of_range_is_no_entry(seconds: int, nanos: int) -> None:
-    (found,) = FileLog(framed([proposal(0, seconds=seconds, nanos=nanos)]))
-    assert isinstance(found, Undecodable)
-    assert "proposed_at" in found.message
+    (decoded,) = FileLog(framed([proposal(0, seconds=seconds, nanos=nanos)]))
+    assert isinstance(decoded, Undecodable)
+    assert "proposed_at" in decoded.message
 
 
 @pytest.mark.parametrize(

@@ -54,14 +54,14 @@ class Shelf:
             self.end += 1
 
     def lose_from(self, offset: int) -> None:
-        self.messages = {at: one for at, one in self.messages.items() if at < offset}
+        self.messages = {at: each for at, each in self.messages.items() if at < offset}
         self.end = offset
 
     def entry(self, offset: int) -> Entry:
         data, time_us = self.messages[offset]
-        found = decode(data, HERE.encode(), Position(LOG, offset, TOPIC), time_us)
-        assert isinstance(found, Entry)
-        return found
+        decoded = decode(data, HERE.encode(), Position(LOG, offset, TOPIC), time_us)
+        assert isinstance(decoded, Entry)
+        return decoded
 
     def anchor(self, offset: int, epoch: int | None = 3) -> Anchor:
         fingerprint = self.entry(offset).fingerprint
@@ -108,7 +108,7 @@ def fold(table: TableWriter, shelf: Shelf, offset: int) -> Result:
 def test_the_same_entries_are_answered_as_before(shelf: Shelf) -> None:
     table = opened(shelf)
     results = [fold(table, shelf, offset) for offset in (1, 4)]
-    assert [one.version for one in results if isinstance(one, Committed)] == [2, 5]
+    assert [committed.version for committed in results if isinstance(committed, Committed)] == [2, 5]
 
 
 def test_another_entry_at_the_last_position_stops_the_committer(shelf: Shelf) -> None:
@@ -132,7 +132,10 @@ def test_an_accepted_loss_goes_back_to_the_last_entry_that_is_left(shelf: Shelf,
     shelf.append(*(here(append(f"x{number}")) for number in range(grown)), here(append("f4")))
     table = opened(shelf, accept=True)
     results = [fold(table, shelf, offset) for offset in range(1, shelf.end)]
-    assert [one.version for one in results if isinstance(one, Committed)] == [2, *range(7, 7 + grown)]
+    assert [committed.version for committed in results if isinstance(committed, Committed)] == [
+        2,
+        *range(7, 7 + grown),
+    ]
     assert results[-1] == Duplicate(5)
     (move,) = table.table.marks.moves
     assert (move.why, move.before, move.after) == (RebindReason.LOST, Position(LOG, 4), Position(LOG, 1))
@@ -210,15 +213,15 @@ def test_a_stamp_holds_while_its_anchor_does(shelf: Shelf, offset: int, anchor: 
     """The anchor may stand above the stamped offset, where entries above it are answered, or far below it."""
     for gone in range(anchor + 1, offset):
         del shelf.messages[gone]
-    found = stamped(shelf, offset, anchor)
-    begin = beginning(found, shelf, "group", LOG, TOPIC, accept_new_log=False)
+    actual = stamped(shelf, offset, anchor)
+    begin = beginning(actual, shelf, "group", LOG, TOPIC, accept_new_log=False)
     unchanged_below = min(offset, anchor + 1)
     assert (begin.answered, begin.read_back_from, begin.unchanged_below) == (offset, 7, unchanged_below)
     shelf.lose_from(anchor)
     shelf.append(*(here(append(f"x{number}")) for number in range(6)))
     with pytest.raises(GapError, match=rf"answered up to offset {offset} and read .*; now .*uuid x0"):
-        beginning(found, shelf, "group", LOG, TOPIC, accept_new_log=False)
-    begin = beginning(found, shelf, "group", LOG, TOPIC, accept_new_log=True)
+        beginning(actual, shelf, "group", LOG, TOPIC, accept_new_log=False)
+    begin = beginning(actual, shelf, "group", LOG, TOPIC, accept_new_log=True)
     assert (begin.answered, begin.read_back_from, begin.unchanged_below, begin.anchor) == (0, None, 0, None)
 
 

@@ -61,7 +61,7 @@ def grown(reports: int, step: int) -> LastReport:
 def test_however_much_is_lost_a_place_before_it_is_known_and_not_much_more_is_read_again(lost: int) -> None:
     last = grown(2000, 1)
     end = last.end - lost
-    begin, known = next(one for one in last.history if one[0] < end)
+    begin, known = next(version for version in last.history if version[0] < end)
     assert known.offset * 2 == begin
     assert last.end - begin <= 3 * max(lost, 2)
     assert last.history[-1] == (0, place(0))

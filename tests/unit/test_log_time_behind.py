@@ -31,8 +31,8 @@ def test_entries_dated_far_behind_others_are_counted_and_told(tmp_path: Path) ->
     uri = canonical(tmp_path / "t")
     made = [creation(), *(append(f"f{number}") for number in range(len(times) - 1))]
     sent = [
-        Message(offset, uri.encode(), encode(at(uri, one)), at_us)
-        for offset, (one, at_us) in enumerate(zip(made, times, strict=True))
+        Message(offset, uri.encode(), encode(at(uri, envelope)), at_us)
+        for offset, (envelope, at_us) in enumerate(zip(made, times, strict=True))
     ]
     metrics, reports = Metrics(), Reports()
     tables = Tables(FORMATS, lambda _: None, opened)
@@ -41,8 +41,8 @@ def test_entries_dated_far_behind_others_are_counted_and_told(tmp_path: Path) ->
         committer = PartitionCommitter(log, reports, tables, LoopLimits(Limits(100, 1 << 20), 0.0), metrics)  # type: ignore[arg-type]
         committer.run(threading.Event(), log.end_offset())
     assert metrics.registry.get_sample_value("lakefold_log_time_behind_total") == len(late)
-    told = [one for one in lines if one["event"] == "log time behind"]
-    assert sum(one["entries"] for one in told) == len(late)
-    assert told[-1]["last"].endswith("0@6")
-    assert told[-1]["log_time"] == pytest.approx((now - 6 * minute) / 1e6)
+    values = [line for line in lines if line["event"] == "log time behind"]
+    assert sum(each["entries"] for each in values) == len(late)
+    assert values[-1]["last"].endswith("0@6")
+    assert values[-1]["log_time"] == pytest.approx((now - 6 * minute) / 1e6)
     assert len(reports.outcomes) == len(times)

@@ -54,7 +54,7 @@ def test_a_column_more(stable: bool) -> None:  # noqa: FBT001 - a parameter of t
     table = filled(stable=stable)
     assert isinstance(table.result(merging(table)), Committed)
     state = table.state
-    assert [one.name for one in state.head.fields] == ["a", "s", "z"]
+    assert [field.name for field in state.head.fields] == ["a", "s", "z"]
     for fragment in state.fragments:
         assert [list(file.fields) for file in fragment.files] == [[0, 1], [2]]
         assert fragment.inline_last_updated_at_versions == (one_version(3, 3) if stable else b"")
@@ -132,8 +132,8 @@ def files(envelope: Envelope, number: int = 0) -> list[DataFile]:
 
 
 def exchange(envelope: Envelope) -> None:
-    one, other = of(envelope).fragments
-    one.inline_row_ids, other.inline_row_ids = other.inline_row_ids, one.inline_row_ids
+    fragment, other = of(envelope).fragments
+    fragment.inline_row_ids, other.inline_row_ids = other.inline_row_ids, fragment.inline_row_ids
 
 
 def nested(envelope: Envelope) -> None:

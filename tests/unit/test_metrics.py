@@ -45,11 +45,11 @@ def outcome(result: Result) -> Outcome:
 
 def scraped(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
     """What a scrape gives: for each sample's name, the values by labels' values."""
-    found: dict[str, dict[tuple[str, ...], float]] = {}
+    values: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
         for sample in family.samples:
-            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
-    return found
+            values.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return values
 
 
 def test_outcomes_are_counted_by_kind_and_operation() -> None:
@@ -65,8 +65,8 @@ def test_outcomes_are_counted_by_kind_and_operation() -> None:
             (Undecodable(Position(LOG, 9), 0, "", "no envelope", "", 3), outcome(Invalid("no envelope"))),
         ]
     )
-    found = scraped(metrics)
-    counted = {labels: value for labels, value in found["lakefold_outcomes_total"].items() if value}
+    values = scraped(metrics)
+    counted = {labels: value for labels, value in values["lakefold_outcomes_total"].items() if value}
     assert counted == {
         ("committed", "append"): 2,
         ("committed", "delete"): 1,
@@ -74,7 +74,7 @@ def test_outcomes_are_counted_by_kind_and_operation() -> None:
         ("rejected", "rewrite"): 3,
         ("invalid", "none"): 1,
     }
-    assert found["lakefold_rejected_total"] == {("retryable",): 2, ("incompatible",): 1}
+    assert values["lakefold_rejected_total"] == {("retryable",): 2, ("incompatible",): 1}
     expected = {"committed": 3, "duplicate": 1, "rejected": 3, "invalid": 1, "versions": 0}
     assert metrics.summary() == expected
 
@@ -92,7 +92,8 @@ def test_duplicates_that_somebody_should_look_at_are_counted_by_reason() -> None
 
 
 @pytest.mark.parametrize(
-    "name", [one.name for one in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields]
+    "name",
+    [field.name for field in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields],
 )
 def test_an_operation_is_called_as_in_lances_message(name: str) -> None:
     assert operation_of(entry(name)) == name
@@ -109,19 +110,19 @@ def test_a_claim_and_no_operation_at_all_have_names_too() -> None:
 def test_gauges_say_how_it_stands_when_prometheus_asks() -> None:
     metrics, status, end = Metrics(), FoldStatus(10), 10
     metrics.watch(3, lambda: status, lambda: end)
-    found = scraped(metrics)
-    assert found["lakefold_partitions_owned"] == {(): 1}
-    assert found["lakefold_lag_entries"] == {("3",): 0}
-    assert found["lakefold_lag_seconds"] == {("3",): 0}
+    values = scraped(metrics)
+    assert values["lakefold_partitions_owned"] == {(): 1}
+    assert values["lakefold_lag_entries"] == {("3",): 0}
+    assert values["lakefold_lag_seconds"] == {("3",): 0}
     old_us = int((time.time() - 100) * 1e6)
     status, end = FoldStatus(12, 2, old_us, 1, 2, tables_open=5, table_bytes=1000), 15
-    found = scraped(metrics)
-    assert found["lakefold_lag_entries"] == {("3",): 5}
-    assert 100 <= found["lakefold_lag_seconds"]["3",] < 130
-    assert found["lakefold_parked_tables"] == {("3",): 1}
-    assert found["lakefold_parked_entries"] == {("3",): 2}
-    assert found["lakefold_tables_open"] == {("3",): 5}
-    assert found["lakefold_table_bytes"] == {("3",): 1000}
+    values = scraped(metrics)
+    assert values["lakefold_lag_entries"] == {("3",): 5}
+    assert 100 <= values["lakefold_lag_seconds"]["3",] < 130
+    assert values["lakefold_parked_tables"] == {("3",): 1}
+    assert values["lakefold_parked_entries"] == {("3",): 2}
+    assert values["lakefold_tables_open"] == {("3",): 5}
+    assert values["lakefold_table_bytes"] == {("3",): 1000}
 
 
 def test_the_age_of_unread_entries_counts_from_when_they_were_seen() -> None:
@@ -137,9 +138,9 @@ def test_a_log_whose_time_is_ahead_is_no_negative_lag() -> None:
     metrics = Metrics()
     ahead_us = int((time.time() + 1000) * 1e6)
     metrics.watch(0, lambda: FoldStatus(5, 1, ahead_us), lambda: 3)
-    found = scraped(metrics)
-    assert found["lakefold_lag_seconds"] == {("0",): 0}
-    assert found["lakefold_lag_entries"] == {("0",): 1}
+    values = scraped(metrics)
+    assert values["lakefold_lag_seconds"] == {("0",): 0}
+    assert values["lakefold_lag_entries"] == {("0",): 1}
 
 
 def test_a_partition_that_was_given_up_is_not_told_of() -> None:
@@ -147,9 +148,9 @@ def test_a_partition_that_was_given_up_is_not_told_of() -> None:
     metrics.watch(0, lambda: FoldStatus(0), lambda: 0)
     metrics.watch(1, lambda: FoldStatus(0), lambda: 0)
     metrics.forget(0)
-    found = scraped(metrics)
-    assert found["lakefold_lag_entries"].keys() == {("1",)}
-    assert found["lakefold_partitions_owned"] == {(): 1}
+    values = scraped(metrics)
+    assert values["lakefold_lag_entries"].keys() == {("1",)}
+    assert values["lakefold_partitions_owned"] == {(): 1}
 
 
 def test_what_may_be_away_is_counted_apart_and_from_zero() -> None:

@@ -173,7 +173,7 @@ def test_a_detached_table_refuses_until_it_is_adopted() -> None:
     answers = [fold_one(opened(HERE), number, offset) for number, offset in ((1, 6), (2, 7))]
     assert answers[0] == Duplicate(2)
     assert isinstance(answers[1], Committed)
-    assert [one.why for one in marks().moves] == [RebindReason.DETACHED, RebindReason.ADOPTED]
+    assert [rebinding.why for rebinding in marks().moves] == [RebindReason.DETACHED, RebindReason.ADOPTED]
 
 
 def test_a_table_of_another_client_gets_an_identity() -> None:
@@ -235,12 +235,12 @@ def test_a_replay_tells_moves_apart_and_goes_on_behind_them() -> None:
     log = Listed(entries([here(creation()), batch(1)], 0))
     move(RebindReason.REBOUND, Position(OTHER, 8, "transactions"))
     for offset in (9, 10):
-        one = entry(batch(offset), offset, OTHER)
-        log.entries[one.position] = one
-        opened(HERE).fold([one])
-    told = replayed(log)
-    assert [one.verdict for one in told] == [Verdict.SAME] * 2 + [Verdict.MOVED] + [Verdict.SAME] * 2
-    assert told[2].notes == (
+        single = entry(batch(offset), offset, OTHER)
+        log.entries[single.position] = single
+        opened(HERE).fold([single])
+    replays = replayed(log)
+    assert [replay.verdict for replay in replays] == [Verdict.SAME] * 2 + [Verdict.MOVED] + [Verdict.SAME] * 2
+    assert replays[2].notes == (
         "rebound: from transactions/0@1 (topic id topic-id) to transactions/3@8 (topic id topic-id)",
     )
 
@@ -249,13 +249,13 @@ def test_people_are_told_of_moves() -> None:
     begun()
     move(RebindReason.DETACHED, None)
     rows = list(history_of(source_on(MemoryStorage(HERE))))
-    assert [one.move and one.move.why for one in rows] == [RebindReason.DETACHED, None, None]
+    assert [row.move and row.move.why for row in rows] == [RebindReason.DETACHED, None, None]
     assert rows[0].positions is None
-    told = plain_history(rows[0])["move"]
-    assert told["why"] == "detached"
-    assert (told["before"]["offset"], told["after"]) == (1, None)
-    assert told["text"] == "from transactions/0@1 (topic id topic-id) to no log"
+    reported = plain_history(rows[0])["move"]
+    assert reported["why"] == "detached"
+    assert (reported["before"]["offset"], reported["after"]) == (1, None)
+    assert reported["text"] == "from transactions/0@1 (topic id topic-id) to no log"
     assert "to the start of transactions/3 (" in str(
         Rebinding(RebindReason.REBOUND, None, Position(OTHER, -1, "transactions"))
     )
-    assert plain_marks(marks())["moves"] == [told]
+    assert plain_marks(marks())["moves"] == [reported]

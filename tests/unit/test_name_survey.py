@@ -114,7 +114,7 @@ def test_names_that_are_no_tables_are_not_opened(tmp_path: Path, store: str) -> 
     opening = Opening()
     reports = committed_by(messages(nobody(folder, FLOOD)), survey_of(), opening)
     assert len(reports.outcomes) == FLOOD
-    assert {type(one.result) for one in reports.outcomes} == {Invalid}
+    assert {type(outcome.result) for outcome in reports.outcomes} == {Invalid}
     assert len(opening.names) <= 2 * STRANGERS_AT_ONCE
     assert reports.stamps[-1].low_watermark == FLOOD
 
@@ -125,7 +125,7 @@ def test_a_table_in_a_bucket_that_is_not_open_does_not_wait_behind_names_without
     assert isinstance(begun.outcomes[0].result, Committed)
     log = messages([*nobody(f"{BUCKET}/lake", FLOOD), at(f"{BUCKET}/lake/honest", append("a"))])
     reports = committed_by(log, survey_of(), Opening())
-    order = [one.table for one in reports.outcomes]
+    order = [outcome.table for outcome in reports.outcomes]
     assert len(order) == FLOOD + 1
     assert order.index(f"{BUCKET}/lake/honest") < FLOOD / 2
 
@@ -133,8 +133,8 @@ def test_a_table_in_a_bucket_that_is_not_open_does_not_wait_behind_names_without
 def kinds(folder: str, name: int) -> list[Envelope]:
     """Proposals of many kinds, right and wrong ones, all for one name."""
     uri = f"{folder}/mixed-{name}"
-    clone = changed(append("clone"), lambda one: one.lance.clone.SetInParent())
-    claimed = changed(Envelope(table=uri), lambda one: setattr(one.claim, "size", 10))
+    clone = changed(append("clone"), lambda envelope: envelope.lance.clone.SetInParent())
+    claimed = changed(Envelope(table=uri), lambda envelope: setattr(envelope.claim, "size", 10))
     several: list[list[Envelope]] = [
         [append("a"), append("b")],
         [append("a"), creation(), append("b")],
@@ -142,14 +142,14 @@ def kinds(folder: str, name: int) -> list[Envelope]:
         [clone],
         [claimed],
         [Envelope()],
-        [changed(append("a"), lambda one: setattr(one, "branch", "b"))],
-        [changed(append("a"), lambda one: setattr(one, "branch", "../b"))],
-        [changed(append("a"), lambda one: one.lance.restore.SetInParent())],
-        [changed(append("a", app="app", batch=3), lambda one: one.lance.delete.SetInParent())],
-        [changed(append("a"), lambda one: setattr(one.lance, "uuid", "x" * 5_000))],
+        [changed(append("a"), lambda envelope: setattr(envelope, "branch", "b"))],
+        [changed(append("a"), lambda envelope: setattr(envelope, "branch", "../b"))],
+        [changed(append("a"), lambda envelope: envelope.lance.restore.SetInParent())],
+        [changed(append("a", app="app", batch=3), lambda envelope: envelope.lance.delete.SetInParent())],
+        [changed(append("a"), lambda envelope: setattr(envelope.lance, "uuid", "x" * 5_000))],
         [append("c")],
     ]
-    return [at(uri, one) for one in several[name % len(several)]]
+    return [at(uri, envelope) for envelope in several[name % len(several)]]
 
 
 def test_a_refusal_is_reported_before_a_table_begins_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,34 +163,36 @@ def test_a_refusal_is_reported_before_a_table_begins_under_its_name(monkeypatch:
 
     def ask(uri: str) -> None:
         if uri == late:
-            reported.append(any(one.table == late for one in reports.outcomes))
+            reported.append(any(outcome.table == late for outcome in reports.outcomes))
 
     committed_by(log, survey_of(), Asking(ask=ask), reports)
     assert reported == [True]
-    mine = [type(one.result) for one in reports.outcomes if one.table == late]
+    mine = [type(outcome.result) for outcome in reports.outcomes if outcome.table == late]
     assert mine == [Invalid, Committed]
 
 
 @pytest.mark.parametrize("store", ["disk", "bucket"])
 def test_the_answers_are_those_that_opening_each_name_gives(tmp_path: Path, store: str) -> None:
     def answers(survey: Survey | None, folder: str) -> list[Outcome]:
-        mixed = [one for name in range(48) for one in kinds(folder, name)]
-        again = [one for name in range(48) for one in kinds(folder, name)]
+        mixed = [envelope for name in range(48) for envelope in kinds(folder, name)]
+        again = [envelope for name in range(48) for envelope in kinds(folder, name)]
         log = messages([*nobody(folder, 200), *mixed, *nobody(folder, 600, 200), *again])
-        return sorted(committed_by(log, survey, Opening()).outcomes, key=lambda one: one.position.offset)
+        return sorted(
+            committed_by(log, survey, Opening()).outcomes, key=lambda outcome: outcome.position.offset
+        )
 
-    one = canonical(tmp_path / "one") if store == "disk" else f"{BUCKET}/one"
-    two = canonical(tmp_path / "two") if store == "disk" else f"{BUCKET}/two"
-    looked, opened_each = answers(survey_of(), one), answers(None, two)
-    assert [str(found).replace(one, "") for found in looked] == [
-        str(found).replace(two, "") for found in opened_each
+    first_uri = canonical(tmp_path / "one") if store == "disk" else f"{BUCKET}/one"
+    second_uri = canonical(tmp_path / "two") if store == "disk" else f"{BUCKET}/two"
+    looked, opened_each = answers(survey_of(), first_uri), answers(None, second_uri)
+    assert [str(outcome).replace(first_uri, "") for outcome in looked] == [
+        str(outcome).replace(second_uri, "") for outcome in opened_each
     ]
-    assert {type(found.result) for found in looked} >= {Committed, Invalid}
+    assert {type(outcome.result) for outcome in looked} >= {Committed, Invalid}
 
 
 def refused(survey: Survey, *envelopes: Envelope) -> set[int]:
     """The offsets of those that are refused by a look at their names."""
-    return {*survey.look([entry(one, offset) for offset, one in enumerate(envelopes)]).refused}
+    return {*survey.look([entry(envelope, offset) for offset, envelope in enumerate(envelopes)]).refused}
 
 
 def test_a_name_of_which_a_proposal_was_committed_is_opened() -> None:
@@ -238,7 +240,9 @@ def test_what_a_listing_found_seems_to_be_there() -> None:
     survey = survey_of()
     open_storage(f"{BUCKET}/lake/table").put("data/x", [b"x"])
     assert not survey.seems_there(parse_location(f"{BUCKET}/lake/table"))
-    looked = survey.look([entry(one, offset) for offset, one in enumerate(nobody(f"{BUCKET}/lake", 6))])
+    looked = survey.look(
+        [entry(envelope, offset) for offset, envelope in enumerate(nobody(f"{BUCKET}/lake", 6))]
+    )
     assert looked.existing == {bucket_of(parse_location(f"{BUCKET}/lake/table"))}
     assert survey.seems_there(parse_location(f"{BUCKET}/lake/table"))
     assert not survey.seems_there(parse_location(f"{BUCKET}/lake/nobody-0"))

@@ -125,7 +125,7 @@ def test_names_that_clients_find(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".a", "sub/a.lance", "ü.lance", *(f"a{one}b" for one in '"#%*<>?[]^`{|}~')]
+    "name", ["", ".a", "sub/a.lance", "ü.lance", *(f"a{each}b" for each in '"#%*<>?[]^`{|}~')]
 )
 def test_names_that_clients_write_otherwise(name: str) -> None:
     assert not is_data_name(name)

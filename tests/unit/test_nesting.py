@@ -91,7 +91,7 @@ def begun(uri: str) -> str:
 )
 def test_the_folders_above_a_root(root: str, above: list[str]) -> None:
     assert [*parents(root)] == above
-    assert [canonical(one) for one in above] == above
+    assert [canonical(text) for text in above] == above
 
 
 @pytest.mark.parametrize("inside", ["inner", "x/y/z", "data/inner", "tree/b", "_versions/x", "tree/b/inner"])
@@ -184,22 +184,22 @@ def test_a_refusal_that_a_later_version_records_is_the_same_in_a_replay() -> Non
     outer, uri = begun(f"{LAKE}/a"), f"{LAKE}/a/inner"
     sent = [at(uri), at(uri, creation(uuid="again"))]
     # At one time, so that they may have been folded together.
-    log = [entry(one, offset, time_us=START_US) for offset, one in enumerate(sent)]
+    log = [entry(envelope, offset, time_us=START_US) for offset, envelope in enumerate(sent)]
     table = opened(uri)
     assert isinstance(table.fold(log[:1]).outcomes[0].result, Invalid)
     storage = MemoryStorage(outer)
     for path in [*storage.everything()]:
         storage.delete(path)
     assert table.fold(log[1:]).outcomes[0].result == Committed(1)
-    told = list(replay(versions_at(uri), Listed(log), uri))
-    assert [(one.verdict, one.refused, one.notes) for one in told] == [(Verdict.SAME, 1, ())]
+    replays = list(replay(versions_at(uri), Listed(log), uri))
+    assert [(each.verdict, each.refused, each.notes) for each in replays] == [(Verdict.SAME, 1, ())]
 
 
 def test_a_refusal_that_shares_its_version_with_the_branch_that_begins_is_the_same_in_a_replay() -> None:
     main = begun(f"{LAKE}/a")
     uri = f"{main}/tree/b"
     log = [at(uri), clone(main, uri, name="b")]
-    results = [one.result for one in fold_at(opened(uri), log, 0)]
-    assert [type(one) for one in results] == [Invalid, Committed]
-    told = list(replay(versions_at(uri), Listed(entries(log, 0)), uri))
-    assert [(one.verdict, one.refused, one.notes) for one in told] == [(Verdict.SAME, 1, ())]
+    results = [outcome.result for outcome in fold_at(opened(uri), log, 0)]
+    assert [type(result) for result in results] == [Invalid, Committed]
+    replays = list(replay(versions_at(uri), Listed(entries(log, 0)), uri))
+    assert [(each.verdict, each.refused, each.notes) for each in replays] == [(Verdict.SAME, 1, ())]

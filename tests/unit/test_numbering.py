@@ -11,20 +11,22 @@ from lakefold_table.wire import varint
 
 def live(*ids: int) -> Fragments:
     return Fragments().added(
-        [Numbered(one, DataFragment(id=one, physical_rows=3).SerializeToString(), 3) for one in ids]
+        [Numbered(number, DataFragment(id=number, physical_rows=3).SerializeToString(), 3) for number in ids]
     )
 
 
 def proposed(*ids: int) -> list[DataFragment]:
-    return [DataFragment(id=one, physical_rows=3) for one in ids]
+    return [DataFragment(id=number, physical_rows=3) for number in ids]
 
 
 def numbered(numbering: Numbering, *ids: int) -> list[int]:
     fragments = proposed(*ids)
     assert numbering.fault(fragments) is None
-    given = numbering.number(fragments, [one.SerializeToString() for one in fragments], 9)
-    assert [DataFragment.FromString(one.encoded).id for one in given] == [one.id for one in given]
-    return [one.id for one in given]
+    given = numbering.number(fragments, [fragment.SerializeToString() for fragment in fragments], 9)
+    assert [DataFragment.FromString(fragment.encoded).id for fragment in given] == [
+        fragment.id for fragment in given
+    ]
+    return [fragment.id for fragment in given]
 
 
 @pytest.mark.parametrize(
@@ -105,10 +107,10 @@ def test_reserved_ids_are_not_given_again() -> None:
 def test_row_ids_follow_the_order_of_the_proposal() -> None:
     numbering = Numbering(live(0), 0, 3, stable=True)
     fragments = proposed(7, 0)
-    given = numbering.number(fragments, [one.SerializeToString() for one in fragments], 9)
+    given = numbering.number(fragments, [fragment.SerializeToString() for fragment in fragments], 9)
     ranges = []
-    for one in given:
-        fragment = DataFragment.FromString(one.encoded)
+    for each in given:
+        fragment = DataFragment.FromString(each.encoded)
         (segment,) = RowIdSequence.FromString(fragment.inline_row_ids).segments
         ranges.append((fragment.id, segment.range.start, segment.range.end))
         for versions in (fragment.inline_created_at_versions, fragment.inline_last_updated_at_versions):

@@ -96,5 +96,5 @@ def test_it_is_told_once_and_never_with_a_value(
         for _ in range(2):
             open_storage("s3://lake/told", {**options, "aws_endpoint": "https://nowhere"})
         warn_unknown(options)
-    said = "neither Lakefold nor Lance knows the storage option"
-    assert caplog.messages == [f"{said} aws_regoin; did you mean aws_region?", f"{said} other"]
+    text = "neither Lakefold nor Lance knows the storage option"
+    assert caplog.messages == [f"{text} aws_regoin; did you mean aws_region?", f"{text} other"]

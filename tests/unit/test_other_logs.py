@@ -46,7 +46,7 @@ def begun() -> TableWriter:
 def rows() -> list[str]:
     """The names of all data files, in order."""
     state = opened(HERE).table.state
-    return [one.files[0].path.removesuffix("-0.lance") for one in state.fragments]  # type: ignore[union-attr]
+    return [fragment.files[0].path.removesuffix("-0.lance") for fragment in state.fragments]  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("store")

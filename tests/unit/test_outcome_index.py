@@ -139,16 +139,16 @@ HEIGHTS = st.lists(st.integers(1, 9), max_size=12)
 def test_reported_gives_the_highest_from_any_offset_on(
     older: list[int], newer: list[int], since: int
 ) -> None:
-    def told(versions: list[int], first: int) -> Reported:
-        found = Reported()
+    def reported(versions: list[int], first: int) -> Reported:
+        reported = Reported()
         for number, version in enumerate(versions):
-            found.add(first + number, Outcome(AT, HERE, Committed(version), table_id="id"))
-        return found
+            reported.add(first + number, Outcome(AT, HERE, Committed(version), table_id="id"))
+        return reported
 
-    both = told(newer, len(older))
-    both.put_before(told(older, 0))
+    both = reported(newer, len(older))
+    both.put_before(reported(older, 0))
     highest = max([*older, *newer][since:], default=None)
     for table_id in ("id", ANYBODY):
-        found = both.newest(HERE, table_id, since)
-        assert (None if found is None else found.version) == highest
+        actual = both.newest(HERE, table_id, since)
+        assert (None if actual is None else actual.version) == highest
     assert both.newest(HERE, "another", 0) is None

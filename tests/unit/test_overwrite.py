@@ -41,11 +41,11 @@ def test_the_rows_the_schema_and_the_version_of_the_files_are_new() -> None:
     assert isinstance(result, Committed)
     assert (result.rows_added, result.rows_deleted, result.first_fragment_id) == (3, 6, 2)
     head = table.state.head
-    assert [one.name for one in head.fields] == ["x", "y"]
+    assert [field.name for field in head.fields] == ["x", "y"]
     assert (head.data_format.version, table.state.file_version) == ("2.1", (2, 1))
     assert dict(head.schema_metadata) == {"unit": b"m"}
     assert dict(head.config) == {"k": "v"}
-    assert [one.id for one in table.state.fragments] == [2]
+    assert [fragment.id for fragment in table.state.fragments] == [2]
     assert (head.max_fragment_id, head.next_row_id) == (2, 9)
     assert head.reader_feature_flags == 2
     assert head.writer_feature_flags == 10
@@ -70,8 +70,8 @@ def test_older_files_go_on_with_older_files() -> None:
 def test_what_it_follows_is_judged() -> None:
     table = filled()
     table.fold(overwrite())
-    found = table.result(append("stale", read=2))
-    assert not isinstance(found, Committed)
+    result = table.result(append("stale", read=2))
+    assert not isinstance(result, Committed)
 
 
 REFUSED: dict[str, tuple[Change, str]] = {

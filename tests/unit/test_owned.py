@@ -57,7 +57,7 @@ def epoch() -> int:
 def rows() -> list[str]:
     """The names of all data files, in order."""
     state = opened(HERE).table.state
-    return [one.files[0].path.removesuffix("-0.lance") for one in state.fragments]  # type: ignore[union-attr]
+    return [fragment.files[0].path.removesuffix("-0.lance") for fragment in state.fragments]  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("store")
@@ -95,26 +95,26 @@ def test_a_new_owner_shows_its_epoch_before_it_refuses() -> None:
 def test_twins_that_fold_the_same_both_go_on_until_they_differ() -> None:
     """They make the same bytes, so each takes the version for its own, and gives the same answers."""
     begun()
-    one, other = opened(HERE), opened(HERE)
-    assert fold_one(one, named("f"), 1) == fold_one(other, named("f"), 1)
-    assert fold_one(one, named("g"), 2) == fold_one(other, named("g"), 2)
+    writer, other = opened(HERE), opened(HERE)
+    assert fold_one(writer, named("f"), 1) == fold_one(other, named("f"), 1)
+    assert fold_one(writer, named("g"), 2) == fold_one(other, named("g"), 2)
     assert rows() == ["f", "g"]
-    fold_one(one, named("h"), 3)
+    fold_one(writer, named("h"), 3)
     answers = fold_at(other, [named("h"), named("i")], 3)
     assert [type(answer.result) for answer in answers] == [Committed, Committed]
     assert epoch() == 3
     with pytest.raises(StopError):
-        fold_one(one, named("i"), 4)
+        fold_one(writer, named("i"), 4)
     assert rows() == ["f", "g", "h", "i"]
 
 
 @pytest.mark.usefixtures("store")
 def test_a_twin_that_met_the_other_one_shows_its_new_epoch_before_it_refuses() -> None:
     begun()
-    one, other = opened(HERE), opened(HERE)
-    for twin in (one, other):
+    writer, other = opened(HERE), opened(HERE)
+    for twin in (writer, other):
         fold_one(twin, named("f"), 1)
-    fold_one(one, named("g"), 2)
+    fold_one(writer, named("g"), 2)
     answers = fold_at(other, [named("g"), BAD], 2)
     assert [type(answer.result) for answer in answers] == [Committed, Invalid]
     assert epoch() == 3
@@ -125,13 +125,13 @@ def test_a_twin_that_met_the_other_one_shows_its_new_epoch_before_it_refuses() -
 def test_a_twin_whose_refusal_the_other_one_answered_differently_stops() -> None:
     """What each saw of the store may differ; only one answer may get out."""
     begun()
-    one, other = opened(HERE, check_sizes=True), opened(HERE)
-    for twin in (one, other):
+    writer, other = opened(HERE, check_sizes=True), opened(HERE)
+    for twin in (writer, other):
         fold_at(twin, [here(append("none", fragments=0))], 1)
-    assert isinstance(fold_one(one, named("f"), 2), Invalid)
+    assert isinstance(fold_one(writer, named("f"), 2), Invalid)
     assert isinstance(fold_one(other, named("f"), 2), Committed)
     with pytest.raises(StopError, match="another committer has answered transactions/0@2 in version 3"):
-        fold_one(one, here(append("more", fragments=0)), 3)
+        fold_one(writer, here(append("more", fragments=0)), 3)
 
 
 @pytest.mark.usefixtures("store")
@@ -165,10 +165,10 @@ def test_a_put_that_arrives_late_is_taken_for_what_it_is() -> None:
     late = table.prepare(entries([named("f")], 2))
     table.fall_back()
     assert Versions.publish(versions_at(HERE), late.step.publication) is Published.OURS  # type: ignore[arg-type]
-    results = [one.result for one in fold_at(table, [named("f"), named("g")], 2)]
-    assert [type(one) for one in results] == [Committed, Committed]
+    results = [outcome.result for outcome in fold_at(table, [named("f"), named("g")], 2)]
+    assert [type(result) for result in results] == [Committed, Committed]
     assert rows() == ["f", "g"]
-    assert [one.version for one in results if isinstance(one, Committed)] == [2, 3]
+    assert [committed.version for committed in results if isinstance(committed, Committed)] == [2, 3]
 
 
 @pytest.mark.usefixtures("store")

@@ -110,7 +110,7 @@ def two(tmp_path: Path) -> tuple[str, str]:
 
 
 def offsets(reports: Reports) -> list[int]:
-    return [one.position.offset for one in reports.outcomes]
+    return [outcome.position.offset for outcome in reports.outcomes]
 
 
 def test_the_others_go_on_and_its_entries_keep_their_order(tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_the_others_go_on_and_its_entries_keep_their_order(tmp_path: Path) -> No
     trouble.before = lambda: None if trouble.errors else wait_for(reports, {1, 3, 5})
     committer = committer_of(log, reports, trouble)
     committer.run(threading.Event(), log.end_offset())
-    assert [one for one in offsets(reports) if one in (1, 3, 5)] == [1, 3, 5]
-    assert [one for one in offsets(reports) if one in (0, 2, 4)] == [0, 2, 4]
+    assert [offset for offset in offsets(reports) if offset in (1, 3, 5)] == [1, 3, 5]
+    assert [offset for offset in offsets(reports) if offset in (0, 2, 4)] == [0, 2, 4]
     assert offsets(reports)[:3] == [1, 3, 5]
-    assert {type(one.result) for one in reports.outcomes} == {Committed}
+    assert {type(outcome.result) for outcome in reports.outcomes} == {Committed}
     assert reports.stamps[0].low_watermark == 0
     assert reports.stamps[-1].low_watermark == 6
     assert committer.status().parked_tables == 0
@@ -137,7 +137,7 @@ def test_the_others_go_on_and_its_entries_keep_their_order(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("error", "what"),
     [(MemoryError(), "memory"), (NoMemoryError("short"), "memory"), (RetryError("away"), "store")],
-    ids=lambda one: str(one) or "MemoryError",
+    ids=lambda each: str(each) or "MemoryError",
 )
 def test_what_a_table_waits_for_is_counted(tmp_path: Path, error: Exception, what: str) -> None:
     uri = canonical(tmp_path / "t")
@@ -151,9 +151,9 @@ def test_what_a_table_waits_for_is_counted(tmp_path: Path, error: Exception, wha
     metrics = Metrics()
     committer = committer_of(log, Stamped(), Trouble(uri, [], fail), metrics=metrics)
     committer.run(threading.Event(), log.end_offset())
-    for one in AWAY:
-        counted = metrics.registry.get_sample_value("lakefold_retries_total", {"what": one})
-        assert counted == (one == what), one
+    for text in AWAY:
+        counted = metrics.registry.get_sample_value("lakefold_retries_total", {"what": text})
+        assert counted == (text == what), text
 
 
 def wait_for(reports: Stamped, wanted: set[int]) -> None:
@@ -163,8 +163,10 @@ def wait_for(reports: Stamped, wanted: set[int]) -> None:
 
 
 def test_what_was_answered_above_the_stamp_is_not_answered_again(tmp_path: Path) -> None:
-    one, other = two(tmp_path)
-    log = messages([at(one, creation()), at(other, creation()), at(one, append("a")), at(other, append("b"))])
+    text, other = two(tmp_path)
+    log = messages(
+        [at(text, creation()), at(other, creation()), at(text, append("a")), at(other, append("b"))]
+    )
     reports = Stamped()
     committer_of(log, reports, Trouble("", []), answered=[1]).run(threading.Event(), log.end_offset())
     assert sorted(offsets(reports)) == [0, 2, 3]
@@ -179,7 +181,7 @@ def test_until_caught_up_it_says_what_keeps_a_table(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="broken"):
         committer_of(log, reports, trouble).run(threading.Event(), log.end_offset())
     assert offsets(reports) == [1, 2]
-    assert {one.low_watermark for one in reports.stamps} == {0}
+    assert {metadata.low_watermark for metadata in reports.stamps} == {0}
 
 
 def test_who_is_fenced_leaves_at_once(tmp_path: Path) -> None:
@@ -207,17 +209,17 @@ def test_a_slow_table_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.Monkey
     trouble = Trouble(slow, [], lambda: wait_for(reports, {len(many) + 1}))
     committer_of(log, reports, trouble).run(threading.Event(), log.end_offset())
     assert offsets(reports) == [len(many) + 1, *range(len(many) + 1)]
-    assert {type(one.result) for one in reports.outcomes} == {Committed}
+    assert {type(outcome.result) for outcome in reports.outcomes} == {Committed}
 
 
 def test_tables_are_closed_when_they_take_too_much_and_stay_ours(tmp_path: Path) -> None:
-    one, other = two(tmp_path)
-    log = messages([at(one, creation())], [at(other, creation())], [at(one, append("a"))])
+    text, other = two(tmp_path)
+    log = messages([at(text, creation())], [at(other, creation())], [at(text, append("a"))])
     committer = committer_of(log, Stamped(), Trouble("", []))
     committer._pace = LoopLimits(LIMITS, 0.0, table_bytes=0)
     committer.run(threading.Event(), log.end_offset())
     assert not committer._queues
-    assert opened(one, "").table.marks.epoch == 1
+    assert opened(text, "").table.marks.epoch == 1
 
 
 @dataclass
@@ -241,9 +243,13 @@ def test_the_longest_unused_table_is_closed_first(tmp_path: Path) -> None:
         committer._pace = LoopLimits(LIMITS, 0.0, table_bytes=2 * size)
         committer.run(threading.Event(), log.end_offset())
         left = [*committer._queues.values()]
-        assert [one.uri for one in left] == ([uris[2], uris[0]] if closes else [uris[1], uris[2], uris[0]])
+        assert [queue.uri for queue in left] == (
+            [uris[2], uris[0]] if closes else [uris[1], uris[2], uris[0]]
+        )
         assert committer.status().tables_open == len(left)
-        assert committer.status().table_bytes == sum(one.table.memory_bytes for one in left if one.table)
+        assert committer.status().table_bytes == sum(
+            queue.table.memory_bytes for queue in left if queue.table
+        )
 
 
 @dataclass
@@ -298,7 +304,7 @@ def test_whatever_stands_in_a_table_s_place_for_a_while_refuses_nothing(
     log.take_away, log.bring_back = take_away, bring_back
     log.parked = lambda: committer.status().parked_tables
     committer.run(threading.Event(), log.end_offset())
-    assert [one.result for one in reports.outcomes] == [
+    assert [outcome.result for outcome in reports.outcomes] == [
         Committed(1),
         Committed(2, rows_added=3, num_fragment_ids=1),
     ]
@@ -341,7 +347,7 @@ def test_a_line_gives_back_in_order() -> None:
         line.take(Waiting(Message(entry.position.offset, None, b""), entry))  # type: ignore[arg-type]
     assert line.first_offset == 0
     group = line.cut(FORMATS, Limits(4, 1 << 20))
-    assert [one.offset for one in group] == [0, 1, 2, 3]
+    assert [waiting.offset for waiting in group] == [0, 1, 2, 3]
     line.spill()
     assert (line.first_offset, len(line.backlog), line.queued_bytes) == (4, 2, 0)
 
@@ -353,7 +359,7 @@ def test_tasks_end_in_the_loop() -> None:
     while threads.running:
         threads.wait(5)
     assert 1 in ended
-    assert any(isinstance(one, KeyError) for one in ended)
+    assert any(isinstance(each, KeyError) for each in ended)
     assert not threads.wait(0)
     threads.close()
 
@@ -388,7 +394,7 @@ def test_an_unknown_kind_waits_only_while_its_table_follows_this_log(tmp_path: P
     else:
         committer.run(threading.Event(), 3)
         assert offsets(reports) == [1, 2]
-        assert all("detached" in str(one.result) for one in reports.outcomes)
+        assert all("detached" in str(outcome.result) for outcome in reports.outcomes)
 
 
 def test_an_unknown_kind_for_no_place_at_all_waits_for_nothing(tmp_path: Path) -> None:
@@ -396,4 +402,4 @@ def test_an_unknown_kind_for_no_place_at_all_waits_for_nothing(tmp_path: Path) -
     uri, _ = two(tmp_path)
     reports = Stamped()
     committer_of(Log([[unknown(uri, 0)]]), reports, Trouble("", [])).run(threading.Event(), 1)
-    assert [type(one.result) for one in reports.outcomes] == [Invalid]
+    assert [type(outcome.result) for outcome in reports.outcomes] == [Invalid]

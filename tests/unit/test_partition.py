@@ -70,7 +70,7 @@ class Log:
         del max_messages, timeout_s
         messages = self.polls.pop(0) if self.polls else []
         self.position += len(messages)
-        self.given.update((one.offset, one) for one in messages)
+        self.given.update((message.offset, message) for message in messages)
         return messages
 
     def confirm_messages(self) -> None:
@@ -132,12 +132,12 @@ def folded(log: Log) -> tuple[list[Outcome], PartitionCommitter]:
     tables = Tables(FORMATS, lambda _: None, opened)
     committer = PartitionCommitter(log, reports, tables, LoopLimits(Limits(100, 1 << 20), 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
-    return sorted(reports.outcomes, key=lambda one: one.position.offset), committer
+    return sorted(reports.outcomes, key=lambda outcome: outcome.position.offset), committer
 
 
 def at(uri: str, envelope: Envelope) -> Envelope:
     """The proposal for another table."""
-    return changed(envelope, lambda one: setattr(one, "table", uri))
+    return changed(envelope, lambda envelope: setattr(envelope, "table", uri))
 
 
 def test_two_spellings_of_one_table_are_folded_as_one(tmp_path: Path) -> None:
@@ -158,19 +158,24 @@ def test_two_spellings_of_one_table_are_folded_as_one(tmp_path: Path) -> None:
 
 
 def test_tables_that_are_not_there_are_not_kept(tmp_path: Path) -> None:
-    there, nowhere = canonical(tmp_path / "table"), [canonical(tmp_path / f"no-{n}") for n in range(50)]
+    uri, nowhere = canonical(tmp_path / "table"), [canonical(tmp_path / f"no-{n}") for n in range(50)]
     log = messages(
-        [at(there, creation()), *(at(uri, append()) for uri in nowhere)],
-        [at(there, append("x")), at(nowhere[0], creation())],
+        [at(uri, creation()), *(at(uri, append()) for uri in nowhere)],
+        [at(uri, append("x")), at(nowhere[0], creation())],
     )
     outcomes, committer = folded(log)
-    assert [type(one.result) for one in outcomes] == [Committed, *[Invalid] * 50, Committed, Committed]
-    assert committer._queues.keys() == {parse_location(there), parse_location(nowhere[0])}
+    assert [type(outcome.result) for outcome in outcomes] == [
+        Committed,
+        *[Invalid] * 50,
+        Committed,
+        Committed,
+    ]
+    assert committer._queues.keys() == {parse_location(uri), parse_location(nowhere[0])}
 
 
 def on(branch: str, envelope: Envelope) -> Envelope:
     """The proposal for a branch."""
-    return changed(envelope, lambda one: setattr(one, "branch", branch))
+    return changed(envelope, lambda envelope: setattr(envelope, "branch", branch))
 
 
 def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
@@ -181,9 +186,9 @@ def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
         [at(main, append("a")), on("team/a", at(main, append("b"))), at(branch, append("c"))],
     )
     outcomes, committer = folded(log)
-    results = [one.result for one in outcomes]
-    assert [one.version for one in results if isinstance(one, Committed)] == [1, 1, 2, 2, 2]
-    assert [one.branch for one in outcomes] == ["", "", "", "team/a", ""]
+    results = [outcome.result for outcome in outcomes]
+    assert [committed.version for committed in results if isinstance(committed, Committed)] == [1, 1, 2, 2, 2]
+    assert [outcome.branch for outcome in outcomes] == ["", "", "", "team/a", ""]
     assert committer._queues.keys() == {parse_location(main), parse_location(branch)}
     table = committer._queues[parse_location(branch)].table
     assert table is not None
@@ -194,7 +199,7 @@ def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
 def test_what_no_branch_can_be_called(tmp_path: Path, branch: str) -> None:
     main = canonical(tmp_path / "table")
     outcomes, _ = folded(messages([at(main, creation()), on(branch, at(main, append()))]))
-    assert [type(one.result) for one in outcomes] == [Committed, Invalid]
+    assert [type(outcome.result) for outcome in outcomes] == [Committed, Invalid]
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
 
 
@@ -202,7 +207,7 @@ def test_a_branch_is_not_begun_by_an_overwrite(tmp_path: Path) -> None:
     main = canonical(tmp_path / "table")
     begun = on("b", at(main, creation(uuid="b")))
     outcomes, _ = folded(messages([at(main, creation()), begun, on("b", at(main, append()))]))
-    assert [type(one.result) for one in outcomes] == [Committed, Invalid, Invalid]
+    assert [type(outcome.result) for outcome in outcomes] == [Committed, Invalid, Invalid]
     assert not (tmp_path / "table" / "tree").exists()
 
 

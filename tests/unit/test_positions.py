@@ -47,7 +47,7 @@ def uri() -> Iterator[str]:
 
 
 def to(uri: str, envelope: Envelope) -> Envelope:
-    return changed(envelope, lambda one: setattr(one, "table", uri))
+    return changed(envelope, lambda envelope: setattr(envelope, "table", uri))
 
 
 def fold(table: TableWriter, *offsets: int, log: LogId = LOG) -> list[Outcome]:
@@ -56,7 +56,7 @@ def fold(table: TableWriter, *offsets: int, log: LogId = LOG) -> list[Outcome]:
         creation() if table.table.state is None and number == 0 else append(f"f{next(NUMBERS)}", read=1)
         for number in range(len(offsets))
     ]
-    return fold_at(table, [to(table.table.uri, one) for one in made], offsets[0], log)
+    return fold_at(table, [to(table.table.uri, envelope) for envelope in made], offsets[0], log)
 
 
 def begun(uri: str) -> TableWriter:
@@ -89,21 +89,21 @@ def test_the_oldest_version_that_holds_it(uri: str) -> None:
 
 def test_every_way_to_name_it(uri: str) -> None:
     begun(uri)
-    place = Position(LOG, 2, TOPIC)
+    position = Position(LOG, 2, TOPIC)
     rows = list(history_of(open_source(uri)))
-    outcome = Outcome(place, uri, fold(opened(uri), 9)[0].result)
+    outcome = Outcome(position, uri, fold(opened(uri), 9)[0].result)
     ways: list[object] = [
         2,
         "2",
         " 2 ",
-        place,
-        str(place),
-        str(replace(place, topic="")),
+        position,
+        str(position),
+        str(replace(position, topic="")),
         f"{LOG.cluster_id}/{TOPIC}/0@2",
         f"{TOPIC}/0@1-2",
-        describe_position(place),
-        plain_position(place),
-        json.dumps(plain_position(place)),
+        describe_position(position),
+        plain_position(position),
+        json.dumps(plain_position(position)),
         json.dumps({"cluster_id": LOG.cluster_id, "topic_id": LOG.topic_id, "partition": 0, "offset": "2"}),
         {"topic": TOPIC, "offset": 2},
         plain_history(rows[1]),
@@ -112,9 +112,9 @@ def test_every_way_to_name_it(uri: str) -> None:
         outcome,
         outcome_message(outcome).position,
         outcome_message(outcome),
-        next(one for one in tail(uri, 1, follow=False) if one.version == 2),
+        next(change for change in tail(uri, 1, follow=False) if change.version == 2),
     ]
-    assert [at(uri, way) for way in ways] == [2] * len(ways)
+    assert [at(uri, method) for method in ways] == [2] * len(ways)
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ def filled(*files: list[int]) -> MemoryTable:
     table = created(schema=SCHEMA)
 
     def split(envelope: Envelope) -> None:
-        for place, fragment in enumerate(envelope.lance.append.fragments):
+        for index, fragment in enumerate(envelope.lance.append.fragments):
             del fragment.files[:]
             for number, fields in enumerate(files or ([0, 2, 3], [5])):
                 fragment.files.add(
-                    path=f"f{place}-{number}.lance",
+                    path=f"f{index}-{number}.lance",
                     fields=fields,
                     column_indices=range(len(fields)),
                     file_major_version=2,
@@ -46,7 +46,7 @@ def filled(*files: list[int]) -> MemoryTable:
 def projecting(table: MemoryTable, *kept: int) -> Envelope:
     envelope = Envelope(table=URI)
     envelope.lance.uuid, envelope.lance.read_version = "project", table.state.version
-    known = {one.id: one for one in table.state.head.fields}
+    known = {field.id: field for field in table.state.head.fields}
     envelope.lance.project.schema.extend(known[number] for number in kept)
     return envelope
 
@@ -58,7 +58,7 @@ def listed(table: MemoryTable) -> list[list[int]]:
 def test_a_file_of_dropped_columns_goes() -> None:
     table = filled()
     assert isinstance(table.result(projecting(table, 0, 1, 2)), Committed)
-    assert [one.name for one in table.state.head.fields] == ["a", "p", "x"]
+    assert [field.name for field in table.state.head.fields] == ["a", "p", "x"]
     assert listed(table) == [[0, 2, 3]] * 2
 
 
@@ -72,7 +72,7 @@ def test_renaming_touches_no_fragment() -> None:
 
     assert isinstance(table.result(changed(projecting(table, 0, 1, 2, 3, 4, 5), renamed)), Committed)
     assert table.state.fragments is before
-    assert [one.name for one in table.state.head.fields] == ["a", "p", "z", "y", "l", "item"]
+    assert [field.name for field in table.state.head.fields] == ["a", "p", "z", "y", "l", "item"]
 
 
 def test_fragments_without_a_dropped_file_stay_as_they_are() -> None:
@@ -91,8 +91,8 @@ def whole(file: object) -> None:
     file.column_indices[:] = [0, 1, 2, 3]  # type: ignore[attr-defined]
 
 
-def field(envelope: Envelope, place: int, name: str, value: object) -> None:
-    setattr(envelope.lance.project.schema[place], name, value)
+def field(envelope: Envelope, location: int, name: str, value: object) -> None:
+    setattr(envelope.lance.project.schema[location], name, value)
 
 
 REFUSED: dict[str, tuple[Edit, str]] = {

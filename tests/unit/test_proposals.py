@@ -28,7 +28,7 @@ def test_an_append_has_its_key_and_keeps_the_order_of_its_fragments() -> None:
     assert (envelope.table, envelope.app_id, envelope.batch_id) == (TABLE, "app", 7)
     assert envelope.lance.read_version == 3
     assert envelope.lance.uuid == transaction_uuid("app", 7, TABLE)
-    assert [one.files[0].path for one in envelope.lance.append.fragments] == ["b", "a"]
+    assert [fragment.files[0].path for fragment in envelope.lance.append.fragments] == ["b", "a"]
     assert not envelope.HasField("create")
 
 
@@ -46,8 +46,8 @@ def test_the_same_batch_is_the_same_bytes_in_another_process() -> None:
     )
     command = [sys.executable, "-c", program]
     environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "1"}
-    there = subprocess.run(command, check=True, capture_output=True, env=environment).stdout
-    assert there == append(TABLE, Key("app", 7), 3, []).SerializeToString(deterministic=True)
+    stdout = subprocess.run(command, check=True, capture_output=True, env=environment).stdout
+    assert stdout == append(TABLE, Key("app", 7), 3, []).SerializeToString(deterministic=True)
 
 
 def test_a_creation_has_a_key_of_its_own() -> None:

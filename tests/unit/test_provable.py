@@ -209,7 +209,7 @@ def test_it_is_folded_on() -> None:
     table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=answered(3))
     late = changed(append("g", read=5, app="a", batch=3), lambda e: setattr(e, "table", HERE))
     again = changed(append("f2", read=5, app="a", batch=2), lambda e: setattr(e, "table", HERE))
-    results = [one.result for one in fold_at(table, [late, again], 3)]
+    results = [outcome.result for outcome in fold_at(table, [late, again], 3)]
     assert isinstance(results[0], Committed)
     assert results[1] == Duplicate(3)
     assert open_it().marks.offset_of(LOG) == 4

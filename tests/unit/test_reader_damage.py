@@ -85,7 +85,9 @@ def test_an_append_that_its_version_does_not_hold(source: Source, files: int) ->
         del fragment.files[files:]
         for file in fragment.files:
             file.path = f"other-{file.path}"
-    listed = Fragments().added([Numbered(one.id, one.SerializeToString(), 1) for one in fragments])
+    listed = Fragments().added(
+        [Numbered(fragment.id, fragment.SerializeToString(), 1) for fragment in fragments]
+    )
     source.storage.put(source.versions.path(2), encode_file(state.head, listed, b"", state.transaction))
     (change,) = tail_of(source, 1)
     assert isinstance(change._effect, ChangedRows)

@@ -83,7 +83,7 @@ class Late:
     def tailed(self, start: str | int) -> list[int]:
         """The rows that a tail returns."""
         with lakefold.tail(self.uri, start, pace=PACE) as tail:
-            return [one for change in tail for one in change.inserted()["id"].to_pylist()]
+            return [value for change in tail for value in change.inserted()["id"].to_pylist()]
 
 
 @pytest.fixture(params=[False, True], ids=["others behind", "committer behind"])

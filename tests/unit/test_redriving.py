@@ -67,10 +67,10 @@ def test_what_can_not_be_sent_says_why() -> None:
 
 def test_a_claim_is_known_by_its_key_or_its_hash() -> None:
     claims = [letter(offset, name="") for offset in range(3)]
-    for one, digest in zip(claims, (b"a" * 32, b"b" * 32, b"a" * 32), strict=True):
-        assert isinstance(one.proposal, Entry)
-        one.proposal.envelope.claim.sha256 = digest
-        assert one.obstacle == ""
+    for first, digest in zip(claims, (b"a" * 32, b"b" * 32, b"a" * 32), strict=True):
+        assert isinstance(first.proposal, Entry)
+        first.proposal.envelope.claim.sha256 = digest
+        assert first.obstacle == ""
     assert pick(claims, ()) == claims[1:]
 
 
@@ -85,6 +85,6 @@ def test_a_claim_is_known_by_its_key_or_its_hash() -> None:
     ],
 )
 def test_the_same_cause(result: Result, same: bool | None) -> None:  # noqa: FBT001 - a parameter of the test
-    one = letter(1)
-    assert SentAgain(one, one.position, Outcome(one.position, URI, result)).same_cause is same
-    assert SentAgain(one, one.position).same_cause is None
+    single = letter(1)
+    assert SentAgain(single, single.position, Outcome(single.position, URI, result)).same_cause is same
+    assert SentAgain(single, single.position).same_cause is None

@@ -50,33 +50,36 @@ def _forgotten() -> Iterator[None]:
 def test_every_version_is_the_same_however_the_log_was_grouped(sizes: tuple[int, ...]) -> None:
     """Refusals that waited for the next version among them, and one from before there was a table."""
     table = fold_all(*sizes)
-    told = replayed()
-    assert [one.verdict for one in told] == [Verdict.SAME] * table.table.version
-    assert sum(one.committed for one in told) == 5
-    assert sum(one.refused for one in told) == 3
-    assert told[-1].positions.endswith("-7")
-    assert not any(one.notes for one in told)
+    replays = replayed()
+    assert [each.verdict for each in replays] == [Verdict.SAME] * table.table.version
+    assert sum(each.committed for each in replays) == 5
+    assert sum(each.refused for each in replays) == 3
+    assert replays[-1].positions.endswith("-7")
+    assert not any(each.notes for each in replays)
 
 
 def test_a_refusal_that_went_alone_and_waited_may_have_the_time_of_what_came_next() -> None:
     table = fold_all(2, 1)
     alone = here(changed(reserve(3), lambda e: setattr(e.lance, "read_version", 999)))
-    late = [entry(one, 3 + number, time_us=START_US) for number, one in enumerate((alone, ALL[5], ALL[6]))]
+    late = [
+        entry(envelope, 3 + number, time_us=START_US)
+        for number, envelope in enumerate((alone, ALL[5], ALL[6]))
+    ]
     table.fold(late[:1])
     table.fold(late[1:])
-    told = replayed(Listed([*entries(ALL[:3], 0), *late]))
-    assert [one.verdict for one in told] == [Verdict.SAME] * 3
-    assert (told[2].committed, told[2].refused) == (2, 1)
+    replays = replayed(Listed([*entries(ALL[:3], 0), *late]))
+    assert [each.verdict for each in replays] == [Verdict.SAME] * 3
+    assert (replays[2].committed, replays[2].refused) == (2, 1)
 
 
 def test_entries_of_kinds_that_share_no_version_are_a_difference() -> None:
     fold_all(2, 1, 5)
     log = listed()
     for offset in (5, 3):
-        (one,) = entries([here(reserve(3))], offset)
-        log.entries[one.position] = one
-        told = replayed(log)[2]
-        assert told.verdict is Verdict.DIFFERENT
+        (each,) = entries([here(reserve(3))], offset)
+        log.entries[each.position] = each
+        replays = replayed(log)[2]
+        assert replays.verdict is Verdict.DIFFERENT
 
 
 def test_takeovers_and_versions_that_only_show_an_epoch_are_the_same() -> None:
@@ -107,11 +110,11 @@ def test_another_clients_versions_are_foreign_and_what_is_built_on_them_the_same
     foreign.commit(HERE, "restore", foreign.wipe)
     fold_at(table, ALL[3:6], 3)
     fold_at(opened(HERE), ALL[6:], 6)
-    told = replayed()
-    foreigners = {one.version: one.operation for one in told if one.verdict is Verdict.FOREIGN}
+    replays = replayed()
+    foreigners = {each.version: each.operation for each in replays if each.verdict is Verdict.FOREIGN}
     assert foreigners == {3: "delete", 4: "restore"}
-    assert [one.verdict for one in told if one.version not in foreigners] == [Verdict.SAME] * 3
-    assert replayed(first=5) == told[4:]
+    assert [each.verdict for each in replays if each.version not in foreigners] == [Verdict.SAME] * 3
+    assert replayed(first=5) == replays[4:]
 
 
 def test_versions_that_are_gone_are_named_and_what_was_built_on_them_is_not_compared() -> None:
@@ -119,55 +122,55 @@ def test_versions_that_are_gone_are_named_and_what_was_built_on_them_is_not_comp
     versions = versions_at(HERE)
     for gone in (1, 3):
         versions.storage.delete(versions.path(gone))
-    told = replayed()
-    assert [(one.version, one.verdict) for one in told] == [
+    replays = replayed()
+    assert [(each.version, each.verdict) for each in replays] == [
         (1, Verdict.GONE),
         (2, Verdict.NOT_COMPARED),
         (3, Verdict.GONE),
         (4, Verdict.NOT_COMPARED),
         (5, Verdict.SAME),
     ]
-    assert told[3].notes == ("version 3, which it was built on, is gone",)
+    assert replays[3].notes == ("version 3, which it was built on, is gone",)
 
 
 def test_entries_that_are_gone_are_named_and_the_next_version_is_compared() -> None:
     fold_all(2, 1, 5)
-    told = replayed(listed(2))
-    assert [one.verdict for one in told] == [Verdict.SAME, Verdict.NOT_COMPARED, Verdict.SAME]
-    assert "no message is at 2 any more" in told[1].notes[0]
+    replays = replayed(listed(2))
+    assert [each.verdict for each in replays] == [Verdict.SAME, Verdict.NOT_COMPARED, Verdict.SAME]
+    assert "no message is at 2 any more" in replays[1].notes[0]
 
 
 def test_another_entry_at_a_position_is_a_difference() -> None:
     fold_all(2, 1, 5)
     log = listed()
-    (one,) = entries([here(append("other", app="a", batch=1))], 2)
-    log.entries[one.position] = one
+    (each,) = entries([here(append("other", app="a", batch=1))], 2)
+    log.entries[each.position] = each
     assert verdicts(log) == [Verdict.SAME, Verdict.DIFFERENT, Verdict.SAME]
     (stray,) = entries([append("of another table")], 2)
     log.entries[stray.position] = stray
-    told = replayed(log)[1]
-    assert told.verdict is Verdict.DIFFERENT
-    assert "entry transactions/0@2" in str(told.differences[0])
+    replays = replayed(log)[1]
+    assert replays.verdict is Verdict.DIFFERENT
+    assert "entry transactions/0@2" in str(replays.differences[0])
 
 
 def test_a_refusal_that_the_fold_would_not_give_is_a_difference() -> None:
     """The log now holds a sound proposal where the record says that it was refused."""
     fold_all(2, 1, 5)
     log = listed()
-    (one,) = entries([here(append("sound"))], 3)
-    log.entries[one.position] = one
-    told = replayed(log)[2]
-    assert told.verdict is Verdict.DIFFERENT
-    assert "answer[3]" in [found.what for found in told.differences]
+    (each,) = entries([here(append("sound"))], 3)
+    log.entries[each.position] = each
+    replays = replayed(log)[2]
+    assert replays.verdict is Verdict.DIFFERENT
+    assert "answer[3]" in [difference.what for difference in replays.differences]
 
 
 def test_versions_under_other_rules_are_told_and_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     fold_all(2, 1, 5)
     monkeypatch.setattr("lakefold_committer.replay.replay.OLDEST_RULES", RULES + 1)
     monkeypatch.setattr("lakefold_committer.replay.replay.RULES", RULES + 1)
-    told = replayed()
-    assert [one.verdict for one in told] == [Verdict.OTHER_RULES] * 3
-    assert told[0].notes == (f"made under rules {RULES}, these are {RULES + 1}",)
+    replays = replayed()
+    assert [each.verdict for each in replays] == [Verdict.OTHER_RULES] * 3
+    assert replays[0].notes == (f"made under rules {RULES}, these are {RULES + 1}",)
 
 
 def with_sizes(fold: Callable[[TableWriter], object]) -> None:
@@ -189,8 +192,8 @@ def test_a_refusal_for_a_missing_file_is_proven_whatever_is_there_now(now: int |
     storage.delete("data/g-0.lance")
     if now is not None:
         storage.put("data/f-0.lance", [b"x" * now])
-    told = replayed(Listed(entries([here(creation()), *group], 0)))
-    assert [(one.verdict, one.committed, one.refused, one.notes) for one in told] == [
+    replays = replayed(Listed(entries([here(creation()), *group], 0)))
+    assert [(each.verdict, each.committed, each.refused, each.notes) for each in replays] == [
         (Verdict.SAME, 1, 0, ()),
         (Verdict.SAME, 1, 1, ()),
     ]
@@ -208,14 +211,14 @@ def test_a_refusal_for_a_half_written_file_is_taken_from_the_record_and_said() -
 
     with_sizes(fold)
     storage.put("data/f-0.lance", [b"x" * 1000])
-    told = replayed(Listed(entries([here(creation()), *group], 0)))
-    assert [one.verdict for one in told] == [Verdict.SAME, Verdict.SAME]
-    assert told[1].notes == ("offset 1: refused for what the store held then, taken from the record",)
+    replays = replayed(Listed(entries([here(creation()), *group], 0)))
+    assert [each.verdict for each in replays] == [Verdict.SAME, Verdict.SAME]
+    assert replays[1].notes == ("offset 1: refused for what the store held then, taken from the record",)
 
 
 def test_entries_of_two_logs_are_told_apart() -> None:
     fold_all(2, 1)
-    other = [replace_log(one) for one in entries(ALL, 0)]
+    other = [replace_log(each) for each in entries(ALL, 0)]
     assert verdicts(Listed(other)) == [Verdict.NOT_COMPARED] * 2
 
 
@@ -234,24 +237,24 @@ def restoring(version: int) -> Envelope:
 def test_a_version_that_decided_and_is_gone_leaves_what_it_decided_uncompared() -> None:
     table = opened(HERE)
     log = [here(creation()), here(append("f")), here(append("g")), restoring(1)]
-    for offset, one in enumerate(log):
-        fold_at(table, [one], offset)
-    assert [one.verdict for one in replayed(Listed(entries(log, 0)))] == [Verdict.SAME] * 4
+    for offset, envelope in enumerate(log):
+        fold_at(table, [envelope], offset)
+    assert [each.verdict for each in replayed(Listed(entries(log, 0)))] == [Verdict.SAME] * 4
     versions = versions_at(HERE)
     versions.storage.delete(versions.path(1))
-    told = replayed(Listed(entries(log, 0)))
-    assert [one.verdict for one in told] == [
+    replays = replayed(Listed(entries(log, 0)))
+    assert [each.verdict for each in replays] == [
         Verdict.GONE,
         Verdict.NOT_COMPARED,
         Verdict.SAME,
         Verdict.NOT_COMPARED,
     ]
-    assert told[3].notes == ("version 1 of this table is gone",)
+    assert replays[3].notes == ("version 1 of this table is gone",)
 
 
 def test_a_table_has_its_id_from_the_entry_that_began_it_whatever_was_refused_at_that_time() -> None:
     table = opened(HERE)
-    log = [entry(one, number, time_us=START_US) for number, one in enumerate(ALL[:2])]
+    log = [entry(envelope, number, time_us=START_US) for number, envelope in enumerate(ALL[:2])]
     table.fold(log[:1])
     table.fold(log[1:])
     assert verdicts(Listed(log)) == [Verdict.SAME]
@@ -279,6 +282,6 @@ def test_a_table_that_others_made_is_the_same_wherever_the_committer_began_to_fo
         foreign.commit(HERE, "delete")
     group = entries([here(append("f", read=3)), here(append("g", read=2))], 0)
     table.fold(group)
-    told = replayed(Listed(group))
-    assert [one.verdict for one in told] == [*[Verdict.FOREIGN] * 3, Verdict.SAME]
-    assert replayed(Listed(group), first=4) == told[3:]
+    replays = replayed(Listed(group))
+    assert [each.verdict for each in replays] == [*[Verdict.FOREIGN] * 3, Verdict.SAME]
+    assert replayed(Listed(group), first=4) == replays[3:]

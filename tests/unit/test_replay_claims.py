@@ -38,21 +38,27 @@ def folded(*envelopes: Envelope) -> Listed:
     """The log of a table that was folded from these, each alone, its refusals recorded."""
     log = entries([here(creation()), *envelopes, here(append("last"))], 0)
     table = opened(HERE)
-    for one in log:
-        table.fold(Claims().bring([one]))
+    for entry in log:
+        table.fold(Claims().bring([entry]))
     return Listed(log)
 
 
 def test_what_is_claimed_is_brought_again() -> None:
     small, path = claimed(here(append("f", app="a", batch=1)))
     log = folded(small, small)
-    told = replayed(log)
-    assert [(one.verdict, one.committed, one.notes) for one in told] == [(Verdict.SAME, 1, ())] * 3
-    assert sum(one.refused for one in told) == 1
+    replays = replayed(log)
+    assert [(replay.verdict, replay.committed, replay.notes) for replay in replays] == [
+        (Verdict.SAME, 1, ())
+    ] * 3
+    assert sum(replay.refused for replay in replays) == 1
     MemoryStorage(HERE).delete(path)
-    told = replayed(log)
-    assert [one.verdict for one in told] == [Verdict.SAME, Verdict.NOT_COMPARED, Verdict.NOT_COMPARED]
-    assert "the claimed envelope can't be read any more" in told[1].notes[0]
+    replays = replayed(log)
+    assert [replay.verdict for replay in replays] == [
+        Verdict.SAME,
+        Verdict.NOT_COMPARED,
+        Verdict.NOT_COMPARED,
+    ]
+    assert "the claimed envelope can't be read any more" in replays[1].notes[0]
 
 
 def test_a_claim_without_its_file_is_refused_again_whatever_lies_there_now() -> None:
@@ -61,12 +67,12 @@ def test_a_claim_without_its_file_is_refused_again_whatever_lies_there_now() -> 
     data = storage.get(path)
     storage.delete(path)
     log = folded(small)
-    told = replayed(log)
-    assert [(one.verdict, one.notes) for one in told] == [(Verdict.SAME, ())] * 2
-    assert told[1].refused == 1
+    replays = replayed(log)
+    assert [(replay.verdict, replay.notes) for replay in replays] == [(Verdict.SAME, ())] * 2
+    assert replays[1].refused == 1
     storage.put(path, [data])
-    told = replayed(log)
-    assert [(one.verdict, one.notes) for one in told] == [
+    replays = replayed(log)
+    assert [(replay.verdict, replay.notes) for replay in replays] == [
         (Verdict.SAME, ()),
         (Verdict.SAME, (CLAIM_NOTE.format(1),)),
     ]
@@ -76,12 +82,12 @@ def test_a_claim_refused_for_its_memory_is_refused_again_whatever_a_claim_may_ta
     small, _ = claimed(here(append("f")))
     log = entries([here(creation()), small, here(append("last"))], 0)
     table = opened(HERE)
-    results = [table.fold(Claims(most_bytes=1000).bring([one])).outcomes[0].result for one in log]
+    results = [table.fold(Claims(most_bytes=1000).bring([entry])).outcomes[0].result for entry in log]
     refused = results[1]
     assert isinstance(refused, Invalid)
     assert "more than the 1000 of claim_memory" in refused.message
-    told = replayed(Listed(log))
-    assert [(one.verdict, one.notes) for one in told] == [
+    replays = replayed(Listed(log))
+    assert [(replay.verdict, replay.notes) for replay in replays] == [
         (Verdict.SAME, ()),
         (Verdict.SAME, (CLAIM_NOTE.format(1),)),
     ]

@@ -67,17 +67,17 @@ TAMPERED: dict[str, Callable[[Manifest, Transaction], object]] = {
 def test_a_changed_file_is_named_by_what_was_changed_in_it(what: str) -> None:
     fold_all(2, 1, 5)
     tamper(2, TAMPERED[what])
-    told = replayed()
-    assert [one.verdict for one in told] == [Verdict.SAME, Verdict.DIFFERENT, Verdict.SAME]
-    (found,) = told[1].differences
-    assert str(found).startswith(what)
+    replays = replayed()
+    assert [each.verdict for each in replays] == [Verdict.SAME, Verdict.DIFFERENT, Verdict.SAME]
+    (difference,) = replays[1].differences
+    assert str(difference).startswith(what)
 
 
 def test_a_lost_fragment_is_named() -> None:
     fold_all(2, 1, 5)
     tamper(2, lambda *_: None, without=True)
-    (found,) = replayed()[1].differences
-    assert str(found) == "fragment 0: stored absent, folded there"
+    (difference,) = replayed()[1].differences
+    assert str(difference) == "fragment 0: stored absent, folded there"
 
 
 def test_a_changed_record_is_told_by_answer() -> None:
@@ -86,9 +86,9 @@ def test_a_changed_record_is_told_by_answer() -> None:
     versions = versions_at(HERE)
     other = read_state(FORMAT, versions, 2).properties[RECORD]
     tamper(3, lambda _, made: made.transaction_properties.update({RECORD: other}))
-    told = replayed()[2]
-    assert told.verdict is Verdict.DIFFERENT
-    assert "record.base_version: stored 1, folded 2" in map(str, told.differences)
+    replays = replayed()[2]
+    assert replays.verdict is Verdict.DIFFERENT
+    assert "record.base_version: stored 1, folded 2" in map(str, replays.differences)
 
 
 def test_bytes_that_are_no_manifest_any_more_are_a_difference_and_the_next_is_still_proven() -> None:
@@ -96,25 +96,25 @@ def test_bytes_that_are_no_manifest_any_more_are_a_difference_and_the_next_is_st
     versions = versions_at(HERE)
     data = versions.read(2)
     versions.storage.put(versions.path(2), [data[:-8] + b"x" * 8])
-    told = replayed()
-    assert [one.verdict for one in told] == [Verdict.SAME, Verdict.DIFFERENT, Verdict.SAME]
-    assert [found.what for found in told[1].differences] == ["file"]
+    replays = replayed()
+    assert [each.verdict for each in replays] == [Verdict.SAME, Verdict.DIFFERENT, Verdict.SAME]
+    assert [difference.what for difference in replays[1].differences] == ["file"]
 
 
 def test_a_record_taken_away_is_no_foreign_version() -> None:
     fold_all(2, 1, 5)
     tamper(2, lambda _, made: made.transaction_properties.clear())
-    told = replayed()
-    assert told[1].verdict is Verdict.DIFFERENT
-    assert str(told[1].differences[0]).startswith("record: stored absent")
+    replays = replayed()
+    assert replays[1].verdict is Verdict.DIFFERENT
+    assert str(replays[1].differences[0]).startswith("record: stored absent")
 
 
 def test_equal_files_have_no_differences_and_a_layout_is_one() -> None:
     fold_all(2, 1)
     data = versions_at(HERE).read(2)
     assert differences(data, data) == []
-    (found,) = differences(b"no manifest", data)
-    assert found.what == "file"
+    (difference,) = differences(b"no manifest", data)
+    assert difference.what == "file"
 
 
 def test_files_that_a_version_needs_are_compared_too() -> None:
@@ -125,13 +125,17 @@ def test_files_that_a_version_needs_are_compared_too() -> None:
     publication = opened(table.uri).fold(group).publication
     assert publication is not None
     versions, log = versions_at(table.uri), Listed(group)
-    (told,) = replay(versions, log, table.uri, 3)
-    assert (told.verdict, told.committed) == (Verdict.SAME, 2)
-    ((path, size),) = [(one.path, len(one.data)) for one in publication.before]
+    (reported,) = replay(versions, log, table.uri, 3)
+    assert (reported.verdict, reported.committed) == (Verdict.SAME, 2)
+    ((path, size),) = [(file.path, len(file.data)) for file in publication.before]
     table.storage.put(path, [b"other bytes"])
-    (told,) = replay(versions, log, table.uri, 3)
-    assert told.verdict is Verdict.DIFFERENT
-    assert [str(one) for one in told.differences] == [f"file {path}: stored 11 bytes, folded {size} bytes"]
+    (reported,) = replay(versions, log, table.uri, 3)
+    assert reported.verdict is Verdict.DIFFERENT
+    assert [str(difference) for difference in reported.differences] == [
+        f"file {path}: stored 11 bytes, folded {size} bytes"
+    ]
     table.storage.delete(path)
-    (told,) = replay(versions, log, table.uri, 3)
-    assert [str(one) for one in told.differences] == [f"file {path}: stored absent, folded {size} bytes"]
+    (reported,) = replay(versions, log, table.uri, 3)
+    assert [str(difference) for difference in reported.differences] == [
+        f"file {path}: stored absent, folded {size} bytes"
+    ]

@@ -32,20 +32,20 @@ def table(tmp_path: Path) -> Path:
     The second file holds two batches, one of them twice, and one whose file was missing then. Of the data
     files one was taken away since, the missing one is there now.
     """
-    place = tmp_path / "t"
-    uri = canonical(place)
+    path = tmp_path / "t"
+    uri = canonical(path)
     (tmp_path / "one.bin").write_bytes(framed([creation(uri)]))
-    assert cli.run(["fold", str(place), str(tmp_path / "one.bin")]) == 0
+    assert cli.run(["fold", str(path), str(tmp_path / "one.bin")]) == 0
     batches = [append(uri, rows([number]), 1, "app", number) for number in range(3)]
-    late = place / "data" / batches[1].lance.append.fragments[0].files[0].path
+    late = path / "data" / batches[1].lance.append.fragments[0].files[0].path
     data = late.read_bytes()
     remove_files_of(batches[1])
     (tmp_path / "two.bin").write_bytes(framed([batches[0], batches[0], batches[1], batches[2]]))
-    fold = ["fold", str(place), str(tmp_path / "two.bin"), "--group-max-entries", "2"]
+    fold = ["fold", str(path), str(tmp_path / "two.bin"), "--group-max-entries", "2"]
     assert cli.run(fold) == 3
     late.write_bytes(data)
     remove_files_of(batches[0])
-    return place
+    return path
 
 
 def arguments(table: Path, *more: str) -> list[str]:
@@ -56,13 +56,13 @@ def arguments(table: Path, *more: str) -> list[str]:
 def test_every_version_is_told_on_a_line(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert cli.run(arguments(table)) == 0
-    told = capsys.readouterr()
-    lines = told.out.splitlines()
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
     assert [line.partition("  ")[0] for line in lines] == ["version 1", "version 2", "version 3"]
     assert all("  same  " in line for line in lines)
     assert lines[1].endswith("@0-1  1 committed, 1 answered otherwise")
     assert lines[2].endswith("@2-3  1 committed, 1 answered otherwise")
-    assert told.err == "3 same\n"
+    assert captured.err == "3 same\n"
 
 
 def test_check_says_nothing_of_what_is_the_same(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,27 +74,27 @@ def test_check_says_nothing_of_what_is_the_same(table: Path, capsys: pytest.Capt
 def test_a_difference_ends_with_exit_code_4(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = manifest_files(table)[1]
     data = path.read_bytes()
-    place = data.rindex(b"0.1.0")
-    path.write_bytes(data[:place] + b"9.1.0" + data[place + 5 :])
+    index = data.rindex(b"0.1.0")
+    path.write_bytes(data[:index] + b"9.1.0" + data[index + 5 :])
     capsys.readouterr()
     assert cli.run(arguments(table, "--check", "--json")) == 4
     (line,) = capsys.readouterr().out.splitlines()
-    told: dict[str, Any] = json.loads(line)
-    assert (told["version"], told["last"], told["verdict"]) == (2, 2, "different")
-    (found,) = told["differences"]
-    assert found["what"] == "manifest.writer_version"
-    assert "9.1.0" in found["stored"]
-    assert "0.1.0" in found["folded"]
+    document: dict[str, Any] = json.loads(line)
+    assert (document["version"], document["last"], document["verdict"]) == (2, 2, "different")
+    (actual,) = document["differences"]
+    assert actual["what"] == "manifest.writer_version"
+    assert "9.1.0" in actual["stored"]
+    assert "0.1.0" in actual["folded"]
 
 
 def test_a_file_that_is_not_given_is_asked_for(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    one = f"--file={table.parent / 'one.bin'}"
-    assert cli.run(["replay", str(table), one, "--from", "2", "--to", "2"]) == 0
-    told = capsys.readouterr()
-    assert "version 2  not compared" in told.out
-    assert "give that file with --file" in told.out
-    assert told.err == "1 not compared\n"
+    text = f"--file={table.parent / 'one.bin'}"
+    assert cli.run(["replay", str(table), text, "--from", "2", "--to", "2"]) == 0
+    captured = capsys.readouterr()
+    assert "version 2  not compared" in captured.out
+    assert "give that file with --file" in captured.out
+    assert captured.err == "1 not compared\n"
 
 
 def test_a_log_id_goes_with_one_file(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,8 +149,8 @@ def test_entries_of_kafka_come_by_their_offsets() -> None:
         return opened[-1]
 
     kafka = KafkaEntries(reader)
-    found = kafka.at(LOG, "topic", [10, 12])
-    assert {offset: (one.position.offset, one.time_us) for offset, one in found.items()} == {
+    mapping = kafka.at(LOG, "topic", [10, 12])
+    assert {offset: (entry.position.offset, entry.time_us) for offset, entry in mapping.items()} == {
         10: (10, 5),
         12: (12, 5),
     }

@@ -75,7 +75,7 @@ def add(to: Reporting, *offsets: int) -> None:
 
 
 def told(outcomes: Sequence[Outcome]) -> list[int]:
-    return [one.position.offset for one in outcomes]
+    return [outcome.position.offset for outcome in outcomes]
 
 
 def test_what_was_begun_is_made_again_as_it_was_before_what_came_since() -> None:

@@ -43,9 +43,9 @@ def result(table: MemoryTable, envelope: Envelope, then: LanceState | None) -> o
 
 def test_what_was_used_stays_used() -> None:
     table, second = filled()
-    found = result(table, restoring(2), second)
-    assert isinstance(found, Committed)
-    assert (found.version, found.rows_added, found.rows_deleted) == (4, 6, 9)
+    actual = result(table, restoring(2), second)
+    assert isinstance(actual, Committed)
+    assert (actual.version, actual.rows_added, actual.rows_deleted) == (4, 6, 9)
     state = table.state
     assert list(state.fragments) == list(second.fragments)
     assert (state.head.max_fragment_id, state.head.next_row_id) == (2, 9)
@@ -83,17 +83,17 @@ def test_the_marks_are_those_of_now() -> None:
 )
 def test_a_version_that_never_was(version: int, message: str) -> None:
     table, second = filled()
-    found = result(table, restoring(version), second)
-    assert isinstance(found, Invalid)
-    assert message in found.message
+    actual = result(table, restoring(version), second)
+    assert isinstance(actual, Invalid)
+    assert message in actual.message
 
 
 def test_a_version_that_is_gone() -> None:
     table, _ = filled()
-    found = result(table, restoring(1), None)
-    assert isinstance(found, Invalid)
-    assert "cleaned up" in found.message
-    assert "tag" in found.hint
+    actual = result(table, restoring(1), None)
+    assert isinstance(actual, Invalid)
+    assert "cleaned up" in actual.message
+    assert "tag" in actual.hint
 
 
 def test_row_ids_that_last_are_not_switched() -> None:
@@ -101,9 +101,9 @@ def test_row_ids_that_last_are_not_switched() -> None:
     head = Manifest()
     head.CopyFrom(second.head)
     head.reader_feature_flags = 0
-    found = result(table, restoring(2), replace(second, head=head))
-    assert isinstance(found, Invalid)
-    assert "stable row ids" in found.message
+    actual = result(table, restoring(2), replace(second, head=head))
+    assert isinstance(actual, Invalid)
+    assert "stable row ids" in actual.message
 
 
 def test_it_asks_for_the_version() -> None:

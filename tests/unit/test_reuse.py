@@ -24,14 +24,14 @@ FILE = "_indices/72727272-7272-7272-7272-727272727272/details.binpb"
 
 
 def version(number: int, *groups: tuple[list[int], list[int]]) -> FragmentReuseIndexDetails.Version:
-    told = FragmentReuseIndexDetails.Version(dataset_version=number)
+    version = FragmentReuseIndexDetails.Version(dataset_version=number)
     for old, new in groups:
-        group = told.groups.add()
-        for one in old:
-            group.old_fragments.add(id=one)
-        for one in new:
-            group.new_fragments.add(id=one)
-    return told
+        group = version.groups.add()
+        for each in old:
+            group.old_fragments.add(id=each)
+        for each in new:
+            group.new_fragments.add(id=each)
+    return version
 
 
 def reuse(*versions: FragmentReuseIndexDetails.Version) -> IndexMetadata:
@@ -68,11 +68,11 @@ def nothing(_path: str) -> bytes | None:
     ],
 )
 def test_coverage_follows_the_rows(before: list[int], after: list[int]) -> None:
-    told = reuse(version(3, ([0, 1], [5])), version(4, ([5, 2], [6, 7])))
-    entries = [told, index(*before)]
+    reported = reuse(version(3, ([0, 1], [5])), version(4, ([5, 2], [6, 7])))
+    entries = [reported, index(*before)]
     read = remapped(HEAD, entries, nothing)
     assert list(coverage(read[1]) or []) == after
-    assert read[0] is told
+    assert read[0] is reported
     assert (read is entries) == (before == after)
 
 
@@ -84,9 +84,9 @@ def test_tables_without_one_are_read_as_they_are() -> None:
 
 
 def test_the_entry_covers_all_new_fragments() -> None:
-    told = reuse(version(3, ([0, 1], [5]), ([2], [6])), version(8, ([5], [7])))
-    assert coverage(told) == Bitmap([5, 6, 7])
-    assert told.dataset_version == 8
+    index = reuse(version(3, ([0, 1], [5]), ([2], [6])), version(8, ([5], [7])))
+    assert coverage(index) == Bitmap([5, 6, 7])
+    assert index.dataset_version == 8
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_details_are_read_from_their_place_in_the_file() -> None:
     inline = FragmentReuseIndexDetails.InlineContent(versions=[version(3, ([0], [5]))])
     data = inline.SerializeToString()
     files = {FILE: b"before" + data + b"behind"}
-    (told,) = versions_of(HEAD, external(len(data), 6), files.get)
-    assert told == inline.versions[0]
+    (reported,) = versions_of(HEAD, external(len(data), 6), files.get)
+    assert reported == inline.versions[0]
 
 
 @pytest.mark.parametrize("data", [None, b"short", b"\xff" * 20])

@@ -56,22 +56,22 @@ class Compacted:
 
     @property
     def state(self) -> LanceState:
-        found = self.owned.table.state
-        assert found is not None
-        return found  # type: ignore[return-value]
+        state = self.owned.table.state
+        assert state is not None
+        return state  # type: ignore[return-value]
 
     def fold(self, *envelopes: Envelope) -> list[Result]:
         """What becomes of these, folded as one group."""
-        for one in envelopes:
-            one.table = HERE
+        for envelope in envelopes:
+            envelope.table = HERE
         outcomes = fold_at(self.owned, envelopes, self.offset)
         self.offset += len(envelopes)
-        return [one.result for one in outcomes]
+        return [outcome.result for outcome in outcomes]
 
-    def fold_entry(self, one: Entry) -> Result:
+    def fold_entry(self, each: Entry) -> Result:
         """What becomes of an entry that was made for `offset`."""
         self.offset += 1
-        (outcome,) = self.owned.fold([one]).outcomes
+        (outcome,) = self.owned.fold([each]).outcomes
         return outcome.result
 
     def take_over(self) -> None:
@@ -82,7 +82,7 @@ class Compacted:
         """As many others come without app id as there are uuids remembered."""
         read = self.state.version
         others = [append(f"other-{self.offset}-{number}", read=read) for number in range(MAX_UUIDS)]
-        assert {type(one) for one in self.fold(*others)} == {Committed}
+        assert {type(result) for result in self.fold(*others)} == {Committed}
 
     def compact(self) -> int:
         """All fragments become a single one; returns the version."""
@@ -91,20 +91,20 @@ class Compacted:
         made.lance.uuid, made.lance.read_version = f"compaction-{state.version}", state.version
         group = made.lance.rewrite.groups.add()
         group.old_fragments.extend(state.fragments)
-        rows = sum(one.physical_rows for one in group.old_fragments)
+        rows = sum(fragment.physical_rows for fragment in group.old_fragments)
         add_fragment(group.new_fragments.add(id=0), f"compacted-{state.version}", rows)
         (result,) = self.fold(made)
         assert isinstance(result, Committed), result
         return result.version
 
     def files(self) -> list[str]:
-        return sorted(file.path for one in self.state.fragments for file in one.files)
+        return sorted(file.path for fragment in self.state.fragments for file in fragment.files)
 
 
 def is_known(result: Result, file: str, version: int) -> bool:
     """Whether it was refused for this file, which the Rewrite of this version replaced."""
-    told = f"data file {file} was in the table until the Rewrite of version {version} replaced it"
-    return isinstance(result, Invalid) and told in result.message
+    text = f"data file {file} was in the table until the Rewrite of version {version} replaced it"
+    return isinstance(result, Invalid) and text in result.message
 
 
 @pytest.mark.parametrize("takes_over", [False, True], ids=["running", "started again"])
@@ -118,7 +118,7 @@ def test_a_proposal_is_not_folded_again_after_a_compaction(*, takes_over: bool) 
         table.take_over()
     assert is_known(table.fold(append("one", fragments=2))[0], "one-0.lance", version)
     again = table.fold(append("fresh"), append("one", fragments=2), append("late"))
-    assert [type(one) for one in again] == [Committed, Invalid, Committed]
+    assert [type(result) for result in again] == [Committed, Invalid, Committed]
     assert not {"one-0.lance", "one-1.lance"} & set(table.files())
 
 
@@ -209,11 +209,11 @@ def test_whatever_comes_a_proposal_without_app_id_is_folded_once(acts: list[tupl
                 chosen = number % len(sent)
                 result = table.fold(append(f"p{chosen}", read=sent[chosen]))[0]
                 assert isinstance(result, Duplicate | Invalid)
-        assert sum(one.physical_rows for one in table.state.fragments) == 3 * len(sent)
+        assert sum(fragment.physical_rows for fragment in table.state.fragments) == 3 * len(sent)
 
 
 @given(st.sets(st.text(max_size=5)), st.sets(st.text(max_size=5)))
 def test_digests_hold_the_names_that_they_were_made_of(names: set[str], others: set[str]) -> None:
     digests = FileDigests.of(names)
-    assert {one for one in names | others if one in digests} == names
+    assert {text for text in names | others if text in digests} == names
     assert len(digests.digests) == 16 * len(names)

@@ -229,7 +229,7 @@ def test_a_content_is_the_same_however_its_message_was_taken_apart() -> None:
     envelope = changed(plain.envelope, lambda e: e.lance.CopyFrom(apart[0]))
     packed = with_packed(plain, envelope, apart[1])
     assert proposal_of(plain).plain is not None
-    assert len({content_of(one) for one in (plain, message, packed)}) == 1
+    assert len({content_of(each) for each in (plain, message, packed)}) == 1
 
 
 def test_an_overwrite_is_told_by_its_rows_and_another_operation_by_its_kind() -> None:
@@ -261,7 +261,7 @@ def test_contents_are_remembered_of_the_newest_batches_only() -> None:
         keys.add(entry(append("f", app="a", batch=batch), 0), 5 + batch, 0)
     marks = keys.marks(0)
     other = [changed(append("f", app="a", batch=batch), other_rows) for batch in (0, 1)]
-    answers = [Keys(marks).seen(entry(one, 0)) for one in other]
+    answers = [Keys(marks).seen(entry(envelope, 0)) for envelope in other]
     assert answers == [Duplicate(0), Duplicate(6, different_content=True)]
     assert decode_marks(replace(marks, version=1).encode()) == replace(marks, version=1)
 

@@ -60,11 +60,11 @@ def test_a_region_is_taken_and_one_is_there_without() -> None:
 
 
 def test_tables_share_clients_and_other_options_get_others() -> None:
-    one, other = S3Storage("s3://lake/a", KEYS), S3Storage("s3a://Lake/b/", dict(KEYS))
-    assert (one._once, one._patient) == (other._once, other._patient)
-    assert one._once is not one._patient
+    storage, other = S3Storage("s3://lake/a", KEYS), S3Storage("s3a://Lake/b/", dict(KEYS))
+    assert (storage._once, storage._patient) == (other._once, other._patient)
+    assert storage._once is not storage._patient
     assert other.uri == "s3://lake/b"
-    assert S3Storage("s3://lake/a", {**KEYS, "region": "eu-west-1"})._once is not one._once
+    assert S3Storage("s3://lake/a", {**KEYS, "region": "eu-west-1"})._once is not storage._once
 
 
 def test_the_put_of_a_version_is_sent_once_whatever_the_settings() -> None:

@@ -98,12 +98,12 @@ def test_a_consumer_continues_where_it_stopped(storage: Storage) -> None:
 
 def test_the_verb_prints_its_versions_and_rows(storage: Storage, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["tail", storage.uri, "--from", "1", "--rows", "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["row"] for line in told if "row" in line] == [
+    document = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["row"] for line in document if "row" in line] == [
         {"key": "2", "value": "row 2"},
         {"key": "3", "value": "row 3"},
     ]
-    assert [line["version"] for line in told if "cursor" in line] == [2, 3]
+    assert [line["version"] for line in document if "cursor" in line] == [2, 3]
 
 
 def test_history_and_times(storage: Storage) -> None:

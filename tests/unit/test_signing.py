@@ -55,9 +55,9 @@ def test_what_stood_there_before_the_key_was_made_counts() -> None:
 
 def test_it_travels_in_the_stamp_and_is_never_printed() -> None:
     stamp = OffsetMetadata("cluster", "topic-id", 17, 42, outcomes_key=KEY)
-    found = OffsetMetadata.of(stamp.metadata(20), 20)
-    assert found is not None
-    assert found.outcomes_key == KEY
+    metadata = OffsetMetadata.of(stamp.metadata(20), 20)
+    assert metadata is not None
+    assert metadata.outcomes_key == KEY
     assert KEY.secret.hex() not in repr(stamp)
     assert repr(KEY.secret) not in repr(stamp)
 

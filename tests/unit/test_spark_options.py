@@ -33,7 +33,7 @@ def test_values_are_read_by_their_option() -> None:
     assert given.value("maxRowsPerTrigger") is None
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda each: each.name)
 def test_each_option_is_known_in_any_case(option: object) -> None:
     name = option.name  # type: ignore[attr-defined]
     with pytest.raises(InvalidError) as lower:
@@ -145,4 +145,4 @@ def test_a_read_of_rows_that_names_changes_is_told_how_to_read_them() -> None:
 
 def test_the_names_are_unlike_without_their_case() -> None:
     names = sorted(option.name.lower() for option in OPTIONS)
-    assert all(one != other for one, other in pairwise(names))
+    assert all(text != other for text, other in pairwise(names))

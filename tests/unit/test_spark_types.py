@@ -47,7 +47,7 @@ COLUMNS: list[tuple[pa.DataType, str, object, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("column", "name", "value", "shown"), COLUMNS, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("column", "name", "value", "shown"), COLUMNS, ids=lambda each: str(each)[:40])
 def test_a_column_becomes_sparks_type(column: pa.DataType, name: str, value: object, shown: object) -> None:
     array = pa.array([value, None], column) if not pa.types.is_dictionary(column) else pa.array([value, None])
     batch = pa.record_batch({"c": array.cast(column)})
@@ -110,8 +110,8 @@ def test_times_finer_than_sparks_are_not_cut() -> None:
         fitted(batch, arrow_schema(spark_schema(batch.schema)))
 
 
-def _struct(name: str, told: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    return {"type": "struct", "fields": [{"name": name, "type": told, "nullable": True, "metadata": {}}]}
+def _struct(name: str, reported: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"type": "struct", "fields": [{"name": name, "type": reported, "nullable": True, "metadata": {}}]}
 
 
 def test_a_schema_of_the_users_own_chooses_columns_and_widens_them() -> None:
@@ -123,9 +123,9 @@ def test_a_schema_of_the_users_own_chooses_columns_and_widens_them() -> None:
 
 def test_columns_told_otherwise_are_not_those_that_lance_filters() -> None:
     schema = pa.schema({"a": pa.float64(), "b": pa.uint8(), "c": pa.binary()})
-    told = pa.schema({"a": pa.float32(), "b": pa.int16()})
-    assert unchanged(schema, told).names == ["b"]
-    assert unchanged(schema, told).field("b").type == pa.uint8()
+    reported = pa.schema({"a": pa.float32(), "b": pa.int16()})
+    assert unchanged(schema, reported).names == ["b"]
+    assert unchanged(schema, reported).field("b").type == pa.uint8()
 
 
 @pytest.mark.parametrize(("name", "told"), [("z", "long"), ("a", "variant"), ("l", "long")])

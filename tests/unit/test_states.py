@@ -40,7 +40,7 @@ def reached(chart: Chart[Any, Any]) -> set[Any]:
 
 @pytest.mark.parametrize("chart", CHARTS, ids=NAMES)
 def test_a_chart_has_every_state_and_every_event_of_its_enums(chart: Chart[Any, Any]) -> None:
-    states, events = (list(cast("type[Named]", type(one))) for one in (chart.initial, chart.events[0]))
+    states, events = (list(cast("type[Named]", type(each))) for each in (chart.initial, chart.events[0]))
     assert (list(chart.transitions), chart.events) == (states, events)
     assert reached(chart) == {*chart.transitions}
 
@@ -64,9 +64,9 @@ def test_what_a_chart_lacks_is_an_error_and_leaves_the_state_as_it_is(chart: Cha
 @pytest.mark.parametrize("chart", CHARTS, ids=NAMES)
 def test_each_state_and_each_event_has_a_name_and_a_sentence_of_its_own(chart: Chart[Any, Any]) -> None:
     for kind in ([*chart.transitions], chart.events):
-        assert len({one.title for one in kind}) == len(kind)
-        assert len({one.meaning for one in kind}) == len(kind)
-        assert all(one.meaning[0].isupper() and one.meaning.endswith(".") for one in kind)
+        assert len({each.title for each in kind}) == len(kind)
+        assert len({each.meaning for each in kind}) == len(kind)
+        assert all(each.meaning[0].isupper() and each.meaning.endswith(".") for each in kind)
 
 
 def test_a_version_is_published_by_the_task_that_folds_it_only_if_no_other_one_is() -> None:

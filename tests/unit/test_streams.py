@@ -47,9 +47,9 @@ def table(tmp_path: Path) -> str:
 )
 @pytest.mark.parametrize("verb", ["show", "log", "refs"])
 def test_a_verb_ends_well_if_a_stream_is_closed(table: str, verb: str, streams: str) -> None:
-    told = shell(f'"$2" -m lakefold {verb} "$1" {streams}', table, sys.executable)
-    assert told.returncode == 0
-    assert "Traceback" not in told.stderr
+    process = shell(f'"$2" -m lakefold {verb} "$1" {streams}', table, sys.executable)
+    assert process.returncode == 0
+    assert "Traceback" not in process.stderr
 
 
 def test_a_fault_keeps_its_exit_code_if_it_can_not_be_printed(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_a_fault_keeps_its_exit_code_if_it_can_not_be_printed(tmp_path: Path) ->
 
 @pytest.mark.parametrize("streams", ["2>/dev/full", "2>&-", "2> >(exec 0<&-)"])
 def test_a_process_goes_on_if_its_log_can_not_be_written(streams: str) -> None:
-    told = shell(f'"$2" -c "$1" {streams}', LOGS, sys.executable)
-    assert told.stdout == "went on\n"
-    assert told.returncode == 0
+    process = shell(f'"$2" -c "$1" {streams}', LOGS, sys.executable)
+    assert process.stdout == "went on\n"
+    assert process.returncode == 0
 
 
 def test_lines_say_how_many_before_them_were_lost(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 2)
 structlog.get_logger().warning("after")
 """
     )
-    told = shell('"$3" -c "$1" "$2" 2>/dev/full', code, str(tmp_path / "log"), sys.executable)
-    assert told.returncode == 0
+    process = shell('"$3" -c "$1" "$2" 2>/dev/full', code, str(tmp_path / "log"), sys.executable)
+    assert process.returncode == 0
     assert (tmp_path / "log").read_text().count('"lost": 6') == 1
 
 

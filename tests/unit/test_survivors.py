@@ -15,8 +15,8 @@ def claiming(rows: int) -> MemoryTable:
     """A table of two fragments that are said to have so many rows."""
     table = created(stable_row_ids=True)
     envelope = append(fragments=2)
-    for one in envelope.lance.append.fragments:
-        one.physical_rows = rows
+    for fragment in envelope.lance.append.fragments:
+        fragment.physical_rows = rows
     assert isinstance(table.result(envelope), Committed)
     return table
 
@@ -26,10 +26,10 @@ def rewriting(table: MemoryTable) -> Envelope:
     envelope = Envelope(table=URI)
     envelope.lance.uuid, envelope.lance.read_version = "rewrite", 2
     group = envelope.lance.rewrite.groups.add()
-    for one in table.state.fragments:
-        group.old_fragments.add().CopyFrom(one)
-        new = group.new_fragments.add(inline_row_ids=one.inline_row_ids)
-        add_fragment(new, f"new-{one.id}", one.physical_rows)
+    for fragment in table.state.fragments:
+        group.old_fragments.add().CopyFrom(fragment)
+        new = group.new_fragments.add(inline_row_ids=fragment.inline_row_ids)
+        add_fragment(new, f"new-{fragment.id}", fragment.physical_rows)
     return envelope
 
 

@@ -39,8 +39,8 @@ def test_a_repetition_whose_rows_are_gone_or_were_others_is_a_warning() -> None:
     gone, other = Duplicate(3, rolled_back_by=5), Duplicate(4, different_content=True)
     with capture_logs() as lines:
         log_outcomes([outcome(0, gone), outcome(1, Duplicate(4)), outcome(2, other)])
-    told = [(line["event"], line["log_level"], line["position"], line["batch_id"]) for line in lines]
-    assert told == [
+    values = [(line["event"], line["log_level"], line["position"], line["batch_id"]) for line in lines]
+    assert values == [
         ("repeated key, rolled back", "warning", "transactions/2@0", 7),
         ("repeated key, different content", "warning", "transactions/2@2", 7),
     ]

@@ -74,7 +74,7 @@ def fold(*envelopes: Envelope, log: str = LOG_ID, dry_run: bool = False) -> list
 
 
 def results(outcomes: Sequence[Outcome]) -> list[Result]:
-    return [one.result for one in outcomes]
+    return [outcome.result for outcome in outcomes]
 
 
 def newest() -> ToyState:
@@ -82,8 +82,8 @@ def newest() -> ToyState:
 
 
 def test_entries_are_folded_in_their_order_into_versions_that_they_share() -> None:
-    found = results(fold(create(), rows("a", "1", "2"), delete("b", "1"), rows("c", "1")))
-    assert found == [
+    values = results(fold(create(), rows("a", "1", "2"), delete("b", "1"), rows("c", "1")))
+    assert values == [
         Committed(1),
         Committed(2, rows_added=2),
         Committed(2, rows_deleted=1),
@@ -95,22 +95,22 @@ def test_entries_are_folded_in_their_order_into_versions_that_they_share() -> No
 
 def test_a_row_that_another_deleted_is_a_conflict_and_one_that_never_was_a_fault() -> None:
     fold(create(), rows("a", "1", "2"))
-    found = results(
+    values = results(
         fold(delete("d", "1", read=2), delete("e", "1", read=2), delete("f", "9", read=2), log=OTHER_ID)
     )
-    assert isinstance(found[0], Committed)
-    assert isinstance(found[1], Rejected)
-    assert (found[1].conflict.other_version, found[1].conflict.keys) == (3, ("1",))
-    assert isinstance(found[2], Invalid)
+    assert isinstance(values[0], Committed)
+    assert isinstance(values[1], Rejected)
+    assert (values[1].conflict.other_version, values[1].conflict.keys) == (3, ("1",))
+    assert isinstance(values[2], Invalid)
 
 
 def test_a_key_and_a_uuid_count_once() -> None:
     first, again = rows("a", "1", app="app", batch=7), rows("z", "2", app="app", batch=7)
-    found = results(fold(create(), first, rows("b", "3"), again, rows("b", "4")))
-    assert [type(one) for one in found] == [Committed, Committed, Committed, Duplicate, Duplicate]
+    values = results(fold(create(), first, rows("b", "3"), again, rows("b", "4")))
+    assert [type(result) for result in values] == [Committed, Committed, Committed, Duplicate, Duplicate]
     assert newest().rows == {"1": "a", "3": "b"}
     known = results(fold(create(), first, rows("b", "3"), again, rows("b", "4")))
-    assert [type(one) for one in known] == [Duplicate] * 5
+    assert [type(result) for result in known] == [Duplicate] * 5
 
 
 def test_without_a_table_only_a_creation_is_taken() -> None:
@@ -122,13 +122,13 @@ def test_without_a_table_only_a_creation_is_taken() -> None:
 
 def test_a_dry_run_gives_the_same_answers_and_writes_nothing() -> None:
     proposals = [create(), rows("a", "1"), delete("b", "2")]
-    found = fold(*proposals, dry_run=True)
+    outcomes = fold(*proposals, dry_run=True)
     assert MemoryStorage(URI).names(FOLDER) == []
-    assert results(fold(*proposals)) == results(found)
+    assert results(fold(*proposals)) == results(outcomes)
 
 
 def test_a_proposal_for_another_format_is_refused() -> None:
-    lances = changed(append("f"), lambda one: setattr(one, "table", URI))
+    lances = changed(append("f"), lambda envelope: setattr(envelope, "table", URI))
     (_, refused, taken) = results(fold(create(), lances, rows("a", "1")))
     assert isinstance(refused, Invalid)
     assert "toy" in refused.message
@@ -136,7 +136,7 @@ def test_a_proposal_for_another_format_is_refused() -> None:
 
 
 def test_a_table_gets_the_format_of_what_begins_it() -> None:
-    lances = changed(creation(), lambda one: setattr(one, "table", URI))
+    lances = changed(creation(), lambda envelope: setattr(envelope, "table", URI))
     (missing, made, refused) = results(fold(rows("a", "1"), lances, rows("b", "1")))
     assert isinstance(missing, Invalid)
     assert made == Committed(1)
@@ -167,8 +167,8 @@ def test_a_replay_makes_the_same_files_again() -> None:
     fold(*proposals)
     table_format, versions = located_in(MemoryStorage(URI), FORMATS)
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=FORMATS)])
-    found = list(replay(versions, entries, URI, table_format=table_format))
-    assert [(one.version, one.verdict, one.differences) for one in found] == [
+    replays = list(replay(versions, entries, URI, table_format=table_format))
+    assert [(each.version, each.verdict, each.differences) for each in replays] == [
         (1, Verdict.SAME, ()),
         (2, Verdict.SAME, ()),
     ]
@@ -184,6 +184,6 @@ def test_a_replay_finds_a_version_that_was_changed() -> None:
     storage.put(NAMING.path(2), [data])
     table_format, versions = located_in(storage, FORMATS)
     entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=FORMATS)])
-    (_, found) = replay(versions, entries, URI, table_format=table_format)
-    assert found.verdict is Verdict.DIFFERENT
-    assert [one.what for one in found.differences] == ["line 3"]
+    (_, actual) = replay(versions, entries, URI, table_format=table_format)
+    assert actual.verdict is Verdict.DIFFERENT
+    assert [difference.what for difference in actual.differences] == ["line 3"]

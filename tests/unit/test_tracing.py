@@ -69,11 +69,11 @@ class Told:
         return [span for span in self.exporter.get_finished_spans() if span.name == name]
 
     def answered(self, *answers: tuple[Entry | Undecodable, Result, Headers]) -> None:
-        told = [
+        values = [
             (Message(headers), read, Outcome(read.position, TABLE, result, "u"))
             for read, result, headers in answers
         ]
-        self.spans.answered(told, 0.25)  # type: ignore[arg-type]
+        self.spans.answered(values, 0.25)  # type: ignore[arg-type]
 
 
 def entry(offset: int) -> Entry:
@@ -147,9 +147,9 @@ def test_a_group_is_a_trace_of_its_steps_with_links_to_its_proposals(told: Told)
     assert span.attributes["messaging.batch.message_count"] == 3
     assert span.attributes["lakefold.committed"] == 2
     assert span.attributes["lakefold.duplicate"] == 1
-    steps = [one for one in told.exporter.get_finished_spans() if one.parent == span.context]
-    assert [one.name for one in steps] == ["fold", "fold", "publish", "report"]
-    lengths = [(one.end_time or 0) - (one.start_time or 0) for one in steps]
+    steps = [each for each in told.exporter.get_finished_spans() if each.parent == span.context]
+    assert [span.name for span in steps] == ["fold", "fold", "publish", "report"]
+    lengths = [(span.end_time or 0) - (span.start_time or 0) for span in steps]
     assert lengths == [500_000_000, 500_000_000, 125_000_000, 250_000_000]
     assert span.start_time == steps[0].start_time
     assert span.end_time == steps[-1].end_time
@@ -190,7 +190,7 @@ def test_headers_that_are_no_context_are_none(told: Told) -> None:
         (("traceparent", b"\xff\xfe"),),
         (("traceparent", f"00-{'0' * 32}-{PARENT}-01".encode()),),
     ]
-    told.answered(*((one, Committed(1), headers) for one, headers in zip(group, wrong, strict=True)))
+    told.answered(*((entry, Committed(1), headers) for entry, headers in zip(group, wrong, strict=True)))
     assert told.named("process transactions") == []
     assert not told.named("group")[0].links
 
@@ -216,7 +216,7 @@ def test_a_log_whose_clock_is_ahead_gives_no_span_that_ends_before_it_begins(tol
 def test_a_group_has_no_more_links_than_collectors_take(told: Told) -> None:
     group = [entry(offset) for offset in range(MOST_LINKS + 50)]
     told.spans.folded(group, 0.5)
-    told.answered(*((one, Committed(1), TRACED) for one in group))
+    told.answered(*((entry, Committed(1), TRACED) for entry in group))
     (span,) = told.named("group")
     assert len(span.links) == MOST_LINKS
     assert len(told.named("process transactions")) == len(group)

@@ -94,8 +94,8 @@ def test_versions_are_replayed_as_they_were_made(files: bool, monkeypatch: pytes
     table = opened(HERE)
     table.fold(entries([here(creation())], 0))
     table.fold(entries([here(append("f"))], 1))
-    told = list(replay(versions_at(HERE), listed_of(), HERE))
-    assert [one.verdict for one in told] == [Verdict.SAME, Verdict.SAME]
+    replays = list(replay(versions_at(HERE), listed_of(), HERE))
+    assert [each.verdict for each in replays] == [Verdict.SAME, Verdict.SAME]
 
 
 def listed_of() -> Listed:

@@ -55,8 +55,8 @@ def test_rows_move_into_new_fragments(table: MemoryRows) -> None:
 
 def test_files_that_others_have(table: MemoryRows) -> None:
     envelope = table.update({0: [1, 2]}, removed=[1], new=2)
-    for place in (0, 1):
-        envelope.lance.update.new_fragments[place].files[0].path = "same"
+    for location in (0, 1):
+        envelope.lance.update.new_fragments[location].files[0].path = "same"
     same = table.fold(envelope)
     envelope.lance.update.new_fragments[0].files[0].path = "first-0.lance"
     old = table.fold(envelope)
@@ -148,7 +148,7 @@ def test_where_rows_have_no_ids_none_may_be_brought(table: MemoryRows) -> None:
 
 def rewrite(table: MemoryRows, number: int = 0) -> Envelope:
     """An Update that writes the column `s` (id 1) of a fragment anew."""
-    envelope = table.update({}, told=False, new=0)
+    envelope = table.update({}, names_rows=False, new=0)
     update = envelope.lance.update
     fragment = update.updated_fragments.add()
     fragment.CopyFrom(table.fragment(number))
@@ -169,9 +169,9 @@ def rewrite(table: MemoryRows, number: int = 0) -> Envelope:
 def test_a_column_is_written_anew(table: MemoryRows) -> None:
     (result,) = table.fold(rewrite(table))
     assert result == Committed(3)
-    assert [list(one.fields) for one in table.fragment(0).files] == [[0, -2], [1]]
+    assert [list(file.fields) for file in table.fragment(0).files] == [[0, -2], [1]]
     table.fold(rewrite(table))
-    assert [list(one.fields) for one in table.fragment(0).files] == [[0, -2], [1]]
+    assert [list(file.fields) for file in table.fragment(0).files] == [[0, -2], [1]]
 
 
 def test_rows_whose_values_changed_tell_the_version(stable: MemoryRows) -> None:
@@ -195,17 +195,35 @@ COLUMNS: dict[str, tuple[Change, str]] = {
         lambda update: update.fields_for_preserving_frag_bitmap.append(8),
         "the update names fields [8]",
     ),
-    "lost": (of_file(lambda one: one.files.pop(0)), "fields [0] of fragment 0 are in none"),
-    "twice": (of_file(lambda one: one.files[0].fields.__setitem__(1, 1)), "are in fragment 0 twice"),
-    "changed": (of_file(lambda one: one.files[0].fields.__setitem__(0, 1)), "differs from its entry"),
-    "moved": (of_file(lambda one: one.files[0].column_indices.__setitem__(0, 5)), "differs from its entry"),
-    "longer": (of_file(lambda one: one.files[0].fields.append(0)), "differs from its entry"),
-    "outside": (of_file(lambda one: setattr(one.files[1], "path", "../x")), "leaves its base"),
-    "base": (of_file(lambda one: setattr(one.files[1], "base_id", 3)), "base 3"),
-    "unknown": (of_file(lambda one: one.files[1].fields.__setitem__(0, 7)), "field ids [7] are not"),
-    "index": (of_file(lambda one: one.files[1].ClearField("column_indices")), "have 0 column indices"),
-    "version": (of_file(lambda one: setattr(one.files[1], "file_minor_version", 99)), "is not known"),
-    "rows": (of_file(lambda one: setattr(one, "physical_rows", 11)), "has 10 rows"),
+    "lost": (of_file(lambda fragment: fragment.files.pop(0)), "fields [0] of fragment 0 are in none"),
+    "twice": (
+        of_file(lambda fragment: fragment.files[0].fields.__setitem__(1, 1)),
+        "are in fragment 0 twice",
+    ),
+    "changed": (
+        of_file(lambda fragment: fragment.files[0].fields.__setitem__(0, 1)),
+        "differs from its entry",
+    ),
+    "moved": (
+        of_file(lambda fragment: fragment.files[0].column_indices.__setitem__(0, 5)),
+        "differs from its entry",
+    ),
+    "longer": (of_file(lambda fragment: fragment.files[0].fields.append(0)), "differs from its entry"),
+    "outside": (of_file(lambda fragment: setattr(fragment.files[1], "path", "../x")), "leaves its base"),
+    "base": (of_file(lambda fragment: setattr(fragment.files[1], "base_id", 3)), "base 3"),
+    "unknown": (
+        of_file(lambda fragment: fragment.files[1].fields.__setitem__(0, 7)),
+        "field ids [7] are not",
+    ),
+    "index": (
+        of_file(lambda fragment: fragment.files[1].ClearField("column_indices")),
+        "have 0 column indices",
+    ),
+    "version": (
+        of_file(lambda fragment: setattr(fragment.files[1], "file_minor_version", 99)),
+        "is not known",
+    ),
+    "rows": (of_file(lambda fragment: setattr(fragment, "physical_rows", 11)), "has 10 rows"),
     "offsets elsewhere": (
         lambda update: update.updated_fragment_offset_bitmaps.__setitem__(1, encode_bitmap(Bitmap([1]))),
         "listed for fragments [1]",
@@ -260,32 +278,34 @@ def test_of_an_update_of_both_the_columns_and_the_rows_both_hold(stable: MemoryR
 
 def test_updates_share_a_version(stable: MemoryRows) -> None:
     several = [stable.update({0: [row], 1: [row]}) for row in range(3)]
-    for row, one in enumerate(several):
-        one.lance.update.new_fragments[0].inline_row_ids = ids(row, 10 + row)
-        one.lance.update.fields_for_preserving_frag_bitmap.append(row % 2)
+    for row, envelope in enumerate(several):
+        envelope.lance.update.new_fragments[0].inline_row_ids = ids(row, 10 + row)
+        envelope.lance.update.fields_for_preserving_frag_bitmap.append(row % 2)
     results = stable.fold(*several)
     assert results == [
-        Committed(3, rows_added=3, rows_deleted=2, first_fragment_id=3 + place, num_fragment_ids=1)
-        for place in range(3)
+        Committed(3, rows_added=3, rows_deleted=2, first_fragment_id=3 + number, num_fragment_ids=1)
+        for number in range(3)
     ]
-    assert [lineage(stable.fragment(3 + place))[0] for place in range(3)] == [
+    assert [lineage(stable.fragment(3 + number))[0] for number in range(3)] == [
         [0, 10, 30],
         [1, 11, 31],
         [2, 12, 32],
     ]
     made = stable.state.transaction
     assert made is not None
-    assert [one.id for one in made.update.updated_fragments] == [0, 1]
+    assert [fragment.id for fragment in made.update.updated_fragments] == [0, 1]
     assert made.update.updated_fragments[1] == stable.fragment(1)
-    assert [one.inline_row_ids for one in made.update.new_fragments] == [ids(n, 10 + n) for n in range(3)]
+    assert [fragment.inline_row_ids for fragment in made.update.new_fragments] == [
+        ids(n, 10 + n) for n in range(3)
+    ]
     assert list(made.update.fields_for_preserving_frag_bitmap) == [0, 1]
     assert stable.state.head.next_row_id == 33
 
 
 def test_of_updates_that_share_a_version_one_row_moves_once(stable: MemoryRows) -> None:
     several = [stable.update({0: [row, row + 1]}) for row in (0, 1, 2)]
-    for row, one in enumerate(several):
-        one.lance.update.new_fragments[0].inline_row_ids = ids(row, row + 1)
+    for row, envelope in enumerate(several):
+        envelope.lance.update.new_fragments[0].inline_row_ids = ids(row, row + 1)
     first, second, third = stable.fold(*several)
     assert isinstance(first, Committed)
     assert isinstance(second, Rejected)
@@ -296,7 +316,7 @@ def test_of_updates_that_share_a_version_one_row_moves_once(stable: MemoryRows) 
 
 def test_a_fragment_can_go_by_updates_that_share_a_version(table: MemoryRows) -> None:
     several = [table.update({0: range(5)}), table.update({0: range(5, 10)}), table.update({}, removed=[1])]
-    assert [type(one) for one in table.fold(*several)] == [Committed] * 3
+    assert [type(result) for result in table.fold(*several)] == [Committed] * 3
     made = table.state.transaction
     assert made is not None
     assert list(made.update.removed_fragment_ids) == [0, 1]

@@ -13,8 +13,8 @@ Change = Callable[[Envelope], object]
 
 
 def fragment(envelope: Envelope) -> DataFragment:
-    one: DataFragment = envelope.lance.append.fragments[0]
-    return one
+    fragment: DataFragment = envelope.lance.append.fragments[0]
+    return fragment
 
 
 def becomes(operation: str) -> Change:
@@ -28,14 +28,14 @@ def path(name: str) -> Change:
     return lambda e: setattr(fragment(e).files[0], "path", name)
 
 
-def merged(place: Callable[[Envelope], object], data: bytes) -> Change:
-    return lambda e: place(e).MergeFromString(data)  # type: ignore[attr-defined]
+def merged(location: Callable[[Envelope], object], data: bytes) -> Change:
+    return lambda e: location(e).MergeFromString(data)  # type: ignore[attr-defined]
 
 
 def twice(envelope: Envelope) -> None:
     add_fragment(envelope.lance.append.fragments.add(), "g")
-    for one in envelope.lance.append.fragments:
-        one.id = 9
+    for fragment in envelope.lance.append.fragments:
+        fragment.id = 9
 
 
 def long_app(envelope: Envelope, size: int) -> None:

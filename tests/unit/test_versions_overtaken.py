@@ -77,10 +77,10 @@ class Line:
 @pytest.fixture
 def line() -> Iterator[Line]:
     store, clock = MemoryStorage(URI), Clock()
-    found = Line(store, clock, Versions(store, "_versions", detect, clock=clock))
-    assert found.publish(1) is Published.OURS
-    assert found.publish(2) is Published.OURS
-    yield found
+    line = Line(store, clock, Versions(store, "_versions", detect, clock=clock))
+    assert line.publish(1) is Published.OURS
+    assert line.publish(2) is Published.OURS
+    yield line
     MemoryStorage.forget(NAME)
 
 

@@ -91,8 +91,8 @@ def test_marks_under_a_foreign_version_bind_but_prove_nothing(tmp_path: Path) ->
 
 
 def test_field_ids_are_those_of_the_chosen_columns_and_all_below_them(tmp_path: Path) -> None:
-    place = pa.struct([("x", pa.float64()), ("tags", pa.list_(pa.string()))])
-    schema = pa.schema([("a", pa.int8()), ("place", place), ("x", pa.int8())])
+    location = pa.struct([("x", pa.float64()), ("tags", pa.list_(pa.string()))])
+    schema = pa.schema([("a", pa.int8()), ("place", location), ("x", pa.int8())])
     lance.write_dataset(pa.table({name: [] for name in schema.names}, schema=schema), tmp_path / "t")
     view = read_view(canonical(tmp_path / "t"), {})
     assert view is not None

@@ -30,7 +30,7 @@ def test_a_manifest_splits_into_its_fragments_and_the_rest() -> None:
     rest = Manifest.FromString(view.SerializeToString())
     expected = manifest()
     expected.ClearField("fragments")
-    (unknown,) = (UnknownFieldSet(rest)[place] for place in range(len(UnknownFieldSet(rest))))
+    (unknown,) = (UnknownFieldSet(rest)[number] for number in range(len(UnknownFieldSet(rest))))
     assert (unknown.field_number, unknown.data) == (1007, b"abc")
     rest.DiscardUnknownFields()
     assert rest == expected

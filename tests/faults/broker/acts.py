@@ -154,8 +154,8 @@ class Scene:
     def check_answers(self) -> list[Outcome]:
         """Each proposal was answered once, and as it had to be; each row is there once."""
         outcomes = self.direct.outcomes()
-        told = Counter(outcome.position.offset for outcome in outcomes)
-        assert [offset for offset, count in told.items() if count > 1] == []
+        counter = Counter(outcome.position.offset for outcome in outcomes)
+        assert [offset for offset, count in counter.items() if count > 1] == []
         kinds = {outcome.position.offset: type(outcome.result) for outcome in outcomes}
         assert kinds == self.expected
         assert ids_in(canonical(self.table)) == sorted(self.ids)

@@ -48,7 +48,7 @@ def play_a_jump(stage: Stage, send_ahead: Callable[[Envelope], None], patch: pyt
         assert _version(stage.ask(_batch(stage, "app", 3))) == 4
     assert errors == []
     assert _noticed(metrics) == 1
-    (line,) = [one for one in lines if one["event"] == "log time ahead"]
+    (line,) = [line for line in lines if line["event"] == "log time ahead"]
     assert line["log_level"] == "warning"
     assert line["entries"] == 1
     assert timedelta(seconds=line["log_time"] - line["clock"]) > AHEAD / 2
@@ -83,14 +83,14 @@ def _version(result: Result) -> int:
 
 
 def _answer_to(stage: Stage, envelope: Envelope) -> Result:
-    found: list[Result] = []
+    results: list[Result] = []
 
     def answered() -> bool:
-        found.extend(one.result for one in stage.outcomes() if one.uuid == envelope.lance.uuid)
-        return bool(found)
+        results.extend(outcome.result for outcome in stage.outcomes() if outcome.uuid == envelope.lance.uuid)
+        return bool(results)
 
     until(answered, "the answer", seconds=PATIENCE_S)
-    return found[0]
+    return results[0]
 
 
 def _noticed(metrics: Metrics) -> float:

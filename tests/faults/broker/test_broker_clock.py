@@ -49,7 +49,7 @@ class JumpingBroker(Broker):
         new.replace(self._offset_file)
 
     def _spawn(self, command: list[str], lock: IO[str]) -> None:
-        found = subprocess.run(
+        process = subprocess.run(
             ["faketime", "-m", "-f", "+0", "printenv", "LD_PRELOAD"],
             capture_output=True,
             text=True,
@@ -57,7 +57,7 @@ class JumpingBroker(Broker):
         )
         self.jump(0)
         faked = {
-            "LD_PRELOAD": found.stdout.strip(),
+            "LD_PRELOAD": process.stdout.strip(),
             "FAKETIME_TIMESTAMP_FILE": str(self._offset_file),
             "FAKETIME_CACHE_DURATION": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",

@@ -74,10 +74,10 @@ def _points(counts: Mapping[Kind, int]) -> list[Cut]:
     """Each request of each kind in each way; those by which a client finds its way in one way each."""
     ways = tuple(Way)
     return [
-        Cut(kind, number, way)
+        Cut(kind, number, method)
         for kind, count in sorted(counts.items())
         for number in range(1, count + 1)
-        for way in ((ways[number % len(ways)],) if kind in FINDING else ways)
+        for method in ((ways[number % len(ways)],) if kind in FINDING else ways)
     ]
 
 
@@ -85,8 +85,8 @@ def _short(act: Act, counts: Mapping[Kind, int]) -> list[Cut]:
     """The same points in every run. A third of the way, since the last requests of a kind may not come."""
     missing = [kind.name for kind, _ in SHORT[act.name] if not counts.get(kind)]
     assert missing == [], f"{act.name} sends no such request; choose other kinds"
-    last = [Cut(kind, counts[kind], way) for kind, way in LAST.get(act.name, ())]
-    return [Cut(kind, 1 + (counts[kind] - 1) // 3, way) for kind, way in SHORT[act.name]] + last
+    last = [Cut(kind, counts[kind], method) for kind, method in LAST.get(act.name, ())]
+    return [Cut(kind, 1 + (counts[kind] - 1) // 3, method) for kind, method in SHORT[act.name]] + last
 
 
 def _play(
@@ -163,5 +163,5 @@ def test_a_cut_connection_changes_no_outcome(
 def test_the_short_form_meets_each_kind_and_each_way() -> None:
     points = [point for points in SHORT.values() for point in points]
     assert {kind for kind, _ in points} == set(Kind)
-    assert {way for _, way in points} == set(Way)
+    assert {method for _, method in points} == set(Way)
     assert list(SHORT) == [act.name for act in ACTS]

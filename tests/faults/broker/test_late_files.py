@@ -81,18 +81,20 @@ class Held:
     def tailed(self) -> list[int]:
         """The rows that a reader is handed out from the oldest version on."""
         with lakefold.tail(self.stage.uri, "earliest") as tail:
-            return sorted(one for change in tail for one in change.inserted()["id"].to_pylist())
+            return sorted(value for change in tail for value in change.inserted()["id"].to_pylist())
 
     def answer(self) -> Result:
         """The answer to the batch."""
-        found: list[Result] = []
+        results: list[Result] = []
 
         def answered() -> bool:
-            found.extend(one.result for one in self.stage.outcomes() if one.uuid == self.batch.lance.uuid)
-            return bool(found)
+            results.extend(
+                outcome.result for outcome in self.stage.outcomes() if outcome.uuid == self.batch.lance.uuid
+            )
+            return bool(results)
 
         until(answered, "the answer", seconds=PATIENCE_S)
-        return found[0]
+        return results[0]
 
 
 @contextmanager

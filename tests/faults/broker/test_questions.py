@@ -38,8 +38,8 @@ Question = Callable[[Admin, OwnLog], object]
 
 
 def _committed(admin: Admin, own: OwnLog) -> object:
-    place = TopicPartition(own.topics.transactions, 0)
-    return [(one.offset, one.metadata) for one in settled(admin, own.group, [place])]
+    partition = TopicPartition(own.topics.transactions, 0)
+    return [(partition.offset, partition.metadata) for partition in settled(admin, own.group, [partition])]
 
 
 def _verify(admin: Admin, own: OwnLog) -> object:
@@ -52,7 +52,7 @@ def _status(admin: Admin, own: OwnLog) -> object:
 
 
 def _overview(admin: Admin, own: OwnLog) -> object:
-    return [one for one in overview(admin, own.group).partitions if one.topic == own.topics.transactions]
+    return [view for view in overview(admin, own.group).partitions if view.topic == own.topics.transactions]
 
 
 QUESTIONS: dict[str, Question] = {
@@ -90,16 +90,16 @@ def test_an_answer_is_right_or_none(
     relay.plan(None)
     right = ask(behind(relayed), own)
     counts = relay.counts
-    told: dict[Cut, object] = {}
+    values: dict[Cut, object] = {}
     is_long = request.config.getoption("--all-faults")
     asked = [kind for kind in counts if is_long or kind not in FINDING]
-    for cut in (Cut(kind, n, way) for kind in asked for n in range(1, counts[kind] + 1) for way in Way):
+    for cut in (Cut(kind, n, method) for kind in asked for n in range(1, counts[kind] + 1) for method in Way):
         relay.plan(cut)
         try:
-            told[cut] = ask(behind(relayed), own)
+            values[cut] = ask(behind(relayed), own)
         except RetryError:
             continue
-    wrong = {str(cut): answer for cut, answer in told.items() if answer != right}
+    wrong = {str(cut): answer for cut, answer in values.items() if answer != right}
     assert wrong == {}
 
 
@@ -154,8 +154,8 @@ def test_the_end_is_as_the_isolation_has_it(relayed: RelayedBroker, own: OwnLog)
 def test_the_range_of_each_partition_is_told(own: OwnLog) -> None:
     missing = (f"{own.group}-missing", 0)
     known = [(own.topics.transactions, 0), (own.topics.outcomes, 0)]
-    found = offset_ranges(own.admin, known, read_committed=True)
-    assert list(found) == known
-    assert found[known[0]] == Watermarks(0, 3)
+    values = offset_ranges(own.admin, known, read_committed=True)
+    assert list(values) == known
+    assert values[known[0]] == Watermarks(0, 3)
     with pytest.raises(KafkaException):
         offset_ranges(own.admin, [*known, missing], read_committed=True)

@@ -17,9 +17,9 @@ import pyarrow as pa
 def rows(first: int, end: int, *, vectors: bool) -> pa.Table:
     """Rows with ids from `first` to `end`."""
     ids = list(range(first, end))
-    columns: dict[str, Any] = {"id": pa.array(ids, pa.int64()), "text": [f"row {one}" for one in ids]}
+    columns: dict[str, Any] = {"id": pa.array(ids, pa.int64()), "text": [f"row {number}" for number in ids]}
     if vectors:
-        columns["vec"] = pa.array([[float(one % 7), 1.0] for one in ids], pa.list_(pa.float32(), 2))
+        columns["vec"] = pa.array([[float(number % 7), 1.0] for number in ids], pa.list_(pa.float32(), 2))
     return pa.table(columns)
 
 
