@@ -104,8 +104,8 @@ def _large_appends(ground: Ground, count: int) -> Iterator[Envelope]:
     for number in range(count):
         envelope = Envelope(table=uri)
         envelope.lance.uuid, envelope.lance.read_version = str(uuid.uuid4()), 1
-        for each in range(FRAGMENTS_IN_LARGE):
-            envelope.lance.append.fragments.add(physical_rows=1).files.add(path=f"{number:x}-{each:x}.lance")
+        for index in range(FRAGMENTS_IN_LARGE):
+            envelope.lance.append.fragments.add(physical_rows=1).files.add(path=f"{number:x}-{index:x}.lance")
         yield envelope
 
 

@@ -114,9 +114,9 @@ def entry(envelope: Envelope, offset: int, log: LogId = LOG, time_us: int | None
     return Entry(position, at, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))
 
 
-def by_message(each: Entry) -> Entry:
+def by_message(item: Entry) -> Entry:
     """The same entry, its proposal to be read from the message alone."""
-    return replace(each, proposal=LanceProposal(each.envelope))
+    return replace(item, proposal=LanceProposal(item.envelope))
 
 
 def parsed_packed(
@@ -130,14 +130,14 @@ def parsed_packed(
     return large.envelope, large.proposal.packed
 
 
-def with_packed(each: Entry, envelope: Envelope, packed: Packed | None) -> Entry:
+def with_packed(item: Entry, envelope: Envelope, packed: Packed | None) -> Entry:
     """The entry of an envelope whose fragments stay encoded."""
-    return replace(each, envelope=envelope, proposal=LanceProposal(envelope, packed))
+    return replace(item, envelope=envelope, proposal=LanceProposal(envelope, packed))
 
 
-def packed_of(each: Entry) -> Packed | None:
+def packed_of(item: Entry) -> Packed | None:
     """The encoded fragments of an entry."""
-    return proposal_of(each).packed
+    return proposal_of(item).packed
 
 
 def entries(envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Entry]:

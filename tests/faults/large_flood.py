@@ -50,9 +50,9 @@ def appends(uri: str) -> Iterator[Envelope]:
     for number in range(COUNT):
         envelope = Envelope(table=uri)
         envelope.lance.uuid, envelope.lance.read_version = str(number), 1
-        for each in range(4 * FRAGMENTS):
+        for index in range(4 * FRAGMENTS):
             file = envelope.lance.append.fragments.add(physical_rows=1).files.add()
-            file.path = f"{number:x}-{each:x}.lance"
+            file.path = f"{number:x}-{index:x}.lance"
         yield envelope
 
 
@@ -61,8 +61,8 @@ def updates(uri: str) -> Iterator[Envelope]:
     for number in range(COUNT):
         envelope = Envelope(table=uri)
         envelope.lance.uuid, envelope.lance.read_version = str(number), 1
-        for each in range(FRAGMENTS):
-            add_fragment(envelope.lance.update.new_fragments.add(), f"{number:x}-{each:x}")
+        for index in range(FRAGMENTS):
+            add_fragment(envelope.lance.update.new_fragments.add(), f"{number:x}-{index:x}")
         yield envelope
 
 

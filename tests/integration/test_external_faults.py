@@ -132,11 +132,11 @@ def test_a_fold_is_published_once_whatever_is_lost_at_a_step(
     }
     final = f"/{BUCKET}/{table.base}/{table.scheme.path(2)}"
     at, fits, after = {
-        1: (s3_proxy, lambda each: each.method == "PUT" and each.path.startswith(f"{final}-"), 0),
+        1: (s3_proxy, lambda request: request.method == "PUT" and request.path.startswith(f"{final}-"), 0),
         2: (proxy, is_put, 0),
-        3: (s3_proxy, lambda each: each.method == "PUT" and each.path == final, 0),
+        3: (s3_proxy, lambda request: request.method == "PUT" and request.path == final, 0),
         4: (proxy, is_put, 1),
-        5: (s3_proxy, lambda each: each.method == "DELETE" and each.path.startswith(f"{final}-"), 0),
+        5: (s3_proxy, lambda request: request.method == "DELETE" and request.path.startswith(f"{final}-"), 0),
     }[step]
     at.plan(fault, fits, after=after)
     committer = table.committer()

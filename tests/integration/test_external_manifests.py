@@ -100,9 +100,9 @@ def test_a_staged_object_that_went_before_the_item_was_final_is_not_missed(
 
 
 STOPPED = {
-    "copying": ("s3", lambda each: each.method == "PUT" and each.path.endswith(".manifest"), 0),
-    "recording the final path": ("dynamodb", lambda each: each.method == "PutItem", 1),
-    "removing what was staged": ("s3", lambda each: each.method in {"POST", "DELETE"}, 0),
+    "copying": ("s3", lambda request: request.method == "PUT" and request.path.endswith(".manifest"), 0),
+    "recording the final path": ("dynamodb", lambda request: request.method == "PutItem", 1),
+    "removing what was staged": ("s3", lambda request: request.method in {"POST", "DELETE"}, 0),
 }
 """The step of a put that fails, by the requests that do and how many of them go well before."""
 

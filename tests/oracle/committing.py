@@ -86,8 +86,8 @@ def fold(
     return [outcome.result for outcome in table.fold(group).outcomes]
 
 
-def packed(each: Entry) -> Entry:
+def packed(item: Entry) -> Entry:
     """The entry of an Append with its fragments kept encoded."""
-    envelope, fragments = parsed_packed(encode(each.envelope))
+    envelope, fragments = parsed_packed(encode(item.envelope))
     assert fragments is not None
-    return with_packed(each, envelope, fragments)
+    return with_packed(item, envelope, fragments)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda each: setattr(each, "inline_row_ids", row_id_range(0, 40)),
-        lambda each: setattr(each, "inline_created_at_versions", one_version(40, 1)),
-        lambda each: setattr(each, "inline_last_updated_at_versions", b"none at all"),
+        lambda e: setattr(e, "inline_row_ids", row_id_range(0, 40)),
+        lambda e: setattr(e, "inline_created_at_versions", one_version(40, 1)),
+        lambda e: setattr(e, "inline_last_updated_at_versions", b"none at all"),
     ],
     ids=["ids", "created", "updated"],
 )

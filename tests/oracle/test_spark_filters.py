@@ -154,7 +154,7 @@ NARROW = np.array([0x7FC0 << 16, 0xFFC0 << 16, (0x7F80 << 16) + 1, (0xFF80 << 16
 
 
 @pytest.fixture(
-    scope="module", params=[("2.0", None), ("2.1", "BTREE"), ("2.2", None)], ids=lambda each: str(each[0])
+    scope="module", params=[("2.0", None), ("2.1", "BTREE"), ("2.2", None)], ids=lambda e: str(e[0])
 )
 def floats(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> lance.LanceDataset:
     """Two columns of floats with every kind of value, in pairs that differ from fragment to fragment."""

@@ -68,13 +68,13 @@ def both(envelope: Envelope, offset: int) -> tuple[Entry, Entry]:
     return by_message(whole), with_packed(whole, small, packed)
 
 
-def observed(table: MemoryTable, each: Entry, sizes: dict[str, int]) -> Fetched:
+def observed(table: MemoryTable, item: Entry, sizes: dict[str, int]) -> Fetched:
     """What a shell would bring, from a store with files of these sizes."""
     MemoryStorage.forget(STORE)
     storage = MemoryStorage(f"memory://{STORE}")
     for name, size in sizes.items():
         storage.put(f"data/{name}", [bytes(size)])
-    needs = FORMAT.requirements(table.state, [each])
+    needs = FORMAT.requirements(table.state, [item])
     bringer = Prefetcher(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect))
     return Fetched(bringer.sizes(needs.sizes), listed=bringer.listed(needs.listed))
 
@@ -136,15 +136,15 @@ SOUND = {
     "two files": two_files,
     "older files": set_in(1, file_minor_version=1),
     "sizes that nobody says": set_in(1, file_size_bytes=0),
-    "a tag": lambda each: setattr(each.lance, "tag", "t"),
-    "properties": lambda each: each.lance.transaction_properties.update({"k": "v"}),
+    "a tag": lambda e: setattr(e.lance, "tag", "t"),
+    "properties": lambda e: e.lance.transaction_properties.update({"k": "v"}),
 }
 FAULTY = {
     "an unknown column": set_in(3, fields=[0, 7]),
     "a column twice": set_in(3, fields=[0, 0]),
     "a required column left out": set_in(3, fields=[1], column_indices=[0]),
     "an unknown version": set_in(3, file_major_version=9),
-    "an id that is taken": lambda each: setattr(each.lance.append.fragments[3], "id", 1),
+    "an id that is taken": lambda e: setattr(e.lance.append.fragments[3], "id", 1),
     "no rows": rows_in(3, 0),
     "too many rows": rows_in(3, 2**32),
     "a folder": set_in(3, path="a/b.lance"),
@@ -153,15 +153,15 @@ FAULTY = {
     "a file named twice": set_in(3, path=FIRST),
     "an unknown base": set_in(3, base_id=5),
     "row ids": more(DataFragment(inline_row_ids=b"").SerializeToString()),
-    "a deletion file": lambda each: each.lance.append.fragments[3].deletion_file.SetInParent(),
+    "a deletion file": lambda e: e.lance.append.fragments[3].deletion_file.SetInParent(),
     "an unknown field": more(b"\xf8\x3f\x01"),
     "an unknown field of a file": lambda each: (
         each.lance.append.fragments[3].files[0].MergeFromString(b"\xf8\x3f\x01")
     ),
-    "an unknown field of the Append": lambda each: each.lance.append.MergeFromString(b"\xf8\x3f\x01"),
-    "no fragments": lambda each: each.lance.append.ClearField("fragments"),
-    "a read version to come": lambda each: setattr(each.lance, "read_version", 99),
-    "reserved properties": lambda each: each.lance.transaction_properties.update({"lakefold.x": "v"}),
+    "an unknown field of the Append": lambda e: e.lance.append.MergeFromString(b"\xf8\x3f\x01"),
+    "no fragments": lambda e: e.lance.append.ClearField("fragments"),
+    "a read version to come": lambda e: setattr(e.lance, "read_version", 99),
+    "reserved properties": lambda e: e.lance.transaction_properties.update({"lakefold.x": "v"}),
 }
 
 

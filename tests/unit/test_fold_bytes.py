@@ -26,9 +26,9 @@ def proposals() -> list[list[Envelope]]:
     for number in range(12):
         group = [
             append(
-                f"{number}-{each}", read=chance.randint(1, len(groups)), app=f"app{each % 3}", batch=number
+                f"{number}-{index}", read=chance.randint(1, len(groups)), app=f"app{index % 3}", batch=number
             )
-            for each in range(chance.randint(1, 6))
+            for index in range(chance.randint(1, 6))
         ]
         group.append(append(f"{number}", fragments=chance.randint(0, 3)))
         group.append(changed(append("bad"), lambda e: setattr(e.lance, "read_version", 999)))

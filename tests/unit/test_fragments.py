@@ -71,7 +71,7 @@ def test_versions_of_any_size_keep_few_chunks() -> None:
     fragments, number = Fragments(), 0
     for _ in range(300):
         count = chance.choice([1, 1, 2, 50, 400, 3000])
-        fragments = fragments.added([numbered(number + each) for each in range(count)])
+        fragments = fragments.added([numbered(number + index) for index in range(count)])
         number += count
         assert len(fragments.chunks) <= 2 * fragments.size / CHUNK_BYTES + 1
     assert fragments.count == number

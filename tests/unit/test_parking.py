@@ -137,7 +137,7 @@ def test_the_others_go_on_and_its_entries_keep_their_order(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("error", "what"),
     [(MemoryError(), "memory"), (NoMemoryError("short"), "memory"), (RetryError("away"), "store")],
-    ids=lambda each: str(each) or "MemoryError",
+    ids=lambda e: str(e) or "MemoryError",
 )
 def test_what_a_table_waits_for_is_counted(tmp_path: Path, error: Exception, what: str) -> None:
     uri = canonical(tmp_path / "t")

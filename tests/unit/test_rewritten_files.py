@@ -68,10 +68,10 @@ class Compacted:
         self.offset += len(envelopes)
         return [outcome.result for outcome in outcomes]
 
-    def fold_entry(self, each: Entry) -> Result:
+    def fold_entry(self, item: Entry) -> Result:
         """What becomes of an entry that was made for `offset`."""
         self.offset += 1
-        (outcome,) = self.owned.fold([each]).outcomes
+        (outcome,) = self.owned.fold([item]).outcomes
         return outcome.result
 
     def take_over(self) -> None:

@@ -33,7 +33,7 @@ def test_values_are_read_by_their_option() -> None:
     assert given.value("maxRowsPerTrigger") is None
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda each: each.name)
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda e: e.name)
 def test_each_option_is_known_in_any_case(option: object) -> None:
     name = option.name  # type: ignore[attr-defined]
     with pytest.raises(InvalidError) as lower:

@@ -47,7 +47,7 @@ COLUMNS: list[tuple[pa.DataType, str, object, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("column", "name", "value", "shown"), COLUMNS, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("column", "name", "value", "shown"), COLUMNS, ids=lambda e: str(e)[:40])
 def test_a_column_becomes_sparks_type(column: pa.DataType, name: str, value: object, shown: object) -> None:
     array = pa.array([value, None], column) if not pa.types.is_dictionary(column) else pa.array([value, None])
     batch = pa.record_batch({"c": array.cast(column)})
