@@ -25,8 +25,8 @@ from uuid import uuid4
 from lakefold.errors import SetupError
 from lakefold.local.jars import fetch_jars
 from lakefold.local.java import find_java
+from lakefold.local.kill_on_exit import KillOnExit
 from lakefold.local.ports import free_port, is_free
-from lakefold.local.tie import Tie
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Broker:
         self._chosen_port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._is_tied = False
-        self._tie: Tie | None = None
+        self._kill_on_exit: KillOnExit | None = None
 
     @property
     def log_file(self) -> Path:
@@ -246,7 +246,7 @@ class Broker:
                 start_new_session=True,
             )
         if self._is_tied:
-            self._tie = Tie(self._process.pid)
+            self._kill_on_exit = KillOnExit(self._process.pid)
         self._pid_file.write_text(str(self._process.pid))
 
     def _wait_until_ready(self, deadline: float) -> None:
@@ -292,9 +292,9 @@ class Broker:
         deadline = time.monotonic() + timeout
         while self.running and time.monotonic() < deadline:
             time.sleep(0.02)
-        if not self.running and self._tie is not None:
-            self._tie.release()
-            self._tie = None
+        if not self.running and self._kill_on_exit is not None:
+            self._kill_on_exit.release()
+            self._kill_on_exit = None
         if not self.running and self._process is not None:
             self._process.wait()
             self._process = None

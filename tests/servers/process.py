@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
+from lakefold.local.kill_on_exit import KillOnExit
 from lakefold.local.ports import free_port
-from lakefold.local.tie import Tie
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class LoopbackServer(ABC):
         self.directory = directory.absolute()
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self._tie: Tie | None = None
+        self._kill_on_exit: KillOnExit | None = None
 
     @property
     def endpoint(self) -> str:
@@ -56,7 +56,7 @@ class LoopbackServer(ABC):
                 cwd=self.directory,
                 start_new_session=True,
             )
-        self._tie = Tie(self._process.pid)
+        self._kill_on_exit = KillOnExit(self._process.pid)
         try:
             until(self._has_ended_or_answers, f"{type(self).__name__} to answer", seconds=_READY_SECONDS)
         except BaseException:
@@ -90,9 +90,9 @@ class LoopbackServer(ABC):
                 os.killpg(self._process.pid, number)
             self._process.wait()
             self._process = None
-        if self._tie is not None:
-            self._tie.release()
-            self._tie = None
+        if self._kill_on_exit is not None:
+            self._kill_on_exit.release()
+            self._kill_on_exit = None
 
     def _has_ended_or_answers(self) -> bool:
         """Whether it serves. Raises `RuntimeError` where it has ended instead."""

@@ -12,7 +12,7 @@ import subprocess
 _WAIT = 'read -r _ || kill -s KILL -- "-$0"'
 
 
-class Tie:
+class KillOnExit:
     """Ends the process group `group` when this process dies, unless it is released before."""
 
     def __init__(self, group: int) -> None:
