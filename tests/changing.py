@@ -89,7 +89,7 @@ class MemoryRows:
     def delete(
         self, rows: dict[int, Iterable[int]], removed: Iterable[int] = (), *, names_rows: bool = True
     ) -> Envelope:
-        """A Delete of rows, by fragment, built on the newest version. `told`: the envelope says which."""
+        """A Delete of rows, by fragment, of the newest version. `names_rows`: the envelope contains which."""
         envelope = self._envelope()
         envelope.lance.delete.deleted_fragment_ids.extend(removed)
         envelope.lance.delete.predicate = "some"

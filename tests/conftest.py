@@ -1,4 +1,4 @@
-"""What every test has in common: its marker follows from the folder it lies in.
+"""What every test has in common: its marker follows from its folder.
 
 A test says by its place what it needs. Everything outside `tests/integration`, `tests/faults/broker`,
 `tests/azure` and `tests/clients` runs with no server and no Spark, so that `make test-fast` stays under a

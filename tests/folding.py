@@ -1,4 +1,4 @@
-"""Entries written down by hand, and a table that is folded in memory: what tests of the core stand on.
+"""Entries written down by hand, and a table that is folded in memory: the basis of the core's tests.
 
 Nothing here needs pylance, a disk or a broker. Data files are only named; `Fetched` says what is there.
 """
@@ -215,7 +215,7 @@ def versions_at(uri: str) -> Versions:
 
 
 def opened(uri: str, *, check_sizes: bool = False, roots: Sequence[str] | None = None) -> TableWriter:
-    """A committer's table in memory. Sizes are not looked at, as no data files are there."""
+    """A committer's table in memory. Sizes are not checked, because no data files exist."""
     return TableWriter(FORMAT, versions_at(uri), uri, check_sizes=check_sizes, roots=roots)
 
 

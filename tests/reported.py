@@ -1,4 +1,4 @@
-"""What was reported, without a broker: the witness that tests of a table hand to a committer."""
+"""Reported outcomes without a broker: the outcome index that tests of a table pass to a committer."""
 
 from __future__ import annotations
 

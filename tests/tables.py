@@ -45,7 +45,7 @@ class Folded:
         self.fold(creation(self.uri, schema, stable_row_ids=stable_row_ids))
 
     def take_over(self) -> None:
-        """Go on as another committer, under the next epoch."""
+        """Continues as another committer, under the next epoch."""
         self.owned = TableWriter(LanceFormat(), self.versions, self.uri, check_sizes=False)
 
     def fold(self, *envelopes: Envelope) -> tuple[Outcome, ...]:
@@ -83,7 +83,7 @@ class Folded:
 
 
 def fragments_only(uri: str, count: int, read_version: int = 1) -> Envelope:
-    """An append of fragments whose files nobody has written, of one row each: for tables in memory."""
+    """An append of fragments whose files don't exist, with one row each: for tables in memory."""
     envelope = creation(uri)
     envelope.ClearField("create")
     envelope.lance.ClearField("overwrite")

@@ -1,6 +1,6 @@
 """A disk that is cut off: what a power cut may leave after each system call of a `LocalStorage`.
 
-It stands in for the module `os`, makes every call for real below one folder, and keeps beside it what POSIX
+It replaces the module `os`, makes every call for real below one folder, and keeps beside it what POSIX
 promises. A file's bytes are safe since its last fsync; a name is safe since the last fsync of its folder.
 Whatever wasn't synced may be on the disk or not, each for itself and in any order, and a file that was not
 synced may hold anything. `Moment.trees` gives those folders: nothing of what is pending, all of it, each
@@ -106,7 +106,7 @@ class CrashingDisk:
         self._note("nothing")
 
     def revive(self) -> None:
-        """From now on another process runs, which nobody kills."""
+        """From now on another process runs, which is not killed."""
         self.dies_at = self.calls = 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

@@ -136,7 +136,7 @@ class Kept:
         )
 
     def left_at(self, step: int, version: int, data: bytes, *, staged: str = "dead") -> str:
-        """Put a version as somebody leaves it who dies after this step (1 to 5); its path."""
+        """Puts a version as a process leaves it that dies after this step (1 to 5). Returns its path."""
         path = self.scheme.path(version)
         first = ManifestRecord(version, f"{BASE}/{path}-{staged}", len(data))
         self.objects.put(f"{path}-{staged}", [data])
@@ -155,7 +155,7 @@ class Kept:
         return [listed.path for listed in self.objects.list(self.scheme.folder)]
 
     def recorded(self) -> dict[int, str]:
-        """Where the main line's manifests are, by version, from the table's root on."""
+        """Returns the paths of the main branch's manifests, by version, from the table's root."""
         return {
             version: record.path.removeprefix(f"{BASE}/")
             for (base, version), record in self.manifests.items.items()
@@ -176,7 +176,7 @@ def publication(kept: Kept, version: int, data: bytes = b"ours") -> Publication:
 
 
 def check_whole(kept: Kept, *contents: bytes) -> None:
-    """Each version is in its place and recorded there, and nothing else lies in the folder."""
+    """Each version has its final path and is recorded, and the folder contains nothing else."""
     paths = {number: kept.scheme.path(number) for number in range(1, len(contents) + 1)}
     assert kept.recorded() == paths
     assert sorted(kept.paths()) == sorted(paths.values())

@@ -1,6 +1,6 @@
 """A disk that forgets: what would be left of a folder if the power were cut after each system call.
 
-It stands in for the module `os` in a `LocalStorage`, makes every call for real, and keeps beside it what
+It replaces the module `os` in a `LocalStorage`, makes every call for real, and keeps beside it what
 POSIX promises to survive: of a file, the bytes it had at its last fsync; of a folder, the names at its own.
 What was not synced may survive or not, as the disk likes, so a name counts as *visible* after a power cut as
 soon as it exists, and as *safe* only once its folder was synced.
@@ -30,7 +30,7 @@ class Cut:
     def may_survive(self, name: str) -> bytes | None:
         """The bytes that the object of this name is sure to have if the name survives; None: no such name.
 
-        A file that was never synced may come back as anything, which is told by an `AssertionError`.
+        A file that was never synced may come back as anything, which raises an `AssertionError`.
         """
         if name not in self.visible:
             return None
@@ -38,7 +38,7 @@ class Cut:
         return self.synced[self.visible[name]]
 
     def must_survive(self, path: Path, top: Path) -> bytes | None:
-        """The bytes that are sure to be found at `path` below `top`; None where a name may be lost."""
+        """The bytes that are sure to be found at `path` below `top`; None if a name may be lost."""
         inode = top.stat().st_ino
         for part in path.relative_to(top).parts:
             value = self.safe.get(inode, {}).get(part)

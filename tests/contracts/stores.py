@@ -56,12 +56,12 @@ class LocalSite:
     folder: Path
     name: str
     cheap_size: bool = True
-    tick_us: int = 20_000  # File systems stamp by a clock that ticks every few milliseconds.
+    tick_us: int = 20_000  # File systems use a clock that ticks every few milliseconds.
     rounds: int = 200
 
     @classmethod
     def new(cls, kind: str, folder: Path) -> Self:
-        """A place that nobody else uses."""
+        """A location that no other test uses."""
         return cls(kind, folder / "lake" / "table", uuid.uuid4().hex, cheap_size=kind != "obstore, memory")
 
     def open(self, below: str = "") -> Storage:

@@ -120,7 +120,7 @@ def test_a_power_cut_at_any_moment_leaves_the_whole_object_or_none(tmp_path: Pat
 def test_a_power_cut_leaves_each_of_several_objects_whole_or_not_at_all(
     tmp_path: Path, *, unnamed: bool
 ) -> None:
-    """What another client left there unsynced survives too, once all are told to be there."""
+    """What another client left unsynced survives too, once all files are reported as stored."""
     (tmp_path / "t" / "_deletions").mkdir(parents=True)
     (tmp_path / "t" / "_deletions" / "0").write_bytes(b"by another client")
     disk = ForgetfulDisk()
@@ -353,7 +353,7 @@ def test_a_file_of_others_whose_sync_fails_is_written_anew(tmp_path: Path) -> No
 
 @both_modes
 def test_who_lost_may_act_on_what_it_reads(tmp_path: Path, *, unnamed: bool) -> None:
-    """The winner may not have synced its folder yet, or never will: the loser does before it is told."""
+    """The winner may not have synced its folder yet, or never will: the loser does before it is informed."""
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "1").write_bytes(b"by another client")
     disk = ForgetfulDisk()
@@ -442,7 +442,7 @@ def test_a_disk_that_takes_no_bytes_ends_the_put(tmp_path: Path, *, unnamed: boo
 def test_a_name_that_could_not_be_synced_is_given_to_a_new_file_until_that_is_durable(
     tmp_path: Path, *, unnamed: bool
 ) -> None:
-    """A second sync of the same name succeeds, whatever became of the first."""
+    """A second sync of the same name succeeds, whatever the result of the first was."""
     broken = True
     synced: list[int] = []
 

@@ -1,7 +1,7 @@
 """The names that outsiders rely on: verbs and their flags, settings, messages, Python's calls, metrics.
 
 Operators' scripts, other languages and alerts are written against them. Adding one is free; one that is
-missing here breaks somebody, and needs a decision and a line in the CHANGELOG (CONTRIBUTING.md).
+missing here breaks other programs, and needs a decision and a line in the CHANGELOG (CONTRIBUTING.md).
 """
 
 from __future__ import annotations

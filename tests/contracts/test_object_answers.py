@@ -1,7 +1,7 @@
 """What the answers of `gs://` and `az://` servers become: errors, doubts; and how often a request is sent.
 
 The server here gives the answers that a test has planned, in the form that Azure and Google give them: faults
-that no emulator has. That conditional puts really are conditional is proven on an emulator (tests/azure).
+that no emulator has. An emulator verifies that conditional puts are conditional (tests/azure).
 """
 
 from __future__ import annotations

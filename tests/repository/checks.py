@@ -49,12 +49,12 @@ class Source:
         return ast.parse(self.text)
 
     def line(self, offset: int) -> int:
-        """The number of the line at this offset of the text."""
+        """Returns the number of the line at this offset of the text."""
         return self.text.count("\n", 0, offset) + 1
 
 
 def module_size(source: Source) -> Iterator[str]:
-    """Say where a module has grown from a room into a hall."""
+    """Yields the modules that are too long."""
     lines = source.text.count("\n")
     if lines > MODULE_LINES:
         yield f"{source.path} has {lines} lines, at most {MODULE_LINES}: split it by meaning"
@@ -76,7 +76,7 @@ def module_docstring(source: Source) -> Iterator[str]:
 
 
 def telling_name(source: Source) -> Iterator[str]:
-    """Say which modules and folders have names that tell nothing."""
+    """Yields the modules and folders whose names say nothing."""
     for part in (*source.pure.parent.parts, source.pure.stem):
         if part.removeprefix("test_") in NAMELESS:
             yield f"{source.path}: name the room by what is in it, not `{part}`"
@@ -89,13 +89,13 @@ def finished(source: Source) -> Iterator[str]:
 
 
 def no_machine_path(source: Source) -> Iterator[str]:
-    """Say where a path of somebody's machine stands."""
+    """Yields the lines with a path of a particular machine."""
     for match in MACHINE_PATH.finditer(source.text):
         yield f"{source.path}:{source.line(match.start())} a path of one machine: {match[0]}…"
 
 
 def no_registry_host(source: Source) -> Iterator[str]:
-    """Say where the host of a package registry stands: each tool's default and the user's settings decide."""
+    """Yields the lines with the host of a package registry: the user's settings decide."""
     for match in REGISTRY_HOST.finditer(source.text):
         yield f"{source.path}:{source.line(match.start())} names the host of a package registry: {match[0]}…"
 
@@ -107,7 +107,7 @@ def reasoned_exceptions(source: Source) -> Iterator[str]:
 
 
 def no_sleep(source: Source) -> Iterator[str]:
-    """Say where a test sleeps and hopes, instead of waiting for a condition."""
+    """Yields where a test sleeps instead of waiting for a condition."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Attribute | ast.ImportFrom):
             continue
@@ -130,7 +130,7 @@ def shared_class_names(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def pure_builtins(source: Source) -> Iterator[str]:
-    """Say where the core calls a builtin that does IO or differs from process to process.
+    """Yields where the core calls a builtin that does IO or differs from process to process.
 
     The linter's list of banned names (`ruff-core.toml`) can't name builtins; this check is its other half.
     """

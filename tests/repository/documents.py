@@ -30,8 +30,8 @@ def named_paths(document: Source, tracked: Collection[str]) -> Iterator[str]:
     """Say which paths the document names that aren't there.
 
     A link's target is looked up from the document's own folder. Text in backticks is taken for a path where
-    its first part is something at the repository's root, or where it ends like a file of ours; `*` stands for
-    any name. A bare file name and the end of a module's path may lie anywhere.
+    its first part is something at the repository's root, or if it ends like a file of this repository; `*`
+    stands for any name. A bare file name and the end of a module's path may lie anywhere.
     """
     top = {path.split("/")[0] for path in tracked}
     for target in LINK.findall(document.text):
@@ -119,7 +119,7 @@ def cited_promises(document: Source, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def decision_form(document: Source) -> Iterator[str]:
-    """Say where a decision isn't headed by its number or lacks one of its sections."""
+    """Yields decisions that aren't headed by their number or lack a section."""
     heading = HEADING.match(document.text)
     if not heading or heading[1] != document.pure.name[:4]:
         yield f"{document.path}: opens with `# {document.pure.name[:4]} · <title>`"
@@ -129,7 +129,7 @@ def decision_form(document: Source) -> Iterator[str]:
 
 
 def decision_numbers(names: Collection[str]) -> Iterator[str]:
-    """Say where the numbers of the decisions have gaps or twins (0000 is the template)."""
+    """Yields gaps and duplicates in the numbers of the decisions (0000 is the template)."""
     numbers = sorted(name[:4] for name in names)
     expected = [f"{number:04}" for number in range(len(names))]
     if numbers != expected:

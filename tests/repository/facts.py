@@ -1,7 +1,7 @@
 """The page of facts about Lance: each citation leads to a fact, each fact to a test that exists.
 
 A fact of the page is a heading with an anchor, `### <a id="fact-4.2"></a>4.2 Title`, then what is so, then a
-list of two items: `- Specification:` and `- Tried:`. Whoever relies on it writes "Lance fact 4.2", or "Lance
+list of two items: `- Specification:` and `- Tried:`. Code that relies on it cites "Lance fact 4.2", or "Lance
 facts 4.2 and 4.4".
 """
 
@@ -28,13 +28,13 @@ SPECIFIED = re.compile(r"^- Specification: (?P<pages>.+(?:\n  .+)*)", re.MULTILI
 PAGES = re.compile(r"\[([^\]\n]+)\](?!\()")
 DEFINED = re.compile(r"^\[([^\]\n]+)\]: https://\S+$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
-# Where a citation leads out of the repository. Written so that this file doesn't hold what it looks for.
+# A citation of something outside of the repository. Written so that this file doesn't hold what it looks for.
 ELSEWHERE = re.compile(
     r"\bformat[ ]facts?\b|(?<!\bLance )\bfacts?,? (?:sections? )?\d+\.?\d*|architecture[ ]text|"
     r"\bthe[ ]intent\b|lance[-]format[-]facts",
     re.IGNORECASE,
 )
-# A sentence goes on in the next line, in a comment behind its sign.
+# A sentence continues in the next line, in a comment after its sign.
 BREAK = re.compile(r"\n[ \t]*(?:#:?[ \t]+|>[ \t]+)?")
 
 

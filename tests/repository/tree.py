@@ -10,7 +10,7 @@ from tests.repository.checks import Source
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ("_pb2.py", "_pb2.pyi")
-# Files that other tools write, or that hold somebody else's text.
+# Files that other tools write, or that others have written.
 FOREIGN = {"LICENSE", "requirements.lock"}
 
 

@@ -1,6 +1,6 @@
 """Runs DynamoDB Local on loopback: Amazon's own program for tests, whose conditional puts hold under a race.
 
-What is put lies in its memory and is gone with it.
+Items are kept in memory only.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class LoseRequest:
 
 @dataclass(frozen=True)
 class Answer:
-    """The client is told this instead; the server has done the request before, or not (`done`)."""
+    """The client gets this answer instead; the server has done the request before, or not (`done`)."""
 
     status: int
     code: str = "InternalError"
@@ -59,14 +59,14 @@ class CutBody:
 
 @dataclass(frozen=True)
 class Strip:
-    """The request goes on without this header, signed anew: as through a server that doesn't know it."""
+    """The request is passed on without this header, signed again: as if the server didn't know it."""
 
     header: str
 
 
 @dataclass(frozen=True)
 class Hold:
-    """The request waits here until `release` is set, at most `seconds`, and then goes on."""
+    """The request waits here until `release` is set, at most `seconds`, and is then passed on."""
 
     seconds: float = 60
     reached: threading.Event = field(default_factory=threading.Event)

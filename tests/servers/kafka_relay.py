@@ -86,7 +86,7 @@ class KafkaRelay:
         self._open: set[_Connection] = set()
 
     def plan(self, cut: Cut | None, *, always: Kind | None = None, way: Way = Way.AFTER) -> None:
-        """Count the requests anew, and cut at one of those to come; `always`: in one way at all of a kind."""
+        """Counts requests from now on and cuts at one; `always`: in one way at all of a kind."""
         with self._lock:
             self._counts.clear()
             self._cut, self._always, self._way, self.happened = cut, always, way, 0
@@ -98,7 +98,7 @@ class KafkaRelay:
             return {kind: self._counts[kind] for kind in Kind if self._counts[kind]}
 
     def meet(self, api_key: int) -> Way | None:
-        """Count a request; where its connection is to be cut, if at all."""
+        """Counts a request. Returns where its connection is to be cut, if at all."""
         with self._lock:
             self._counts[api_key] += 1
             cut = self._cut

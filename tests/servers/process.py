@@ -26,7 +26,7 @@ class LoopbackServer(ABC):
     """A program that speaks HTTP at `port`, with its files in `directory`.
 
     `start` may be called again after `stop` or `kill`: the port stays. As a context manager it starts on
-    entering, stops on leaving, and doesn't outlive this process, even where that is killed.
+    entering, stops on leaving, and doesn't outlive this process, even if that is killed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -45,7 +45,7 @@ class LoopbackServer(ABC):
         """Write what the program needs, and give its command line."""
 
     def start(self) -> None:
-        """Start the server and wait until it answers. Raises where it doesn't."""
+        """Starts the server and waits until it answers. Raises if it doesn't."""
         command = self.prepare()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -95,7 +95,7 @@ class LoopbackServer(ABC):
             self._kill_on_exit = None
 
     def _has_ended_or_answers(self) -> bool:
-        """Whether it serves. Raises `RuntimeError` where it has ended instead."""
+        """Returns whether it serves. Raises `RuntimeError` if it has ended."""
         if self._process is None or self._process.poll() is not None:
             raise RuntimeError(f"{type(self).__name__} did not start: {self._last_words()}")
         return self._answers()

@@ -1,4 +1,4 @@
-"""The log that simulated processes use: a partition of it, its outcomes, its group's stamped offset.
+"""The log that simulated processes use: a partition of it, its outcomes, the committed offset of its group.
 
 A report is one Kafka transaction: outcomes, dead letters and offset appear together or not at all. The
 newest reporter fences those before it. An answer may be lost, with the transaction decided either way. Both
@@ -58,7 +58,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Decided:
-    """How a partition stood when a report was decided: the log's end, how many outcomes, the stamp."""
+    """A partition when a report was decided: the log's end, the number of outcomes, the committed offset."""
 
     end: int
     outcomes: int
@@ -67,9 +67,9 @@ class Decided:
 
 @dataclass
 class Broker:
-    """One partition. `reported` hears of each report once it is decided.
+    """One partition. `reported` is called with each report once it is decided.
 
-    `decided`: how things stood after each report. `lost_end`: the log lost its end at some time, `kept`: from
+    `decided`: the state after each report. `lost_end`: the log lost its end at some time, `kept`: from
     there on (None: a report was made since).
     `start`, `outcomes_start`: what is before these offsets of either topic was removed. `lose`, `refuse`: how
     often reports are lost and requests refused, as probabilities.
@@ -118,7 +118,7 @@ class Broker:
 
     @property
     def proven(self) -> int:
-        """Up to which offset everything was answered, by the stamp."""
+        """Returns the committed offset: every entry below it was answered."""
         return 0 if self.stamped is None else self.stamped[0]
 
     @property
@@ -128,16 +128,16 @@ class Broker:
 
     @property
     def has_gap(self) -> bool:
-        """Whether entries were removed of which nothing proves that they were answered, or others follow."""
+        """Returns whether entries were removed that may be unanswered, or were replaced by others."""
         return self.start > self.proven or self.lost_end
 
     def trim(self, offset: int) -> None:
-        """Retention removes what stands before `offset`."""
+        """Retention removes the entries before `offset`."""
         self.start = max(self.start, offset)
         self.hub.tell("log", f"{self.log.partition} loses its beginning, up to {self.start}")
 
     def trim_outcomes(self, offset: int) -> list[int]:
-        """Retention removes outcomes that stand before `offset`; returns the entries that they answered."""
+        """Retention removes the outcomes before `offset`; returns the entries that they answered."""
         gone = self.outcomes[self.outcomes_start : offset]
         self.outcomes_start = max(self.outcomes_start, offset)
         self.hub.tell("log", f"outcomes of {self.log.partition} lose their beginning, up to {offset}")
@@ -165,7 +165,7 @@ class Broker:
         return [outcome.position.offset for outcome in gone]
 
     def beginning(self, *, accept_new_log: bool) -> Beginning:
-        """Where a committer begins. Raises `GapError`."""
+        """Returns the offset at which a committer begins. Raises `GapError`."""
         return beginning(self.stamped, self, GROUP, self.log, TOPIC, accept_new_log=accept_new_log)
 
     def reach(self) -> Watermarks:
@@ -288,7 +288,7 @@ class Witness:
         return last.of(uri)
 
     def add_own(self, uri: str, commit: LastCommit) -> None:
-        """See `ReportedVersions`. All outcomes are looked at each time."""
+        """See `ReportedVersions`. It reads all outcomes each time."""
 
 
 class Reporter:

@@ -34,9 +34,9 @@ METRICS: Final = Metrics()
 
 @dataclass(eq=False)
 class Running:
-    """A committer process, and how it is told to stop what it has: by partition.
+    """A committer process. Each of its partitions can be stopped by itself.
 
-    `accepts`: it was told to accept the log as it is. `has_outcome_index`: it asks what was reported of a
+    `accepts`: it accepts the log as it is. `has_outcome_index`: it reads what was reported of a
     table. `formats`: those that its tables may have.
     """
 
@@ -50,11 +50,11 @@ class Running:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it was told to leave a partition that it still has."""
+        """Returns whether it must leave a partition that it still has."""
         return any(stop.is_set() for stop in self.stops.values())
 
     def stop(self) -> None:
-        """Told to leave."""
+        """Asks it to leave."""
         for stop in self.stops.values():
             stop.set()
 
@@ -135,7 +135,7 @@ class Running:
 
 
 def _home(_: str, before: int) -> int:
-    """No table comes to another partition of the same topic."""
+    """No table is bound to another partition of the same topic."""
     return before
 
 

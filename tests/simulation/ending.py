@@ -1,4 +1,4 @@
-"""How a history ends: faults off, everything answered, and all that lasts looked at once more."""
+"""How a history ends: without faults, until everything is answered; then all that is stored is checked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ending:
         self._rules = rules
 
     def play(self) -> None:
-        """Lets committers run until all is answered, and looks at everything."""
+        """Runs committers until every entry is answered, and checks everything."""
         world, hub = self._world, self._world.hub
         world.store.calm_down()
         for partition in world.partitions:
@@ -65,7 +65,7 @@ class Ending:
         ]
         if free:
             few = free if world.hub.random.random() < 1 / 2 else free[:1]
-            # It was tried without: where entries are gone, nobody goes on by himself.
+            # If entries are gone, no committer continues without being allowed to (tried).
             accepts = all(
                 isinstance(partition.ended_by, GapError) and partition.broker.has_gap for partition in few
             )
@@ -84,7 +84,7 @@ class Ending:
         hub.run(lambda: hub.now > end, MOST_STEPS)
 
     def _go_on_beside_others(self) -> None:
-        """Another client commits to each table, and one more entry comes: nobody is started for that."""
+        """Another client commits to each table, and an entry arrives. No committer is started for that."""
         world, claims = self._world, set[str]()
         for partition, uri in self._tables():
             version = foreign.ACTS["commit"](uri, 0)
@@ -112,7 +112,7 @@ class Ending:
         return [f"{uri}/{file.path}" for _, uri in self._tables() for file in MemoryStorage(uri).list(FOLDER)]
 
     def _clean_up_claims(self) -> None:
-        """More than a week later the files of all claims go, whatever became of them."""
+        """More than a week later the files of all claims are removed, whatever their answers were."""
         world = self._world
         world.kill_all()
         self._let_pass(LATER_S)
@@ -152,14 +152,14 @@ def _check_model(partition: Partition) -> None:
             continue
         outcome = ledger.reported.get(offset)
         if outcome is not None:
-            # Where the first answer was forgotten, what refused it then may be told in another way now.
+            # If the first answer was forgotten, the refusal may have another reason now.
             again = {DUPLICATE, REJECTED, INVALID} if offset in ledger.twice else set[str]()
             name = type(outcome.result).__name__
             what = f"{offset} ({sent.kind}) is {outcome.result}, right is {right}"
             demand(name in right | again, "the model", what)
             if isinstance(outcome.result, Duplicate) and not again:
                 _check_duplicate(partition, model.table(sent.uri).committed[sent.key], offset)
-        # Where nobody was told, or is told now what was not told then, its table may hold it.
+        # If no outcome was reported, or only now, its table may contain it.
         folded = ledger.line(sent.uri).answers.get(offset) if sent.kind not in OUTSIDE else None
         if isinstance(folded, Committed):
             model.take(sent, folded)
@@ -169,7 +169,7 @@ def _check_model(partition: Partition) -> None:
 
 
 def _model_of(partition: Partition) -> Model:
-    """A model that knows what the log doesn't tell."""
+    """A model that knows what the log doesn't contain."""
     ledger, model = partition.ledger, Model()
     for uri in ledger.harsh:
         model.table(uri).harsh = True
@@ -190,7 +190,7 @@ def _check_rows(partition: Partition, model: Model) -> None:
 
 
 def _check_duplicate(partition: Partition, first: int, offset: int) -> None:
-    """It names the version of the first one, whose own answer may be another one where that was forgotten."""
+    """It names the version of the first entry, whose own answer may differ if that was forgotten."""
     ledger, sent = partition.ledger, partition.ledger.sent[offset]
     result = ledger.reported[offset].result
     before: Result | None = ledger.line(sent.uri).answers.get(first)

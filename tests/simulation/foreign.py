@@ -62,7 +62,7 @@ def _restore(uri: str, older: int) -> int:
 
 
 def _delete(uri: str, older: int) -> int:
-    """Deletes a row as other clients do; a commit like any other where there is none."""
+    """Deletes a row as other clients do; an ordinary commit if the table has no rows."""
     versions = versions_at(uri)
     newest = _older(uri, versions.latest())
     rows = [

@@ -1,6 +1,6 @@
-"""What must hold, looked at whenever anything that lasts has changed: a version appears, a report is decided.
+"""The invariants, checked whenever something stored has changed: a version appears, a report is decided.
 
-The ledger hears of each object stored and of each report, keeps what it needs of them, and raises
+The ledger gets each stored object and each report, keeps what it needs of them, and raises
 `BrokenError` at the step that broke an invariant of architecture.md, by its name.
 """
 
@@ -43,10 +43,11 @@ def demand(holds: object, invariant: str, what: str) -> None:
 class Line:
     """What is known of one table.
 
-    `answers`: what its versions record, by offset; `owners`: by epoch. `strays`: what was put where a version
-    had been `removed`. `touched`: others changed its metadata since our newest version. `undone`: the rows
-    that others deleted. `torn`: answers in versions that also hold entries which the log lost; `floor`: how
-    far the position may go back since then. `deletions`: what the deletion files of the newest version say.
+    `answers`: what its versions record, by offset; `owners`: by epoch. `strays`: files that were put where a
+    version had been `removed`. `touched`: others changed its metadata since our newest version. `undone`: the
+    rows that others deleted. `torn`: answers in versions that also hold entries which the log lost; `floor`:
+    how far the position may go back since then. `deletions`: what the deletion files of the newest version
+    say.
     """
 
     uri: str
@@ -86,8 +87,8 @@ class Ledger:
 
     `history`: all that was ever sent; `cut_off`: which of it the log lost with its end, and what its tables
     made of that. `claims`: who claims a file. `lost`: entries that were removed without an answer, as
-    somebody accepted it. `forgotten`: those whose outcomes were removed, `twice`: and then given again.
-    `harsh`: lines to which something happened that the log doesn't tell of.
+    an operator accepted it. `forgotten`: those whose outcomes were removed, `twice`: and then given again.
+    `harsh`: branches to which something happened that the log doesn't contain.
     """
 
     log: LogId
@@ -143,7 +144,7 @@ class Ledger:
             some[:] = [number for number in some if number < end]
 
     def accept(self, start: int) -> None:
-        """Somebody takes it that the log lost its end: all that is left is answered again."""
+        """An operator accepts that the log lost its end: all that is left is answered again."""
         self.forgotten.update(self.reported)
         self.stamped = start
 
@@ -161,7 +162,7 @@ class Ledger:
             return
         line, data = self.line(uri), MemoryStorage(uri).get(path)
         if path in line.removed:
-            # No version of the table's line: nobody may say that it holds anything.
+            # It is no version of the branch, so no answer may name it.
             line.strays[path] = data
             return
         demand(path not in line.files, "one-commit-point", f"{uri}/{path} was published twice")
@@ -192,7 +193,7 @@ class Ledger:
             self.line(uri).tried.setdefault(process, {})[path] = data
 
     def removed(self, uri: str, path: str) -> None:
-        """A committer removed this: the file of a claim, of which nobody will ask again."""
+        """A committer removed the file of a claim, which no committer needs again."""
         offsets = self.claims.get(f"{uri}/{path}", ())
         results = [self.reported[offset].result for offset in offsets if offset in self.reported]
         lost = sum(offset in self.lost for offset in offsets)
@@ -204,7 +205,7 @@ class Ledger:
         )
 
     def gone(self, uri: str) -> None:
-        """The table was dropped: what comes to lie there is another."""
+        """The table was dropped: a table that is created there later is another."""
         self.lines.pop(uri, None)
 
     def _published(
@@ -372,7 +373,7 @@ class Ledger:
         if isinstance(result, Committed):
             demand(recorded == result, "one-commit-point", f"{offset} is {result}, its table says {recorded}")
         elif offset in line.answers and not (offset in self.twice and sent.uri in self.harsh):
-            # Else the version that recorded it may be gone too, and then nobody knows any more.
+            # Else the version that recorded it may be gone too, and then no one can know.
             demand(
                 type(recorded) is type(result), "every-entry-answered", f"{offset}: {result}, not {recorded}"
             )
@@ -386,7 +387,7 @@ class Ledger:
             )
 
     def _check_answered_again(self, sent: Sent, outcome: Outcome) -> None:
-        """Nobody is answered twice, unless the first answer was forgotten; what was folded stays folded."""
+        """No entry is answered twice unless the first answer was forgotten; what was folded stays folded."""
         before = self.reported.get(sent.offset)
         if before is None:
             return

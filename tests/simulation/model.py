@@ -1,8 +1,8 @@
-"""What becomes of the entries of a log, told from the log alone, by a dictionary.
+"""The expected answers to the entries of a log, computed from the log alone, with a dictionary.
 
-Each message that a simulated producer sends is one of a few kinds whose fate is known beforehand. Where it
-hangs on what no log tells (a file that came late, a foreign Restore, a clean-up), several outcomes are right;
-which one it was is then taken from the answers.
+Each message that a simulated producer sends is one of a few kinds whose outcome is known beforehand. If it
+depends on what no log contains (a file that was written late, a foreign Restore, a clean-up), several
+outcomes are right; which one it was is then taken from the answers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sent:
     """One message of the log as its producer meant it.
 
     `uri`: the root of the table or branch it is for. `deletes`: the rows that it deletes, by fragment.
-    `claim`: what became of the file in which the envelope lies, and `message` what stands in the log then.
+    `claim`: what happened to the file with the envelope, and `message` what is in the log then.
     """
 
     offset: int
@@ -53,12 +53,12 @@ class Sent:
 
     @property
     def claim_path(self) -> str:
-        """Where the envelope lies, below the table's root; empty where it stands in the log."""
+        """The path of the envelope below the table's root; empty if it is in the log."""
         return path_of(self.message.claim) if self.message is not None else ""
 
     @property
     def key(self) -> object:
-        """What tells a repetition of this entry; None where nothing does."""
+        """By what a repetition of this entry is recognised. None if it isn't."""
         envelope = self.envelope
         if envelope.app_id and envelope.HasField("batch_id"):
             return (envelope.app_id, envelope.batch_id)
@@ -69,7 +69,7 @@ class Sent:
 class Table:
     """One table or branch.
 
-    `harsh`: something happened to it that the log doesn't tell of; `dropped`: at this offset it was gone.
+    `harsh`: something happened to it that the log doesn't contain; `dropped`: at this offset it was gone.
     `rows`: those that live by what was committed; `touched`: by fragment the last version that deleted some.
     `undone`: rows that others deleted, at some time.
     """
@@ -102,7 +102,7 @@ class Model:
         if sent.kind in OUTSIDE:
             return {INVALID}
         if sent.claim and not (sent.envelope.app_id and sent.key in table.committed):
-            # Its message tells no key but an app's.
+            # Its message contains no key except an app's.
             if sent.claim in NOTHING:
                 return {INVALID}
             if sent.claim == LATE or sent.claim_path in self.used:
@@ -127,7 +127,7 @@ class Model:
         return {COMMITTED, REJECTED, INVALID} if unsure else {COMMITTED}
 
     def take(self, sent: Sent, answer: Result) -> None:
-        """What was answered, so that what follows can be told."""
+        """Records an answer, on which later answers depend."""
         table = self.table(sent.uri)
         if sent.claim and isinstance(answer, Committed | Duplicate):
             self.used.add(sent.claim_path)
@@ -142,7 +142,7 @@ class Model:
 
 
 def _of_rows(table: Table, sent: Sent) -> set[str]:
-    """What is right for an entry that brings or deletes rows."""
+    """Returns the right answers to an entry that adds or deletes rows."""
     if not table.exists:
         return {INVALID}
     if sent.kind in WRONG:
@@ -153,7 +153,7 @@ def _of_rows(table: Table, sent: Sent) -> set[str]:
         return {COMMITTED, REJECTED, INVALID}
     live = {fragment.file for fragment in table.rows.values()}
     if any(file.path in live for fragment in new_fragments(sent.envelope) for file in fragment.files):
-        # No uuid tells the repetition; if others removed the fragment, nothing does.
+        # No uuid shows the repetition; if others removed the fragment, nothing does.
         return {INVALID, COMMITTED} if table.undone else {INVALID}
     actual = _of_deletes(table, sent) if sent.kind in DELETING else {COMMITTED}
     return actual | {INVALID} if sent.kind == "late file" else actual

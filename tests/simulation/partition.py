@@ -25,8 +25,8 @@ BOTH: Final = re.compile(r"(answered up to|folded to) .*(now |ends before offset
 class Partition:
     """One partition. `uris`: the tables that are bound to it; `dropped`: at which offset one was gone.
 
-    `accepted`: the committer that has it was told to accept the log; `is_stuck`: still it stopped with a gap.
-    `ended_by`: what ended the committer that had it last, None where that was told to stop, or was killed.
+    `accepted`: the committer that has it accepts the log; `is_stuck`: it stopped with a gap all the same.
+    `ended_by`: what ended the committer that had it last. None if that was asked to stop, or was killed.
     """
 
     def __init__(self, number: int, hub: Hub, claimer: Claimer) -> None:
@@ -43,7 +43,7 @@ class Partition:
 
     @property
     def is_answered(self) -> bool:
-        """Whether all that stands in the log was answered, by the stamp."""
+        """Returns whether every entry of the log was answered, by the committed offset."""
         broker = self.broker
         return not broker.messages or broker.proven > broker.messages[-1].offset
 
@@ -62,7 +62,7 @@ class Partition:
         self.ledger.forgotten.update(self.broker.trim_outcomes(offset))
 
     def accept_loss(self) -> None:
-        """Somebody takes it that the log lost entries: those have no answer, or one that nobody was told."""
+        """An operator accepts that the log lost entries: those have no answer, or none that was reported."""
         lost = (number for number in self.ledger.unanswered if number < self.broker.start)
         self.ledger.lost.update(lost)
         self.accepted = True
@@ -70,7 +70,7 @@ class Partition:
             self.ledger.accept(self.broker.start)
 
     def lose_end(self, offset: int, *, everything: bool) -> None:
-        """The log loses its end while nobody folds it and nothing is on its way."""
+        """The log loses its end while no committer folds it and no request is under way."""
         for uri in self.uris:
             self.ledger.harsh.update([uri, root_of(uri, "b")])
         self.ledger.lose_end(offset, self.broker.lose_end(offset, everything=everything))
@@ -81,7 +81,7 @@ class Partition:
         self.ended_by = error
         if isinstance(error, GapError) and self.broker.lost_end:
             demand(BOTH.search(str(error)), "a gap names both positions", str(error))
-        # Nothing is left that could tell where to go on: versions that knew were cleaned up.
+        # Nothing shows any more where to continue: the versions that did were cleaned up.
         self.is_stuck = self.accepted and isinstance(error, GapError) and self.broker.lost_end
         if self.is_stuck:
             was_cleaned = any(line.removed for line in self.ledger.lines.values())

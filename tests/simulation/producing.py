@@ -1,7 +1,7 @@
 """What producers do: write the files of a proposal, and append it to the log.
 
-Each message is one of a few kinds, whose fate the `model` tells. A proposal that deletes rows is built on one
-of the newest versions, as a writer sees it that was slow.
+Each message is one of a few kinds, whose outcome the `model` computes. A proposal that deletes rows is built
+on one of the newest versions, as a writer sees it that was slow.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ BELOVED: Final = 2
 class Producer:
     """Sends proposals. `late_s`: how late the files of a `late file` come, at most.
 
-    `removes`: whether whole fragments are removed by their ids, which mean nothing to a table made anew.
-    `claims`: how often an envelope lies beside its table.
+    `removes`: whether whole fragments are removed by their ids, which mean nothing to a table that was
+    created again. `claims`: how often an envelope is stored beside its table.
     """
 
     def __init__(self, hub: Hub, ledger: Ledger, broker: Broker, claimer: Claimer) -> None:
@@ -56,7 +56,7 @@ class Producer:
     def send(self, kind: str, uri: str, app: str = "", batch: int | None = None, branch: str = "") -> Sent:
         """Append one entry of this kind to the log, its files written first.
 
-        Where there are no rows yet that it could delete, it is one that brings rows.
+        If no rows exist yet that it could delete, it is an entry that adds rows.
         """
         self._names += 1
         line = root_of(uri, branch)
@@ -102,7 +102,7 @@ class Producer:
                 storage.put(f"data/{file.path}", [FILE])
 
     def _fate(self, kind: str) -> str:
-        """What becomes of the claim of an entry; empty where it has none."""
+        """Returns what happens to the claim of an entry; empty if it has none."""
         if kind in OUTSIDE or not self.claims or self._hub.random.random() >= self.claims:
             return ""
         fate = self._hub.random.choice(FATES)
@@ -116,7 +116,7 @@ class Producer:
         return f"p{self._broker.log.partition}n{self._names}"
 
     def _append(self, each: Sent, claim: str = "") -> Sent:
-        """Append it, by a claim of this fate where one is given."""
+        """Appends it, as a claim with this fate if one is given."""
         if claim:
             each = replace(each, claim=claim, message=self._claimer.claim(each.envelope, claim))
         key, value = each.envelope.table.encode(), encode(each.message or each.envelope)
@@ -185,7 +185,7 @@ class Producer:
         return picked, read
 
     def _deleting(self, kind: str, line: Line, read: int, deletes: dict[int, Live]) -> Envelope:
-        """A Delete of rows, or an Update that brings as many new ones, built on the version `read`."""
+        """Returns a Delete of rows, or an Update that adds as many new rows, built on the version `read`."""
         envelope = Envelope()
         lance = envelope.lance
         lance.uuid, lance.read_version = self._name, read

@@ -1,4 +1,4 @@
-"""Which rows of a table live: read from a version's files, and told by what was committed, each by itself."""
+"""Which rows of a table are live: read from a version's files, and computed from what was committed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def new_fragments(envelope: Envelope) -> list[DataFragment]:
 
 
 def added(envelope: Envelope, committed: Committed) -> Rows:
-    """The rows that a proposal brought, in fragments of the ids that it was told."""
+    """The rows that a proposal added, in fragments with the ids of its outcome."""
     return {
         committed.first_fragment_id + index: Live(
             fragment.files[0].path, frozenset(range(fragment.physical_rows))

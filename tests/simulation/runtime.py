@@ -1,11 +1,11 @@
 """Simulated time and processes: one thread, one seed, one order of everything that happens.
 
 A process is real blocking code in greenlets. Each call that it makes to a simulated part is a *step*: the
-process rests there, and the hub goes on with whoever is due next by the simulated clock. Nothing else
-switches, so a seed gives the same steps each time. A killed process never goes on from its step; a paused one
-(SIGSTOP) goes on late.
+process waits there, and the hub continues with the process that is due next by the simulated clock. Nothing
+else switches, so a seed gives the same steps each time. A killed process never continues after its step; a
+paused one (SIGSTOP) continues late.
 
-This is the only module that knows greenlets, and the only one that stands in for the clock of production.
+This is the only module that knows greenlets, and the only one that replaces the clock of production.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether anything of it goes on."""
+        """Returns whether any task of it still runs."""
         return self.alive and any(not task.greenlet.dead for task in self.tasks)
 
     def start(self, work: Callable[[], object]) -> None:
@@ -90,7 +90,7 @@ class Process:
         self.paused_until = max(self.paused_until, self.hub.now + seconds)
 
     def awake(self) -> None:
-        """SIGCONT: it goes on where it fell asleep."""
+        """SIGCONT: it continues where it was suspended."""
         self.hub.tell(self.name, "wakes up")
         self.paused_until = 0.0
         asleep, self.asleep = self.asleep, []
@@ -111,7 +111,7 @@ class Process:
 
 @dataclass(eq=False)
 class Task:
-    """One thread of a process. `turn` tells the wake-up that counts from those that came too late."""
+    """One thread of a process. `turn` distinguishes the wake-up that counts from those that came too late."""
 
     process: Process
     greenlet: Any
@@ -119,7 +119,7 @@ class Task:
 
 
 class Hub:
-    """The clock, who is due next, and what happened so far: `told`, and in `taken` transitions of states."""
+    """The clock, the next task, and what happened: in `told`, and in `taken` the transitions of states."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -148,12 +148,12 @@ class Hub:
         heappush(self._due, (self.now + seconds, next(self._order), None, 0, act))
 
     def wake(self, task: Task, at: float) -> None:
-        """Let a task go on then; what was planned for it before doesn't count."""
+        """Lets a task continue at that time, instead of any time planned before."""
         task.turn += 1
         heappush(self._due, (at, next(self._order), task, task.turn, None))
 
     def rest(self, seconds: float) -> None:
-        """Called in a process: let others go on for so long. A killed process never returns from here."""
+        """Called in a process: lets others continue for so long. A killed process never returns from here."""
         task = self.by_greenlet[getcurrent()]
         if task.process.alive:
             self.wake(task, self.now + seconds)
@@ -178,7 +178,7 @@ class Hub:
         return self.by_greenlet[getcurrent()]
 
     def run(self, until: Callable[[], bool], most_steps: int) -> bool:
-        """Go on until that holds; False if nothing is due any more, or not within so many steps."""
+        """Continues until that holds. Returns False if nothing is due, or not within so many steps."""
         last = self.steps + most_steps
         while not until():
             if not self._due or self.steps >= last:
@@ -204,7 +204,7 @@ class Hub:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """What breaks in here ends the simulation, even where production would go on after the error."""
+        """An error in here ends the simulation, even if production would continue after it."""
         try:
             yield
         except BrokenError as error:
@@ -212,7 +212,7 @@ class Hub:
             raise
 
     def stop(self) -> None:
-        """Kill whatever still runs."""
+        """Kills all processes that still run."""
         for task in list(self.by_greenlet.values()):
             task.process.kill()
         self._bury()
@@ -354,7 +354,7 @@ def know_rules(rules: int) -> None:
 
 @contextmanager
 def simulated(hub: Hub) -> Iterator[None]:
-    """Within it production goes by the simulated clock, and what it logs is told in the transcript."""
+    """Within it production uses the simulated clock, and what it logs is written to the transcript."""
     modules: Sequence[Any] = (lakefold_committer.tables.table_writer, lakefold_committer.claims.claim_check)
     times = [module.time for module in modules]
     processors = structlog.get_config()["processors"]

@@ -59,7 +59,7 @@ class Mixture:
     `most`: committers at once. `again`: how often a producer sends an old entry again. `gap_s`, `operator_s`,
     `foreign_s`: how long producers, the operator and foreign clients pause at most. `late_files`: how often a
     data file is there only `late_s` seconds after its proposal, at most. `deletes`: how often an entry
-    deletes rows, where there are any. `claims`: how often an envelope lies beside its table.
+    deletes rows, if any exist. `claims`: how often an envelope is stored beside its table.
     `retention`: the topics lose their beginnings; `loses`: some of it before it was answered. `cuts`: the log
     loses its end, as by a power cut, and grows again.
     """
@@ -152,7 +152,8 @@ class Scenario:
         self.actors: list[Process] = []
         self.unsent = self.mixture.entries
         self.newest_rules = RULES
-        # A branch whose beginning was lost goes on only once it is made anew, and so does a dropped table.
+        # A branch whose beginning was lost continues only once it is created again, and so does a dropped
+        # table.
         self.cuts = self.mixture.cuts and not self.mixture.branches and not self.mixture.drops
         self.batches = dict.fromkeys("ab", 0)
 
@@ -256,7 +257,7 @@ class Scenario:
             self._act(random.choice(ACTS))
 
     def _start(self) -> None:
-        """One more committer; where the last one met a gap, maybe one that accepts it."""
+        """Starts another committer. If the last one met a gap, this one may accept it."""
         world = self.world
         met = any(
             isinstance(partition.ended_by, GapError) and partition.broker.has_gap
@@ -267,7 +268,7 @@ class Scenario:
         world.start(rules=self._rules(), partitions=few, accepts=accepts)
 
     def _rebalance(self, partition: Partition) -> None:
-        """The group gives a partition to another; who had it is told so, or is taken for dead."""
+        """The group assigns a partition to another process. The former one is informed, or counts as dead."""
         random, world, number = self.random, self.world, partition.number
         if random.random() < 1 / 2:
             for committer in world.holders(number):
@@ -376,7 +377,7 @@ class Scenario:
             if self.mixture.harsh:
                 acts += ["restore", "clean up", "clean up"]
             line = world.line(uri)
-            # Where a version since our last one is gone, marks count only if nobody has touched them.
+            # If a version since our last one is gone, marks count only if no other client has changed them.
             since = numbers[-1] if line.marks is None else line.marks.version
             unproven = not {*range(since, numbers[-1])} <= {*numbers}
             what = "commit" if unproven else random.choice(acts)
@@ -397,7 +398,8 @@ class Scenario:
     def _free_name(self, uri: str, path: str) -> None:
         """Other clients commit the version that is about to arrive and the next one, and remove the first.
 
-        A tag keeps the version before. It stays provable whose marks count: nobody has touched them.
+        A tag keeps the version before. It can still be verified whose marks count: no other client has
+        changed them.
         """
         if uri not in self.world.uris or not path.startswith(f"{FORMAT.folder}/"):
             return
@@ -414,7 +416,7 @@ class Scenario:
         self.hub.tell("foreign", f"takes and frees version {taken} of {uri.rpartition('/')[2]}")
 
     def _clean_up(self, uri: str, numbers: list[int]) -> None:
-        """Removes old versions, but those with answers that were not reported, and what proves the marks."""
+        """Removes old versions, except those with unreported answers and those that confirm the marks."""
         ledger = self.world.home(uri).ledger
         line = ledger.line(uri)
         if line.marks is None:
@@ -436,7 +438,7 @@ class Scenario:
 
 
 class FailedError(AssertionError):
-    """The history of a seed broke something; the message tells how it went and how to see it again."""
+    """The history of a seed broke an invariant. The message shows the history and how to repeat it."""
 
 
 def play(seed: int, last: int | None = 80) -> Scenario:

@@ -22,7 +22,7 @@ CHUNK = 10
 
 
 def main() -> int:
-    """1 where a seed failed."""
+    """Returns 1 if a seed failed."""
     parser = ArgumentParser(prog="python -m tests.simulation.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, help="play for so long")
     parser.add_argument("--seeds", type=int, help="play so many")
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def one(seed: int, *, told: bool) -> int:
-    """Plays one seed; a failure tells its whole history."""
+    """Plays a seed. A failure prints its whole history."""
     try:
         hub = play(seed, None).hub
     except FailedError as error:

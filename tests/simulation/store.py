@@ -1,7 +1,7 @@
 """The store that simulated processes use: each call rests twice, before it takes effect and after.
 
-In between others go on, so that a kill or a pause at either place is a step like any other. A request may be
-refused, its answer may be lost, and a put may arrive long after its sender was answered, killed or woken.
+In between others continue, so that a kill or a pause at either moment is a step like any other. A request may
+be refused, its answer may be lost, and a put may arrive long after its sender was answered, killed or woken.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Troubles:
 class Store:
     """All tables' objects.
 
-    `stored` hears of each object once it is there, with who sent it; `tried` of each put before it is sent;
-    `removed` of each object that is removed. `times`: when objects were stored, in µs since 1970.
+    `stored` is called with each object once it exists, and its sender; `tried` with each put before it is
+    sent; `removed` of each object that is removed. `times`: when objects were stored, in µs since 1970.
     `frees`: takes and frees the name of what is about to arrive, as other clients may. `away`: until when the
-    table of a URI can't be reached; `full`: until when it takes no puts.
-    `on_their_way`: how many puts will arrive late.
+    table of a URI can't be reached; `full`: until when it takes no puts. `on_their_way`: how many puts will
+    arrive late.
     """
 
     hub: Hub

@@ -66,7 +66,7 @@ def live(world: World, kill_at: int | None) -> int:
 
 
 def steps_of_one_life() -> int:
-    """How many steps a committer takes that nobody kills."""
+    """Returns how many steps a committer takes that is not killed."""
     world = World("simulation-step", Random(0), tables=2)
     with world.begun():
         begin(world)

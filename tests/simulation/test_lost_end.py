@@ -1,4 +1,4 @@
-"""Brokers that are set back with all that they knew: the stamp as well, and the number of who folded last.
+"""Brokers that are restored to an earlier state: also the committed offset, and the number of the last owner.
 
 Promise: same-entry (docs/operations.md).
 """
@@ -40,7 +40,7 @@ def world() -> Iterator[World]:
 
 
 def test_no_committer_is_taken_for_one_that_was_taken_over_from(world: World) -> None:
-    """Its number is lower than that of versions, and nobody else is there."""
+    """Its number is lower than that of the versions, and no other committer exists."""
     (partition,) = world.partitions
     for batch in range(SENT):
         world.producer.send("new", world.uris[0], "b", batch)

@@ -129,7 +129,7 @@ class Away(Outcomes):
 
 
 def doubted() -> tuple[TableWriter, Callable[[], bool]]:
-    """A table that was not found, then could not be looked for, and the put of a refusal given before."""
+    """A table that did not exist, then an unreachable store, and the put of an earlier refusal."""
     outcomes = Away()
     recovery = RecoveryContext(LOG, lambda: 1000, outcome_index=outcomes, owner=Owner("row", 1))
     table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
@@ -183,7 +183,7 @@ def two_create_a_table_at_once(_: Counter[Transition]) -> None:
 
 @dataclass
 class ByHand:
-    """Tasks that end when they are told to: the rest of a loop's runtime is not asked for."""
+    """Tasks that end on request. The rest of a loop's runtime is not used."""
 
     started: list[tuple[Callable[[], Any], Callable[[Any], None]]] = field(default_factory=list)
     seconds: float = 0.0

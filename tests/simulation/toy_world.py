@@ -1,6 +1,7 @@
 """A simulated world whose tables have the toy format: production's committers, and what must hold.
 
-A proposal holds its rows, and no other client commits, so the log alone tells what every table must hold.
+A proposal holds its rows, and no other client commits, so the log alone determines what every table must
+hold.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ COMMITTED, DUPLICATE, REFUSED = "Committed", "Duplicate", "Rejected Invalid"
 
 @dataclass
 class Model:
-    """One table, as the log tells it. `keys`: those of batches, and uuids."""
+    """A table, computed from the log. `keys`: those of batches, and uuids."""
 
     exists: bool = False
     rows: dict[str, str] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class ToyWorld:
 
     @contextmanager
     def begun(self) -> Iterator[ToyWorld]:
-        """Goes by simulated time until the end."""
+        """Continues by simulated time until the end."""
         with empty_memory(self.name), simulated(self.hub):
             yield self
 
@@ -139,7 +140,7 @@ class ToyWorld:
         self.hub.run(lambda: self.hub.now > end, MOST_STEPS)
 
     def accept_loss(self) -> None:
-        """Nobody accepts anything here."""
+        """Accepts nothing."""
 
     def ended(self, error: StopError) -> None:
         """Its committer ended."""

@@ -65,7 +65,7 @@ class World:
 
     @contextmanager
     def begun(self) -> Iterator[World]:
-        """Goes by simulated time until the end; what fails carries the transcript's end."""
+        """Continues by simulated time until the end. A failure contains the transcript's end."""
         with empty_memory(self.name), simulated(self.hub):
             yield self
 
@@ -112,7 +112,7 @@ class World:
         return running
 
     def drop(self, uri: str) -> None:
-        """The table is removed with all that is in it, while nobody folds it and nothing is on its way."""
+        """The table is removed with all that is in it, while no committer folds it and no request runs."""
         storage, partition = MemoryStorage(uri), self.home(uri)
         marks = partition.ledger.line(uri).marks
         if marks is not None and marks.position is not None:
@@ -143,7 +143,7 @@ class World:
             committer.process.kill()
 
     def finish(self, rules: int = RULES) -> None:
-        """Faults off, and committers run to the end; then everything is looked at once more."""
+        """Runs committers to the end without faults, and then checks everything again."""
         Ending(self, rules).play()
 
 
