@@ -1,4 +1,4 @@
-"""Where there is no table: what was reported, and what was noted, say whether an entry may be refused."""
+"""If no table exists, what was reported and what was noted decide whether an entry may be refused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -65,7 +65,7 @@ def opened(outcomes: Outcomes | None, uri: str = HERE) -> TableWriter:
 
 
 def remove(uri: str = HERE, folder: str = "") -> list[tuple[str, bytes]]:
-    """What lay there, so that it can come back."""
+    """The files of the table, so that it can be restored."""
     storage = MemoryStorage(uri)
     names = [file.path for part in ("_versions", "_transactions") for file in storage.list(f"{folder}{part}")]
     taken = [(name, storage.get(name)) for name in names]
@@ -93,7 +93,7 @@ def answer(outcomes: Outcomes | None, envelope: Envelope, offset: int = 2) -> ob
 
 @dataclass(frozen=True)
 class Case:
-    """`noted`: the lines of a note that is there; `parked`: whether the entry waits."""
+    """`noted`: the branches of an existing note; `parked`: whether the entry waits."""
 
     noted: tuple[DroppedBranch, ...]
     parked: bool
@@ -178,7 +178,7 @@ def test_it_goes_on_once_the_store_is_back(outcomes: Outcomes) -> None:
 
 @pytest.mark.parametrize("offset", [0, 1, 7])
 def test_a_table_that_is_dropped_while_it_is_open(outcomes: Outcomes, offset: int) -> None:
-    """It is waited for until somebody says that this one was dropped; then it is to be opened anew."""
+    """The committer waits until a note says that this table was dropped; then it is opened again."""
     table = opened(outcomes)
     remove()
     with pytest.raises(RetryError, match="now it has none"):
@@ -225,7 +225,7 @@ def test_what_the_committer_has_put_itself_it_need_not_be_told(outcomes: Outcome
 
 
 def test_something_else_in_the_table_s_place(outcomes: Outcomes) -> None:
-    """As where a file system is unmounted from a folder that isn't empty."""
+    """As if a file system were unmounted from a folder that isn't empty."""
     taken = remove()
     MemoryStorage(HERE).put("lost+found/x", [b"x"])
     with pytest.raises(StopError, match="contains files, but no version of a table in _versions/, yet"):

@@ -1,4 +1,4 @@
-"""Entries that stand elsewhere are refused one by one; a log that is another one stops its partition."""
+"""Entries in another partition are refused singly; another log stops the partition."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def test_the_topic_made_anew_is_a_condition_of_the_log(at: Position) -> None:
 
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_the_log_that_a_table_was_taken_from(*, by_hand: bool) -> None:
-    """By hand that is meant, and that log is folded on; else somebody must say which one counts."""
+    """By a verb that is intended, and that log is folded on. Else an operator must say which log counts."""
     moved = BOUND.moved(Rebinding(RebindReason.REBOUND if by_hand else RebindReason.NEW_LOG, AT, ELSEWHERE))
     later = replace(AT, offset=8)
     if by_hand:

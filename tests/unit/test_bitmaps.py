@@ -21,7 +21,7 @@ PLAIN, RUNS = 0x303A, 0x303B
 
 
 def plain(*containers: tuple[int, int, bytes], places: int = 0) -> bytes:
-    """A bitmap without runs: (key, count, body) of each container; `places` is added to where they lie."""
+    """A bitmap without runs: (key, count, body) of each container; `places` is added to their offsets."""
     heads = b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
     at, offsets = 8 + 8 * len(containers), b""
     for _, _, body in containers:

@@ -126,7 +126,7 @@ def test_a_claimed_proposal_is_folded_as_it_is_and_its_file_goes_after_the_repor
 
 @pytest.mark.parametrize("fragments", [1, 2])
 def test_a_claimed_append_whose_data_files_are_missing_is_invalid(fragments: int) -> None:
-    """Also where the files are looked for twice, since a store that is away lacks them too."""
+    """Also if the files are requested twice, since an unreachable store lacks them too."""
     uri = f"memory://tests/{uuid4()}"
     table = owned(uri, check_sizes=True)
     small = claimed(at(uri, append("a", fragments=fragments)))

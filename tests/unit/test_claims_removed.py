@@ -46,13 +46,13 @@ def test_refused_ones_keep_their_file_for_a_week(uri: str) -> None:
 
 
 def aged(small: Envelope, age_us: int) -> Path:
-    """The claim's file as it stands so long after it was stored, seen from `NOW_US`."""
+    """The claim's file so long after it was stored, counted from `NOW_US`."""
     os.utime(file_of(small), ns=(0, (NOW_US - age_us) * 1000))
     return file_of(small)
 
 
 def test_a_claim_whose_message_never_came_goes_after_a_week(uri: str) -> None:
-    """Its writer died after the file, or was told that the broker is away."""
+    """Its writer died after it had stored the file, or the broker was unreachable."""
     lost, late = claimed(at(uri, append("lost"))), claimed(at(uri, append("late")))
     aged(lost, KEPT_US + 1_000_000), aged(late, KEPT_US - 1_000_000)
     folded(uri, at(uri, creation()))
@@ -61,7 +61,7 @@ def test_a_claim_whose_message_never_came_goes_after_a_week(uri: str) -> None:
 
 
 def test_a_claim_that_was_answered_before_a_crash_goes_after_a_week(uri: str) -> None:
-    """Between the report and the removal: nothing tells a successor of it."""
+    """Between the report and the removal: nothing shows it to a successor."""
     small = claimed(at(uri, append("a")))
     table = opened(uri, "")
     for number, envelope in enumerate((at(uri, creation()), small)):

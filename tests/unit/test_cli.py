@@ -1,4 +1,4 @@
-"""The command line answers at once, exits with the codes that scripts rely on, and tells errors twice."""
+"""The command line answers at once, exits with the codes that scripts rely on, and prints errors twice."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
 
 @pytest.mark.parametrize("loading", ["lakefold.folding.committer", "lakefold_committer.process.daemon"])
 def test_a_committer_that_is_told_to_stop_while_it_is_loaded_has_done_what_it_was_told(loading: str) -> None:
-    """Whatever becomes of an exception there."""
+    """Whatever happens to an exception there."""
     code = (
         "import os, signal, sys\n"
         "class Stopping:\n"

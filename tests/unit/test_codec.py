@@ -1,4 +1,4 @@
-"""The manifest file: what is encoded is decoded, wherever the sections stand; what is broken is named."""
+"""The manifest file: what is encoded is decoded, wherever the sections are; what is broken is named."""
 
 import struct
 

@@ -29,7 +29,7 @@ MATRIX: dict[Kind, tuple[bool | None, bool | None]] = {
     Kind.UPDATE_MEM_WAL_STATE: (NEVER, OK),
     Kind.UPDATE_BASES: (OK, OK),
     Kind.CLONE: (OK, OK),
-    # Not in the matrix: pylance fails where it can't tell; the writer can build its proposal again.
+    # Not in the matrix: pylance fails if it doesn't know; the writer can build its proposal again.
     Kind.UNKNOWN: (RETRY, RETRY),
 }
 

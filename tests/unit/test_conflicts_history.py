@@ -128,7 +128,7 @@ def test_footprints_before_the_marks_are_asked_for_only_where_a_rule_needs_them(
 
 
 def test_a_footprint_that_comes_later_hides_no_older_one_where_there_is_none() -> None:
-    """What was judged without asking for older footprints is judged so beside its neighbours too."""
+    """What was judged without asking for older footprints is judged the same among other proposals."""
     marked = History(0, {Kind.APPEND: 9, Kind.DELETE: 4})
     assert marked.needs_details(Kind.DELETE, 4) is None
     later = marked.extended(10, delete(2)).extended(11, delete(3))

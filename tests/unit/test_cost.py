@@ -137,12 +137,12 @@ def test_a_version_of_a_large_table_shares_all_but_few_bytes(change: str) -> Non
 
 
 def claimed(fragments: int) -> bytes:
-    """An envelope too large for a message, as it lies beside its table."""
+    """An envelope too large for a message, as it is stored beside its table."""
     return encode(append("claimed", read=2, fragments=fragments))
 
 
 def committed(table: FoldedTable, data: bytes) -> int:
-    """Folds such an envelope, all its files looked at; the bytes of its version."""
+    """Folds such an envelope with the sizes of all its files. Returns the bytes of its version."""
     envelope, packed = parsed_packed(data)
     single = with_packed(entry(envelope, 9), envelope, packed)
     assert isinstance(table.state, LanceState)
@@ -165,7 +165,7 @@ def test_each_fragment_of_a_large_proposal_takes_few_steps() -> None:
 
 
 def test_a_large_proposal_takes_memory_by_the_bytes_of_its_version() -> None:
-    """By the kernel's own account: what is decoded lies where Python doesn't count.
+    """As the kernel counts it: decoded messages are in memory that Python doesn't count.
 
     It takes 2.7 to 3.4 times the version's bytes, by what the process held before.
     """
@@ -177,7 +177,7 @@ def test_a_large_proposal_takes_memory_by_the_bytes_of_its_version() -> None:
 
 
 def test_opening_a_table_asks_nothing_about_its_old_versions(tmp_path: Path) -> None:
-    """A hundred thousand names are listed in a tenth of a second, once; each is looked at a little."""
+    """A hundred thousand names are listed in a tenth of a second, once; each costs little."""
     (tmp_path / Scheme.V2.folder).mkdir()
     store = Recording(LocalStorage(tmp_path))
     versions = Versions(store, FORMAT.folder, FORMAT.detect)

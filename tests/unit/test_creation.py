@@ -42,7 +42,7 @@ def test_a_table_with_its_first_rows() -> None:
 
 
 def test_an_overwrite_gives_all_fragments_new_ids() -> None:
-    """Whatever ids they bring, as pylance does (Lance fact 6.5)."""
+    """Whatever ids they have, as pylance does (Lance fact 6.5)."""
     envelope = with_rows(creation(), "one", "two", "three")
     for number, fragment in zip((5, 0, 7), envelope.lance.overwrite.fragments, strict=True):
         fragment.id = number

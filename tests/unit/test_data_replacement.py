@@ -60,7 +60,7 @@ def test_files(fields: tuple[int, ...], minor: int, files: list[list[int]]) -> N
 
 
 def test_the_new_file_counts_with_its_own_columns() -> None:
-    """Where it takes another's place it may have the field in another column of the file."""
+    """If it replaces another file it may have the field in another column of the file."""
     table = filled()
 
     def swapped(envelope: Envelope) -> None:

@@ -33,7 +33,7 @@ AWAY = RetryError("no answer")
 
 @dataclass
 class Doubtful(Log):
-    """A log of which it is told, each time that it is asked, whether it is still the same: None says so."""
+    """A log with an answer for each request whether it is still the same (None: it is)."""
 
     answers: list[Exception | None] = field(default_factory=list)
     asked: int = 0
@@ -57,7 +57,7 @@ def run(log: Doubtful) -> Reports:
         try:
             committer.run(threading.Event(), log.end_offset())
         except GapError as error:
-            assert error is AGAIN  # noqa: PT017 - told of by who looks at the reports
+            assert error is AGAIN  # noqa: PT017 - raised by the caller that checks the reports
     return reports
 
 

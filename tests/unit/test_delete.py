@@ -1,4 +1,4 @@
-"""What is wrong with a Delete, and what it comes to beside others."""
+"""What is wrong with a Delete, and what it does beside others."""
 
 from __future__ import annotations
 

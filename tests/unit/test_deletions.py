@@ -1,4 +1,4 @@
-"""Deletion files say which rows are gone, and are believed only where they fit the fragment."""
+"""Deletion files say which rows are gone, and are accepted only if they fit the fragment."""
 
 import subprocess
 import sys
@@ -180,7 +180,7 @@ def test_a_footer_of_another_version_or_with_dictionaries_is_refused() -> None:
 
 @pytest.mark.parametrize(("place", "size"), [(BLOCK_BODY, 2**40), (BLOCK_BODY, -1), (0, 2**40), (0, -8)])
 def test_a_batch_that_says_it_lies_outside_of_the_file_is_refused(place: int, size: int) -> None:
-    """Lance makes the memory that the footer tells, before it reads anything."""
+    """Lance allocates the memory that the footer states, before it reads anything."""
     data = arrow([1])
     flat = _Flat(data, "")
     _, block = flat.vector(flat.follow(len(data) - TAIL - flat.number(len(data) - TAIL, 4)), FOOTER_BATCHES)
@@ -191,7 +191,7 @@ def test_a_batch_that_says_it_lies_outside_of_the_file_is_refused(place: int, si
 
 
 def test_a_column_that_says_it_has_more_buffers_is_refused() -> None:
-    """Lance panics over one; it takes one byte, since a table's fields are told by a directory."""
+    """Lance panics over one; it takes one byte, since a table's fields are listed in a directory."""
     data = bytearray(arrow([1], compression="zstd"))
     batch = _batch(_Flat(bytes(data), ""))
     data[batch.table - int.from_bytes(data[batch.table : batch.table + 4], "little", signed=True)] = 14

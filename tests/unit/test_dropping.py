@@ -1,4 +1,4 @@
-"""`lakefold drop`: what it removes in which order, what it leaves behind, and where it is cut short.
+"""`lakefold drop`: what it removes in which order, what it leaves, and how it continues later.
 
 Promise: dropped-by-a-version (docs/operations.md).
 """
@@ -131,7 +131,7 @@ def test_another_name_than_the_table_s_drops_nothing(monkeypatch: pytest.MonkeyP
 
 
 class Watched(MemoryStorage):
-    """Fails after so many removals, and looks at the table after each."""
+    """Fails after so many removals, and checks the table after each."""
 
     left = 10**9
 
@@ -172,7 +172,7 @@ def test_the_newest_version_goes_last_and_files_after_it() -> None:
 
 @pytest.mark.parametrize("left", range(13))
 def test_where_it_is_cut_short_it_is_whole_or_gone(store: MemoryStorage, left: int) -> None:
-    """And the same command goes on."""
+    """The same command continues."""
     write_dropped(HERE, Dropped(0, (DroppedBranch("", "id", NEWEST, ()),), removing=True))
     storage = watched(left)
     try:
@@ -274,7 +274,7 @@ def bound(uri: str, *, keep: bool = False) -> str:
 def test_a_table_that_is_bound_while_it_is_dropped_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    """The prompt may wait for hours; and whoever keeps a condemned table may do so at any moment."""
+    """The prompt may wait for hours; and another process may keep a condemned table at any moment."""
     path = tmp_path / "flights"
     uri = on_disk(path)
     if stage == "asked":
@@ -342,7 +342,7 @@ NESTED = [
 
 
 def begun_inside(uri: str) -> None:
-    """A table that a committer began which may not look at the one around it."""
+    """A table that a committer began which may not read the table around it."""
     first = changed(creation(), lambda it: setattr(it, "table", uri))
     assert isinstance(fold_at(opened(uri, roots=[uri]), [first], 5)[0].result, Committed)
 
@@ -405,7 +405,7 @@ def test_a_table_that_lay_inside_and_was_dropped_before_is_still_known_as_droppe
 
 
 def test_a_branch_that_lance_left_behind_is_no_other_table(tmp_path: Path) -> None:
-    """Lance leaves the folder of a deleted branch if another branch lies inside it."""
+    """Lance leaves the folder of a deleted branch if another branch is inside it."""
     path = tmp_path / "flights"
     on_disk(path, folded=False)
     dataset = lance.dataset(str(path))

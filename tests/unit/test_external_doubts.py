@@ -1,4 +1,4 @@
-"""Whatever call fails or loses its answer, a version in a manifest store is put once, and leaves nothing."""
+"""Any call may fail or lose its answer: a version in a manifest store is put once, and leaves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version is committed where the manifest store says so, and finished by whoever meets it."""
+"""A version is committed where the manifest store says so, and finished by the next client."""
 
 from __future__ import annotations
 

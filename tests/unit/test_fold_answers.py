@@ -1,4 +1,4 @@
-"""Positions folded before get the answers they got then, whoever asks again (every-entry-answered)."""
+"""Positions folded before get the same answers again (every-entry-answered)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -128,7 +128,7 @@ def test_refusals_that_were_reported_are_not_recorded_later(uri: str) -> None:
 
 
 def test_an_answer_whose_version_is_gone(uri: str) -> None:
-    """The key may still tell; else the writer has to look."""
+    """The key may still show it; else the writer has to check."""
     table = opened(uri)
     fold_at(table, [ALL[0]], 0)
     fold_at(table, [here(append("f", app="a", batch=1)), here(append(""))], 1)
@@ -196,7 +196,7 @@ def test_an_answer_that_is_known_goes_before_what_the_keys_tell() -> None:
 
 
 def test_a_preview_gives_the_answers_and_writes_nothing(uri: str) -> None:
-    """Whatever the groups, and whatever was folded before. A reservation always goes alone."""
+    """For any groups, and after any entries. A reservation is always alone."""
     table = opened(uri)
     for n in range(4):
         table.fold(entries(ALL[n : n + 1], n, FILE))

@@ -65,7 +65,7 @@ def test_folding_on_a_table_read_back_gives_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
 def test_another_process_gives_the_same_bytes(seed: str) -> None:
-    """Whatever order its sets and dictionaries of texts have."""
+    """In any order of its sets and dictionaries of texts."""
     roots = [".", "protos", "table", "log", "ingest", "committer", "reader"]
     environment = {
         **os.environ,

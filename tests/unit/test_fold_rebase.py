@@ -1,4 +1,4 @@
-"""Entries built on older versions: what came after decides, and what can't be told is said so."""
+"""Entries built on older versions: later versions decide, and what is not known is reported."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

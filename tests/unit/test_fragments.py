@@ -193,7 +193,7 @@ def test_an_id_is_given_once() -> None:
 
 
 def test_fields_in_another_order_and_ids_given_twice_are_found_as_decoded() -> None:
-    """Protobuf takes the last one of a field that stands twice."""
+    """Protobuf takes the last value of a field that occurs twice."""
     odd = b"\x08\x02" + b"\x20\x03" + b"\x08\x05"
     fragments = fragments_of([fragment(1).SerializeToString(), odd, fragment(9).SerializeToString()])
     assert fragments.records([2, 5]) == {5: odd}

@@ -1,4 +1,4 @@
-"""The HTTP port answers four paths, and nobody who asks badly keeps a probe from its answer."""
+"""The HTTP port answers four paths, and no bad client keeps a probe from its answer."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def index(
     version: int | None = 0,
     built: int = 1,
 ) -> IndexMetadata:
-    """One entry; `covers` None leaves the coverage untold."""
+    """An entry. If `covers` is None, it doesn't record its coverage."""
     entry = IndexMetadata(name=name, fields=fields, index_version=version, dataset_version=built)
     entry.uuid.uuid = name.encode().ljust(16, b"\0")[:16]
     entry.index_details.type_url = kind

@@ -33,7 +33,7 @@ CALLS: dict[str, Callable[[LocalStorage], object]] = {
 
 
 class Interrupted(BaseException):
-    """Stands for `KeyboardInterrupt`, which a test runner takes for its own."""
+    """Replaces `KeyboardInterrupt`, which a test runner takes for its own."""
 
 
 def interrupt_before(number: int, call: Callable[[], object]) -> None:

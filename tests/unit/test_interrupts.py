@@ -1,6 +1,6 @@
 """Ctrl-C ends a verb quietly, wherever it comes; what it was doing is stopped in order.
 
-The process sends the signal to itself at a chosen moment: when a certain module is looked for.
+The process sends the signal to itself at a chosen moment: when a certain module is imported.
 """
 
 from __future__ import annotations

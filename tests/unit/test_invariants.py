@@ -83,7 +83,7 @@ DELETED = {0: Bitmap([0, 2])}
 
 
 def broken_by(after: LanceState, before: LanceState | None = BEFORE, deleted: object = DELETED) -> list[str]:
-    """The names of the invariants that a step breaks, all of them looked at."""
+    """Returns the names of all invariants that a step breaks."""
     step = Step.whole(before, after, deleted)  # type: ignore[arg-type]
     return [invariant.name for invariant, _ in faults(step)]
 

@@ -1,4 +1,4 @@
-"""Idempotency keys: what was folded is told, what was not is folded, what can't be told is said so.
+"""Idempotency keys: what was folded is answered, what was not is folded, what is not known is reported.
 
 Promises: keyless-repeats, batches-remembered (docs/operations.md).
 """

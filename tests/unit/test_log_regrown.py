@@ -1,4 +1,4 @@
-"""A log whose end was lost and written anew: folded before is only what still stands where it stood.
+"""A log whose end was lost and written again: only an entry that is still at its offset was folded before.
 
 Promises: same-entry, accepted-loss (docs/operations.md).
 """
@@ -127,7 +127,7 @@ def test_a_position_without_an_entry_stops_the_committer(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("grown", [1, 2, 5])
 def test_an_accepted_loss_goes_back_to_the_last_entry_that_is_left(shelf: Shelf, grown: int) -> None:
-    """Also where the log ends before the marks: what stands below that is no proof either."""
+    """Also if the log ends before the marks: the entries below that are no evidence either."""
     shelf.lose_from(2)
     shelf.append(*(here(append(f"x{number}")) for number in range(grown)), here(append("f4")))
     table = opened(shelf, accept=True)
@@ -150,7 +150,7 @@ def test_a_table_that_was_made_in_what_was_lost_is_folded_from_the_log_s_start(s
 
 
 def test_a_second_loss_is_noticed_too(shelf: Shelf) -> None:
-    """No entry was folded since the first one was accepted, so the position is where the move has led."""
+    """No entry was folded since the first one was accepted, so the position is that of the move."""
     shelf.lose_from(2)
     table = opened(shelf, accept=True)
     assert isinstance(fold(table, shelf, 1), Committed)
@@ -210,7 +210,7 @@ def stamped(shelf: Shelf, offset: int, anchor: int) -> tuple[int, OffsetMetadata
 
 @pytest.mark.parametrize(("offset", "anchor"), [(5, 4), (2, 4), (5, 2)])
 def test_a_stamp_holds_while_its_anchor_does(shelf: Shelf, offset: int, anchor: int) -> None:
-    """The anchor may stand above the stamped offset, where entries above it are answered, or far below it."""
+    """The anchor may be above the committed offset, if entries above it are answered, or far below it."""
     for gone in range(anchor + 1, offset):
         del shelf.messages[gone]
     actual = stamped(shelf, offset, anchor)

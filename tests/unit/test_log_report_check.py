@@ -1,4 +1,4 @@
-"""What the group's offset tells of earlier reports, so that lost outcomes are noticed and given again.
+"""What the group's offset records of earlier reports, so that lost outcomes are noticed and given again.
 
 Promise: lost-outcomes-given-again (docs/operations.md).
 """

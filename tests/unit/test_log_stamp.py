@@ -1,4 +1,4 @@
-"""An offset proves something only with the stamp that was made for it."""
+"""The metadata of an offset counts only for the offset that it was made for."""
 
 from __future__ import annotations
 

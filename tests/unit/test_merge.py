@@ -253,7 +253,7 @@ def test_a_column_written_anew_everywhere_may_have_another_type() -> None:
 
 @pytest.mark.parametrize("nullable", [True, False])
 def test_what_lies_in_a_struct_follows_it(nullable: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Files of version 2.1 and later list its leaves only; whether it is null stands with each of them."""
+    """Files of version 2.1 and later list its leaves only; whether it is null recorded with each of them."""
     table = created(schema=(column("p", 0, "struct"), column("x", 1, parent=0)))
 
     def leaf(envelope: Envelope) -> None:

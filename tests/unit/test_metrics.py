@@ -1,4 +1,4 @@
-"""What Prometheus is told: counts by what they are about, and gauges that are right when it asks."""
+"""What Prometheus gets: counters by their labels, and gauges that are up to date when it scrapes."""
 
 from __future__ import annotations
 

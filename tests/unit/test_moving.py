@@ -1,4 +1,4 @@
-"""Versions that only bind a table to a log, or to none: what they leave as it was, and who goes by them.
+"""Versions that only bind a table to a log, or to none: what they leave unchanged, and who follows them.
 
 Promise: positions-never-go-back (docs/operations.md).
 """
@@ -80,7 +80,7 @@ def marks() -> Marks:
 
 
 class Racing(Versions):
-    """Others put a version right before each of ours, as often as told."""
+    """Others put a version right before each of ours, several times."""
 
     races = probes = 0
 

@@ -191,7 +191,7 @@ def test_the_answers_are_those_that_opening_each_name_gives(tmp_path: Path, stor
 
 
 def refused(survey: Survey, *envelopes: Envelope) -> set[int]:
-    """The offsets of those that are refused by a look at their names."""
+    """Returns the offsets of the entries that are refused by their names."""
     return {*survey.look([entry(envelope, offset) for offset, envelope in enumerate(envelopes)]).refused}
 
 

@@ -180,7 +180,7 @@ def test_it_is_asked_only_when_a_table_begins() -> None:
 
 
 def test_a_refusal_that_a_later_version_records_is_the_same_in_a_replay() -> None:
-    """The outer table is gone by then, so that nothing but the record tells where it lay."""
+    """The outer table is gone by then, so that only the record shows where it was."""
     outer, uri = begun(f"{LAKE}/a"), f"{LAKE}/a/inner"
     sent = [at(uri), at(uri, creation(uuid="again"))]
     # At one time, so that they may have been folded together.

@@ -209,7 +209,7 @@ def test_a_table_that_no_committer_ever_folded() -> None:
 
 @pytest.mark.parametrize("later", [0, 1, 3])
 def test_a_clone_is_a_table_of_its_own(uri: str, later: int) -> None:
-    """It begins with the marks of the table that it was made of (and here even stands among its versions)."""
+    """It begins with the marks of the table that it was made of (and here is even among its versions)."""
     commit(uri, "clone")
     for _ in range(later):
         commit(uri, "append")

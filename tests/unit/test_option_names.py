@@ -1,4 +1,4 @@
-"""A storage option that nobody knows is told once, with the one that was meant; others are not."""
+"""An unknown storage option is reported once, with the most similar name; known options are not."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def rows() -> list[str]:
 
 @pytest.mark.usefixtures("store")
 def test_an_entry_of_another_topic_leaves_the_table_and_its_committer_alone() -> None:
-    """Not even where the table has moved on meanwhile, under the epoch of those whom it belongs to."""
+    """Not even if the table has got versions meanwhile, under the epoch of its owner."""
     owner, stray = begun(), opened(HERE)
     elsewhere = Position(replace(LOG, topic_id="of others"), 50, "others")
     fold_one(opened(HERE), named("f"), 1)

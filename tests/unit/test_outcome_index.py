@@ -1,4 +1,4 @@
-"""What the outcomes tell of a table, and a table that is behind it: set back to a backup, or wiped."""
+"""What the outcomes report of a table, and a table that is older: restored to a backup, or deleted."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -95,7 +95,7 @@ def test_versions_that_were_cleaned_up_are_no_sign_of_a_backup(outcomes: Outcome
 
 
 def test_wiped_marks_whose_versions_are_gone(outcomes: Outcomes) -> None:
-    """The table looks as if nobody had ever folded it; an old batch would be folded twice."""
+    """The table looks as if it had never been folded; an old batch would be folded twice."""
     fold_on(outcomes, 0, 3)
     commit(HERE, "update_config", wipe)
     assert open_it(outcomes).marks.version == 3

@@ -73,7 +73,7 @@ def test_whoever_comes_later_owns_the_table() -> None:
 
 @pytest.mark.usefixtures("store")
 def test_a_refusal_is_given_only_on_the_newest_version() -> None:
-    """The older committer must not tell what it thinks of a table that went on without it."""
+    """The older committer must not report answers about a table that others have continued."""
     first = begun()
     fold_one(opened(HERE), named("f"), 1)
     with pytest.raises(StopError):
@@ -252,7 +252,7 @@ def test_a_store_that_never_answers_is_tried_again_later(store: MemoryStorage) -
 
 
 class Racing(MemoryStorage):
-    """A store in which another client commits right before each put, as often as told."""
+    """A store in which another client commits right before each put, several times."""
 
     races = 0
 
@@ -336,7 +336,7 @@ def test_an_older_version_that_is_damaged_refuses_whoever_needs_it(store: Memory
 
 
 def test_old_versions_are_read_where_an_entry_needs_them(store: MemoryStorage) -> None:
-    """A table of another client: what its versions did is read only when somebody built on an older one."""
+    """A table of another client: what its versions did is read only if a proposal needs it."""
     fold_one(opened(HERE), here(creation()), 0)
     for kind in ("delete", "update", "delete"):
         commit(HERE, kind, wipe)

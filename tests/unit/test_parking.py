@@ -1,4 +1,4 @@
-"""A table that can't be gone on with waits apart: its entries keep their order, and the others go on."""
+"""A table that can't be worked on is parked: its entries keep their order, and other tables continue."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_the_longest_unused_table_is_closed_first(tmp_path: Path) -> None:
 
 @dataclass
 class Meddling(OneByOne):
-    """A log whose second message comes when the table is away; it is back once somebody has waited for it."""
+    """A log whose second message comes when the table is unreachable; after a wait the table is back."""
 
     take_away: Callable[[], object] = dict
     bring_back: Callable[[], object] = dict

@@ -120,7 +120,7 @@ def messages(*polls: Sequence[Envelope]) -> Log:
 
 
 def opened(uri: str, branch: str) -> TableWriter:
-    """A line of a table on the local disk, whose data files nobody looks at."""
+    """A branch of a table on the local disk, whose data files are not checked."""
     uri = f"{uri}/{branch_root(branch)}" if branch else uri
     storage = open_storage(uri)
     return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), uri, check_sizes=False)

@@ -1,4 +1,4 @@
-"""Marks after the committer's own versions were cleaned up: what others carried on, what the stamp proves."""
+"""Marks without the committer's own versions: what others kept, what the committed offset confirms."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -125,7 +125,7 @@ def test_wiped_marks_are_not_proven_by_the_stamp() -> None:
 
 
 def stray(read: int = 3) -> bytes:
-    """What a committer that stood at version 3 put as the next one, late."""
+    """What a committer that was at version 3 put as the next version, late."""
     late = opened(HERE)
     assert late.table.version == read
     envelope = append("late", read=read, app="a", batch=9)

@@ -84,7 +84,7 @@ def test_answers_are_found_by_offset() -> None:
 
 
 def test_what_entries_did_is_counted() -> None:
-    """By the version where they all did the same; nothing where none came through."""
+    """By the version if they all did the same; nothing if none was committed."""
     assert FULL.operations("append") == {"append": 3}
     assert replace(FULL, committed={}).operations("reserve_fragments") == {}
     mixed = replace(FULL, operation_of={10: "delete", 12: "append", 15: "append"})

@@ -18,7 +18,7 @@ LETTERS = LogId("cluster", "letters", 0)
 def letter(
     offset: int, *, partition: int = 0, app: str = "", batch: int | None = None, name: str = "u"
 ) -> DeadLetter:
-    """The letter of a proposal that stood at `offset`."""
+    """The dead letter of a proposal that was at `offset`."""
     envelope = append(name, app=app, batch=batch)
     position = Position(LogId("cluster", "topic", partition), offset, "transactions")
     entry = Entry(position, 0, envelope, envelope.ByteSize(), BUILT_IN.proposal(envelope))

@@ -206,7 +206,7 @@ def test_damaged_branches(keys: object) -> None:
 
 
 class Clock:
-    """A time that goes on by a second each time it is asked."""
+    """A clock that advances by a second with each call."""
 
     def __init__(self) -> None:
         self.now_ns = MOMENT

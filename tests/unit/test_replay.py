@@ -1,4 +1,4 @@
-"""Versions folded again from the log: what is the same, what differs and by what name, what can't be told."""
+"""Versions folded again from the log: what is the same, what differs and by what name, what is not known."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_another_entry_at_a_position_is_a_difference() -> None:
 
 
 def test_a_refusal_that_the_fold_would_not_give_is_a_difference() -> None:
-    """The log now holds a sound proposal where the record says that it was refused."""
+    """The log now holds a sound proposal although the record says that it was refused."""
     fold_all(2, 1, 5)
     log = listed()
     (each,) = entries([here(append("sound"))], 3)
@@ -174,7 +174,7 @@ def test_versions_under_other_rules_are_told_and_not_compared(monkeypatch: pytes
 
 
 def with_sizes(fold: Callable[[TableWriter], object]) -> None:
-    """A committer that looks at the sizes of files."""
+    """A committer that checks the sizes of files."""
     fold(TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=True))
 
 
@@ -264,7 +264,7 @@ def test_a_table_has_its_id_from_the_entry_that_began_it_whatever_was_refused_at
 def test_a_table_that_others_made_is_the_same_wherever_the_committer_began_to_follow_it(
     opened_at: int,
 ) -> None:
-    """How far back it knows what was done stands in the marks of its first version."""
+    """The marks of its first version record since when its operations are known."""
     fold_all(2)
     versions = versions_at(HERE)
     state = read_state(FORMAT, versions, 1)

@@ -1,4 +1,4 @@
-"""Large envelopes beside the log are brought again for a replay, and where that can't be, it is said."""
+"""Large envelopes beside the log are fetched again for a replay. If that is impossible, it is reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _forgotten() -> Iterator[None]:
 
 
 def claimed(envelope: Envelope) -> tuple[Envelope, str]:
-    """The message for an envelope that lies beside the table, and where."""
+    """The message for an envelope that is stored beside the table, and its path."""
     small = put_claim(MemoryStorage(HERE), envelope, encode(envelope), 1)
     return small, path_of(small.claim)
 

@@ -1,4 +1,4 @@
-"""Reports whose answer is lost: each outcome is given once, whatever comes meanwhile."""
+"""Reports whose answer is lost: each outcome is given once, whatever happens meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Restore brings back, what it doesn't, and which ones are refused."""
+"""What a Restore restores, what it doesn't, and which ones are refused."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_what_was_used_stays_used() -> None:
 
 
 def test_the_version_of_the_files_is_that_of_then() -> None:
-    """Also where the manifest of then doesn't name it."""
+    """Also if the restored manifest doesn't name it."""
     table, second = filled()
     head = Manifest()
     head.CopyFrom(second.head)

@@ -75,7 +75,7 @@ class Compacted:
         return outcome.result
 
     def take_over(self) -> None:
-        """Another committer goes on, which knows what the newest version and those before it say."""
+        """Another committer continues, which knows what the newest and the earlier versions contain."""
         self.owned = opened(HERE)
 
     def forget_uuids(self) -> None:

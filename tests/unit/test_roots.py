@@ -1,4 +1,4 @@
-"""What lies below a root has a name of its own, with the query of a URI at its end, and leads back."""
+"""Everything below a root has a name of its own, with the query of a URI at its end."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def no_settings_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def address(store: S3Storage) -> str:
-    """Where an object's request would go."""
+    """Returns the address of an object's request."""
     url: str = store._patient.generate_presigned_url("get_object", {"Bucket": store._bucket, "Key": "k"})
     return url.partition("?")[0]
 

@@ -1,4 +1,4 @@
-"""A secret that was said in a wrong place, or with a wrong word beside it, is told nowhere."""
+"""A secret that was given in a wrong setting, or beside a wrong word, is printed nowhere."""
 
 from __future__ import annotations
 

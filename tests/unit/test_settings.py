@@ -15,7 +15,7 @@ from lakefold_table.uri import canonical
 
 @pytest.fixture(autouse=True)
 def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep the variables and the folder of whoever runs the tests out of them."""
+    """Keeps the user's environment variables and folder out of the tests."""
     for name in Settings.model_fields:
         monkeypatch.delenv(f"LAKEFOLD_{name.upper()}", raising=False)
     monkeypatch.chdir(tmp_path)

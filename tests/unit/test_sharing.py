@@ -26,7 +26,7 @@ def quiet() -> Iterator[None]:
 
 
 class Work:
-    """Folding that a test steers: it goes on until it is told to stop and `may_end`, or has to `fail`."""
+    """Folding that a test controls: it runs until it is asked to stop and `may_end`, or has to `fail`."""
 
     def __init__(self) -> None:
         self.running: list[int] = []
@@ -89,7 +89,7 @@ def test_all_that_is_taken_ends_at_the_same_time(sharing: GroupAssignment, work:
     work.may_end.clear()
 
     def release() -> None:
-        # Neither ends before both were told to.
+        # Neither ends before both were asked to.
         until(lambda: sharing.partitions == (), "both to be told")
         ends.extend(work.running)
         work.may_end.set()

@@ -1,4 +1,4 @@
-"""The roots are looked at when a committer starts: what can't be used is told, and looked at again."""
+"""The roots are checked when a committer starts: what can't be used is reported and checked again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a version that a committer put too late: it is removed where that is proven, and only there.
+"""The file of a version that a committer put too late: it is removed if that is certain, and only then.
 
 Promise: late-files (docs/operations.md).
 """
@@ -109,7 +109,7 @@ def test_a_verb_removes_its_own_late_file() -> None:
 
 
 class LateStorage(MemoryStorage):
-    """The first version that is put here arrives after others have gone on."""
+    """The first version that is put here arrives after others have continued."""
 
     is_late = True
 

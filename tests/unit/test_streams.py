@@ -1,4 +1,4 @@
-"""A standard stream that is closed, full or read by nobody ends no work and changes no exit code."""
+"""A standard stream that is closed, full or not read ends no work and changes no exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether one file was made from another, by what the two tell.
+"""Whether one file was made from another, by what the two contain.
 
 Promise: late-files (docs/operations.md).
 """

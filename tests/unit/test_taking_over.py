@@ -1,4 +1,4 @@
-"""Whoever took a partition over is known by its tables: its predecessor goes on with none of them."""
+"""The tables show who took a partition over: its predecessor continues with none of them."""
 
 from __future__ import annotations
 

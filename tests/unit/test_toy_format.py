@@ -1,4 +1,4 @@
-"""The committer's own code with a format that it has never heard of: fold, writer, file log and replay."""
+"""The committer's own code with a format that it doesn't know: fold, writer, file log and replay."""
 
 from __future__ import annotations
 

@@ -50,13 +50,13 @@ TRACED: tuple[tuple[str, bytes | None], ...] = (("traceparent", f"00-{TRACE}-{PA
 
 @dataclass(frozen=True)
 class Message:
-    """A message, as far as traces look at it."""
+    """A message, as far as traces read it."""
 
     headers: Headers = ()
 
 
 class Told:
-    """One partition's spans, and those that were told."""
+    """A partition's spans, and those that were exported."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()

@@ -1,4 +1,4 @@
-"""Each version's transaction lies in a file of its own as well, before anybody can see the version.
+"""Each version's transaction lies in a file of its own as well, before any client can see the version.
 
 Promise: older-clients (docs/operations.md).
 """
@@ -171,7 +171,7 @@ class Far(MemoryStorage):
         """See `BeginsPuts`."""
 
         def act() -> None:
-            # Ends only because the look goes on while this waits.
+            # Ends only because the check continues while this waits.
             assert self.looked.wait(10)
             self.put(path, buffers)
             self.order.append("copy")

@@ -147,7 +147,7 @@ def test_where_rows_have_no_ids_none_may_be_brought(table: MemoryRows) -> None:
 
 
 def rewrite(table: MemoryRows, number: int = 0) -> Envelope:
-    """An Update that writes the column `s` (id 1) of a fragment anew."""
+    """An Update that writes the column `s` (id 1) of a fragment again."""
     envelope = table.update({}, names_rows=False, new=0)
     update = envelope.lance.update
     fragment = update.updated_fragments.add()

@@ -1,4 +1,4 @@
-"""The version line: found, read, and published once whatever the store answers (one-commit-point)."""
+"""Versions: found, read, and published once whatever the store answers (one-commit-point)."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

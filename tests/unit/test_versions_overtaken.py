@@ -40,7 +40,7 @@ URI = f"memory://{NAME}/t"
 
 @dataclass
 class Clock:
-    """Stands still unless it is moved on."""
+    """A clock that stops unless a test moves it."""
 
     now: float = 0
 
@@ -60,7 +60,7 @@ class Line:
         return self.versions.publish(Publication(version, Scheme.V2.path(version), [b"ours", b"rest"]))
 
     def there(self) -> list[int]:
-        """What a look at the store shows, unnoticed by `versions`."""
+        """What the store contains, unnoticed by `versions`."""
         return Versions(self.store, "_versions", detect).numbers()
 
     def others(self, *numbers: int) -> None:
@@ -86,7 +86,7 @@ def line() -> Iterator[Line]:
 
 @contextmanager
 def stopped_at_the_put(line: Line, version: int) -> Iterator[Future[Published]]:
-    """A process publishes this version, stands still between its last look and the put, and then goes on."""
+    """A process publishes this version, is suspended between its last check and the put, and continues."""
     hold = Hold(suffix=Scheme.V2.path(version))
     line.store.faults.plan(hold)
     with ThreadPoolExecutor(1) as pool:
@@ -104,7 +104,7 @@ def cleaned_up(line: Line) -> None:
 
 
 def cleaned_up_but_for_a_tag(line: Line) -> None:
-    """It is long ago, and nobody has left a note."""
+    """It is long ago, and no client has left a note."""
     line.others(3, 4)
     line.remove(1, 3)
     line.clock.now += CONFIRMED_SECONDS + 1
@@ -161,7 +161,7 @@ def test_what_was_put_late_is_not_told_as_published(line: Line, act: Callable[[L
 
 @pytest.mark.parametrize("later", [0, CONFIRMED_SECONDS + 1])
 def test_nothing_is_put_behind_another_version_of_the_same_number(line: Line, later: float) -> None:
-    """The table was dropped and made again while the process stood still."""
+    """The table was dropped and created again while the process was suspended."""
     line.remove(1, 2)
     line.others(1, 2)
     line.clock.now += later
@@ -187,7 +187,7 @@ def test_one_of_the_same_size_is_told_on_a_disk(tmp_path: Path, *, read: bool) -
 def test_a_table_made_again_between_look_and_put_is_told_on_a_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process stood still right before it opened the folder."""
+    """The process was suspended right before it opened the folder."""
     store = LocalStorage(tmp_path)
     line = Line(MemoryStorage(URI), Clock(), Versions(store, "_versions", detect))
     assert [line.publish(1), line.publish(2)] == [Published.OURS] * 2
@@ -204,7 +204,7 @@ def test_a_table_made_again_between_look_and_put_is_told_on_a_disk(
 
 
 def test_a_put_that_is_made_again_proves_nothing_of_the_line(tmp_path: Path) -> None:
-    """It finds its own version in its place, without a look at what came behind."""
+    """It finds its own version at its path, without a check of later versions."""
     store, clock = LocalStorage(tmp_path), Clock()
     line = Line(MemoryStorage(URI), clock, Versions(store, "_versions", detect, clock=clock))
     assert [line.publish(number) for number in (1, 2, 3)] == [Published.OURS] * 3
@@ -263,7 +263,7 @@ class CleanedUpBetween(MemoryStorage):
 
 
 def test_a_place_that_is_free_again_is_not_taken(line: Line) -> None:
-    """Within the time for which nothing is listed: the answer itself says that somebody was there."""
+    """Within the time for which nothing is listed: the answer itself shows that another client wrote."""
     versions = Versions(CleanedUpBetween(URI), "_versions", detect, clock=line.clock)
     assert versions.latest() == 2
     line.others(3, 4)
@@ -318,7 +318,7 @@ def counting() -> Iterator[Counting]:
 def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
     counting: Counting, monkeypatch: pytest.MonkeyPatch, *, in_order: bool
 ) -> None:
-    """However long that goes on; notes are looked for where clients leave them.
+    """However long that lasts; notes are searched where clients leave them.
 
     Behind the put a store that is reached over a network lists its first names. A local disk, which doesn't
     list in order, is asked once more for the version before, and never lists again.
@@ -432,7 +432,7 @@ def test_a_version_of_ours_proves_the_line_from_the_look_on_not_from_the_answer(
 
 @pytest.mark.parametrize("later", [0, CHECK_SECONDS + 1, CONFIRMED_SECONDS + 1])
 def test_a_version_of_ours_proves_no_more_than_the_look_before_it(line: Line, later: float) -> None:
-    """The process stood still after the put: what became of the line since is looked at before the next."""
+    """The process was suspended after the put: what happened to the branch is checked before the next."""
     assert line.publish(3) is Published.OURS
     line.clock.now += later
     line.others(4, 5)

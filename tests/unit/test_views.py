@@ -6,7 +6,7 @@ from lakefold_protos.lance.table_pb2 import DataFile, DataFragment, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AppendView, FragmentsView
 
-FROM_THE_FUTURE = b"\xfa\x3e\x03abc"  # Field 1007, three bytes: nobody knows it.
+FROM_THE_FUTURE = b"\xfa\x3e\x03abc"  # Field 1007, three bytes: no client knows it.
 
 
 def fragment(number: int) -> DataFragment:
