@@ -1,4 +1,4 @@
-"""A broker that lets each user do only what ACLs allow; whoever comes without a name sets it up."""
+"""A broker that lets each user do only what ACLs allow; a user without a name sets it up."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Collector:
-    """What was sent so far: each span with the name of its service. `hold`: answer nobody until it is set."""
+    """The spans that were sent, with the names of their services. `hold`: no request is answered before it."""
 
     received: list[tuple[str, Span]] = field(default_factory=list)
     hold: threading.Event | None = None
@@ -39,7 +39,7 @@ class Collector:
         return [each.name for each in sorted(spans, key=lambda each: each.start_time_unix_nano)]
 
     def take(self, body: bytes) -> None:
-        """Keeps what one request brings."""
+        """Keeps the spans of a request."""
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             service = attributes(resource.resource.attributes)["service.name"]
             for scope in resource.scope_spans:

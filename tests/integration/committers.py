@@ -39,7 +39,7 @@ class CommitterProcess:
         return self.get("/readyz")[0] == 200
 
     def get(self, path: str) -> tuple[int, str]:
-        """A page of the HTTP port; status 0 where it doesn't answer."""
+        """Returns a page of the HTTP port; status 0 if it doesn't answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as page:
                 return page.status, page.read().decode()
@@ -49,7 +49,7 @@ class CommitterProcess:
             return 0, ""
 
     def wait_until_ready(self) -> None:
-        """Waits until it folds; fails where it ended instead."""
+        """Waits until it folds. Fails if it has ended."""
         until(
             lambda: self.process.poll() is not None or self.is_ready(),
             "a ready committer",
@@ -127,7 +127,7 @@ def ready_committer(bootstrap: str, names: TopicNames, root: Path) -> Iterator[N
 
 
 def fold_to_the_end(bootstrap: str, names: TopicNames, root: Path | str, *extra: str) -> None:
-    """Runs a committer until it has caught up; fails with its log where it ends otherwise."""
+    """Runs a committer until it has caught up; fails with its log if it ends otherwise."""
     command = [*committer_arguments(bootstrap, names, root), "--http-port", "0", "--until-caught-up", *extra]
     done = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr.decode()

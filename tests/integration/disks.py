@@ -1,4 +1,4 @@
-"""A disk of a test's own that can be full: a real one where this user may mount one.
+"""A disk of a test's own that can be full: a real one if this user may mount one.
 
 Elsewhere, and for other faults, the committer's own calls fail as they would there.
 """
@@ -36,7 +36,7 @@ class Disk(Protocol):
 
     @property
     def folder(self) -> Path:
-        """What lies on it."""
+        """The files on it."""
         ...
 
     @property

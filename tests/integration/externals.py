@@ -1,4 +1,4 @@
-"""A table whose versions are in DynamoDB, as pylance and we see it; and versions as somebody left them."""
+"""A table whose versions are in DynamoDB, and versions as a killed process left them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What was sent to one table through a log, what must have become of it, and the audit that compares them.
 
-Whatever was done to committers, brokers and disks in between, the same must be true in the end: each position
+After any faults of committers, brokers and disks the same must be true in the end: each position
 has one outcome, of the kind that was to be expected; each row is there once; the versions cover positions in
 their order; the log folded again gives the same versions; pylance finds no fault.
 """
@@ -72,7 +72,7 @@ class Ledger:
         return Versions(open_storage(self.uri), table_format.folder, table_format.detect)
 
     def newest(self) -> int:
-        """The newest version, 0 where there is none."""
+        """Returns the newest version, 0 if none exists."""
         return self.versions.latest()
 
     def contents(self) -> dict[str, bytes]:
@@ -86,7 +86,7 @@ class Ledger:
     def send(
         self, proposer: Proposer, envelope: Envelope, expected: str, ids: Iterable[int] = ()
     ) -> Position:
-        """Send a proposal that is to end so, and brings these rows."""
+        """Sends a proposal that must get this outcome and adds these rows."""
         position = proposer.send_wait(envelope)
         self.expected[position] = expected
         self.ids.update(ids)
@@ -102,7 +102,7 @@ class Ledger:
         return [outcome for outcome in self.all_outcomes() if outcome.table == self.uri]
 
     def all_outcomes(self) -> list[Outcome]:
-        """All outcomes that were reported, whatever the table, in their order."""
+        """Returns all reported outcomes of all tables, in their order."""
         return [outcome for _, outcome in read_outcomes(self.config, self.topics, 0, 0)]
 
     def audit(self) -> None:
@@ -152,7 +152,7 @@ def positions_grow(versions: Versions) -> None:
 
 
 class Writer(threading.Thread):
-    """Sends batches of an app of its own until told to stop: some twice, some that must be refused."""
+    """Sends batches of an app of its own until it is stopped: some twice, some that must be refused."""
 
     def __init__(self, ledger: Ledger, proposer: Proposer, number: int, pause_s: float = 0.03) -> None:
         super().__init__(name=f"writer-{number}")

@@ -1,7 +1,7 @@
 """One line of a table (main line or branch) that many clients change at once, and what must have come of it.
 
 Clients propose what pylance made of an older version in a folder of their own, or commit by pylance itself.
-In the end the log's outcomes and plain rows tell, version by version, what the table must hold.
+In the end the log's outcomes and plain rows show, version by version, what the table must contain.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SHARED_FOLDERS = ("data", "_deletions", "_indices")
 
 @dataclass(frozen=True)
 class Sent:
-    """A proposal in the log, and what it comes to where it is committed."""
+    """A proposal in the log, and what it does if it is committed."""
 
     name: str
     envelope: Envelope
@@ -60,7 +60,7 @@ class Sent:
 
     @property
     def uuid(self) -> str:
-        """What tells a repetition."""
+        """By what a repetition is recognised."""
         return self.envelope.lance.uuid
 
     @property
@@ -71,7 +71,7 @@ class Sent:
 
 @dataclass
 class Line:
-    """`root`: where its versions lie. `uri`, `branch`: what its proposals say. `sent`: by offset."""
+    """`root`: the root of its versions. `uri`, `branch`: as in its proposals. `sent`: by offset."""
 
     root: Path
     uri: str
@@ -89,7 +89,7 @@ class Line:
 
     @property
     def storage(self) -> LocalStorage:
-        """Where it lies."""
+        """Its root."""
         return LocalStorage(self.root)
 
     @property
@@ -98,7 +98,7 @@ class Line:
         return Versions(self.storage, FORMAT.folder, FORMAT.detect)
 
     def opened(self, storage: LocalStorage) -> TableWriter:
-        """The line as a committer opens it that reaches its disk so."""
+        """Returns the branch as a committer opens it that reaches its disk so."""
         return TableWriter(FORMAT, Versions(storage, FORMAT.folder, FORMAT.detect), storage.uri)
 
     def at(self, version: int) -> lance.LanceDataset:
@@ -106,7 +106,7 @@ class Line:
         return lance.dataset(str(self.root), version=version)
 
     def newest(self) -> int:
-        """The newest version, 0 where there is none yet."""
+        """Returns the newest version, 0 if none exists yet."""
         paths = manifest_files(self.root)
         return (Scheme.V2.parse(paths[-1].name) or 0) if paths else 0
 
@@ -134,7 +134,7 @@ class Line:
         """
         with self._lock:
             folder = self.scratch / f"copy{next(self._copies)}"
-        # pylance opens a branch only where its name says.
+        # pylance opens a branch only at the path of its name.
         copy = folder / branch_root(self.branch) if self.branch else folder
         (copy / "_versions").mkdir(parents=True)
         for path in manifest_files(self.root):
@@ -149,14 +149,14 @@ class Line:
         return [transaction for transaction in made if transaction is not None]
 
     def note(self, position: Position, sent: Sent) -> None:
-        """It lies in the log now."""
+        """It is in the log now."""
         with self._lock:
             self.sent[position.offset] = sent
             if self.last is None or position.offset > self.last.offset:
                 self.last = position
 
     def wait_for_last(self, waiter: OutcomeWaiter, timeout_s: float) -> None:
-        """Waits until the last proposal that lies in the log is answered."""
+        """Waits until the last proposal in the log is answered."""
         with self._lock:
             position = self.last
             assert position is not None
@@ -270,7 +270,7 @@ def _plain(snapshot: Snapshot) -> dict[int, dict[str, object]]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Gives the target what lies in the source and belongs to no version, while others write there too."""
+    """Gives the target the files of the source that belong to no version, while others write there too."""
     for folder in SHARED_FOLDERS:
         for path in (source / folder).rglob("*"):
             link = target / path.relative_to(source)

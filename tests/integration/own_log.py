@@ -69,7 +69,7 @@ class OwnLog:
         return PartitionReader(self.config, topic, self.log, start, verify_every_s=verify_every_s)
 
     def whole_reader(self, on_gap: Callable[[GapError], None]) -> PartitionReader:
-        """As `reader`, but it looks for holes."""
+        """As `reader`, but it checks for gaps."""
         return PartitionReader(self.config, self.topics.transactions, self.log, 0, on_gap=on_gap)
 
     def reporter(self, timeout_s: float = PATIENCE_S) -> Reporter:
@@ -94,7 +94,7 @@ class OwnLog:
         return OffsetMetadata(self.log.cluster_id, self.log.topic_id, low_watermark, outcomes_offset)
 
     def answers(self, start: int = 0) -> list[Outcome]:
-        """The outcomes that whoever waits can see, once what was committed has been marked so."""
+        """The outcomes that a waiting writer can see, once the commit is marked in the topic."""
         topic = self.topics.outcomes
 
         def settled() -> bool:
@@ -109,7 +109,7 @@ class OwnLog:
 
 
 def take(reader: PartitionReader, count: int) -> list[Message]:
-    """The next `count` messages. Raises `TimeoutError` where they don't come."""
+    """Returns the next `count` messages. Raises `TimeoutError` if they don't come."""
     messages: list[Message] = []
 
     def enough() -> bool:

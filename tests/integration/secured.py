@@ -29,7 +29,7 @@ listener.name.sasl_ssl.ssl.keystore.location={keystore}
 
 
 class Authority:
-    """A CA of its own in `folder`, made by openssl. `certificate`: what clients are told to trust."""
+    """A CA of its own in `folder`, made by openssl. `certificate`: what clients trust."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,7 +72,7 @@ class SecuredBroker(Broker):
         return f"127.0.0.1:{self._secure_port}"
 
     def options(self, password: str = PASSWORD, authority: Authority | None = None) -> dict[str, str]:
-        """What a client is told, in librdkafka's names."""
+        """The options of a client, by librdkafka's names."""
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanisms": "PLAIN",

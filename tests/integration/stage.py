@@ -62,7 +62,7 @@ class Stage:
 
     @property
     def path(self) -> Path:
-        """Where the table lies."""
+        """The table's root."""
         return self.root / "table"
 
     @property
@@ -77,14 +77,14 @@ class Stage:
 
     @property
     def marks(self) -> Marks:
-        """The marks as they stand in the newest version's metadata."""
+        """The marks in the newest version's metadata."""
         metadata = lance.dataset(str(self.path)).metadata
         marks = decode_marks({key: str(value) for key, value in metadata.items()})
         assert marks is not None
         return marks
 
     def options(self, *, accept: bool = False) -> Options:
-        """What the committer is told."""
+        """The committer's options."""
         return Options(
             self.own.config,
             self.own.topics,
@@ -169,7 +169,7 @@ class Stage:
 
 @contextmanager
 def folding(stage: Stage, *, policies_every_s: float = 10.0) -> Iterator[tuple[list[BaseException], Metrics]]:
-    """A committer that goes on, what ended it, and its metrics."""
+    """A running committer, what ended it, and its metrics."""
     metrics = Metrics()
     committer = Committer(replace(stage.options(), policies_every_s=policies_every_s), metrics)
     with running(committer) as errors:
@@ -178,7 +178,7 @@ def folding(stage: Stage, *, policies_every_s: float = 10.0) -> Iterator[tuple[l
 
 @contextmanager
 def running(committer: Committer) -> Iterator[list[BaseException]]:
-    """Lets it go on, and tells what ended it."""
+    """Lets it continue, and returns what ended it."""
     errors: list[BaseException] = []
 
     def run() -> None:

@@ -74,7 +74,7 @@ def second(first: Broker, own: OwnLog) -> Iterator[Broker]:
 
 
 def test_questions_go_on_after_the_broker_that_was_asked_dies(own: OwnLog, second: Broker) -> None:
-    """Brokers name any broker as the controller, and a client asks that broker until it hears of another."""
+    """Brokers name any broker as the controller, and a client uses that until it gets another name."""
     admin = Admin(own.config, timeout_s=TIMEOUT_S)
     guard = TopicGuard(admin, own.topics.transactions, own.log)
     guard.verify()

@@ -1,6 +1,6 @@
-"""The demo as a newcomer meets it: it proves itself, its advice works, and however it ends nothing runs on.
+"""The demo as a newcomer sees it: it checks itself, its advice works, and nothing runs on after any end.
 
-Whatever the demo starts has a variable of the demo's own environment, which the tests look for in the
+Each process of the demo has a variable of the demo's own environment, which the tests search for in the
 environments of all processes of the machine.
 """
 
@@ -78,7 +78,7 @@ class Running:
 
 @contextmanager
 def running_demo(folder: Path, *before: str) -> Iterator[Running]:
-    """A demo in `folder`, killed with all that it started where the test leaves it running."""
+    """A demo in `folder`, killed with all that it started if the test leaves it running."""
     mark = uuid4().hex
     (folder / "tmp").mkdir()
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
@@ -99,7 +99,7 @@ def running_demo(folder: Path, *before: str) -> Iterator[Running]:
 
 
 def advice(screen: str, heading: str) -> list[str]:
-    """The lines that are printed below a heading."""
+    """Returns the lines that are printed below a heading."""
     return screen.split(heading, 1)[1].split("\n\n", maxsplit=1)[0].splitlines()[1:]
 
 

@@ -1,4 +1,4 @@
-"""Whatever is done to committers and brokers, each proposal counts once: real processes, then the audit."""
+"""Each proposal counts once, after any faults of committers and brokers: real processes, then the audit."""
 
 from __future__ import annotations
 

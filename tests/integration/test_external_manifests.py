@@ -1,4 +1,4 @@
-"""Versions in DynamoDB: pylance and we go on with each other's, item for item, at every step of a put."""
+"""Versions in DynamoDB: pylance and Lakefold continue each other's, item for item, at every step of a put."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_each_goes_on_where_the_other_stopped(table: External, made_by: str, ste
     assert second([2]) == len(before) + 1
     assert first([3]) == len(before) + 2
     assert table.ids() == [*before, 2, 3]
-    # What was staged and never committed stays: nobody can know that it will not be. So does what both of
+    # What was staged and never committed stays: no client can know that it will not be. So does what both of
     # them take for removed.
     litter = {1: 1, 2: 0, 3: 0, 4: 2}[step]
     check_whole(table, len(before) + 2, litter=litter)
@@ -118,7 +118,7 @@ def test_what_is_left_when_a_step_of_a_put_is_refused_is_gone_on_with(
     with FaultProxy(getattr(v2, server).port) as proxy:
         v2.through = {"aws_endpoint" if server == "s3" else "dynamodb_endpoint": proxy.endpoint}
         proxy.plan(Answer(400, "Refused"), fits, after=after, times=-1)
-        # Neither can tell without the copy that it has committed, and each says so.
+        # Without the copy neither can know that it has committed, and each says so.
         with pytest.raises((OSError, RetryError)) if step == "copying" else nullcontext():
             first([1])
     v2.through = {}
@@ -187,7 +187,7 @@ def test_a_branch_of_pylance_is_gone_on_with_on_both_sides(v2: External) -> None
 
 
 def test_a_detached_version_is_passed_over(v2: External) -> None:
-    """Lance clients (pylance 14.0.2) take it for the newest and then write no more; we go on."""
+    """Lance clients (pylance 14.0.2) take it for the newest and then write no more; Lakefold continues."""
     v2.create_by_pylance([0])
     written = lance.fragment.write_fragments(rows([9]), v2.uri, storage_options=v2.options, mode="append")
     lance.LanceDataset.commit(

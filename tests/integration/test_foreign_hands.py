@@ -68,7 +68,7 @@ class Shared:
         lance.write_dataset(rows([self.foreign[-1]]), self.path, mode="append")
 
     def restore(self) -> None:
-        """Back to where the newest rows aren't."""
+        """Back to a version without the newest rows."""
         lance.dataset(self.path, version=max(1, self.ledger.newest() - EACH_TIME)).restore()
 
     def wipe(self) -> None:
@@ -94,7 +94,7 @@ class Shared:
             yield process
 
     def wait(self, committer: CommitterProcess) -> None:
-        """Until all that was sent is answered, or the committer steps down, for another one to go on."""
+        """Until all that was sent is answered, or the committer steps down, so that another can continue."""
         running = committer.process
 
         def is_over() -> bool:

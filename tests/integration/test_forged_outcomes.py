@@ -1,4 +1,4 @@
-"""Somebody who may write to the outcomes topic writes what no committer wrote: it counts for nothing.
+"""A client that may write to the outcomes topic writes messages of its own: they don't count.
 
 The forger is a plain producer. He knows the table, its id and its log, as every reader does.
 

@@ -1,4 +1,4 @@
-"""Logs that were made anew or lost entries, tables set back or cleaned up: who stops, and how one goes on."""
+"""Logs that were created again or lost entries, tables restored or cleaned up: who stops, how to continue."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_topic_made_again_while_it_is_folded(stage: Stage) -> None:
         until(lambda: ids_in(stage.uri) == [1, 2], "the second batch", seconds=PATIENCE_S)
         version = lance.dataset(str(stage.path)).version
         stage.make_again()
-        # More than was read of the old one: a reader that doesn't look at the topic's id would go on here.
+        # More than was read of the old one: a reader that doesn't check the topic's id would continue here.
         stage.send(*(stage.batch(number, read=3) for number in range(10, 16)))
         until(lambda: errors, "the committer to stop", seconds=PATIENCE_S)
     assert isinstance(errors[0], GapError)
@@ -88,7 +88,8 @@ def test_a_writer_that_lives_on_in_a_topic_made_again_gets_no_other_entry_s_outc
             assert first.outcome is not None
             assert isinstance(first.outcome.result, Committed)
         stage.make_again()
-        # The new topic's next offset is that of batch 1000 in the old topic, whose outcome the line has read.
+        # The new topic's next offset is that of batch 1000 in the old topic, whose outcome the branch has
+        # read.
         stage.send(stage.batch(5))
         with pytest.raises(GapError, match="created again") as caught:
             line.ask(stage.batch(7), 0, PATIENCE_S)

@@ -31,7 +31,7 @@ VERSIONS = 4
 
 @dataclass(frozen=True)
 class GoogleSite:
-    """A place in the bucket that nobody else uses."""
+    """A folder of the bucket that no other test uses."""
 
     uri: str
     options: dict[str, str]

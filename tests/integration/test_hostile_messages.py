@@ -1,4 +1,4 @@
-"""Whatever stands in the log, a committer writes below its roots only, keeps its memory, and goes on.
+"""With any messages in the log, a committer writes below its roots only, limits its memory, and continues.
 
 The real process on a real broker: each message is refused and put aside, the whole region of the file system
 around the root stays as it was, and the kernel's account of the process stays small.
@@ -56,7 +56,7 @@ MOST = 240 * MEGABYTE
 
 @dataclass
 class Place:
-    """A committer of the root `lake`, a table there, and what lies beside the root."""
+    """A committer of the root `lake`, a table there, and files beside the root."""
 
     ledger: Ledger
     committer: CommitterProcess
@@ -108,7 +108,7 @@ class Place:
         return outcomes
 
     def refuses(self, messages: Sequence[Raw], names: Sequence[str] = ()) -> list[str]:
-        """Send them; each is refused, and put aside as it came. Gives what each was told."""
+        """Sends them. Each is refused and kept as a dead letter. Returns the answer to each."""
         reported = []
         for number, outcome in enumerate(self.answers(self.send(messages))):
             result = outcome.result
@@ -128,7 +128,7 @@ class Place:
         return dict(zip(envelopes, self.refuses(messages, list(envelopes)), strict=True))
 
     def seen(self, top: Path | None = None) -> dict[str, tuple[int, int, int]]:
-        """What lies below `top`, else in the region, but for the log: mode, size, time of change."""
+        """The files below `top`, else in the region, without the log: mode, size, time of change."""
         actual = {}
         for folder, folders, files in os.walk(top or self.region):
             for name in (*folders, *files, ""):
@@ -318,7 +318,7 @@ def test_no_reader_is_sent_elsewhere_by_a_base(place: Place) -> None:
 
 
 def bombs(uri: str) -> Iterator[Raw]:
-    """Messages that are large where nobody looks for it, or no messages at all."""
+    """Messages that are large in unexpected fields, or no messages at all."""
     key = uri.encode()
     good = creation(uri)
     good.lance.uuid = "bomb"
@@ -348,7 +348,7 @@ def _varint(number: int) -> bytes:
 
 
 def test_a_header_s_name_may_be_any_bytes(place: Place) -> None:
-    """The client library ends the process where one is not UTF-8 and is asked for twice."""
+    """The client library ends the process if a name is not UTF-8 and is requested twice."""
     broken, (key, value) = b"\xff\xfe", (place.ledger.uri.encode(), b"nothing")
     topic = place.ledger.names.transactions
     offset = send_header(place.ledger.bootstrap, topic, key, value, broken)

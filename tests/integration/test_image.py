@@ -1,4 +1,4 @@
-"""What the Dockerfile does, done in an empty virtual environment: no image is built where the tests run.
+"""What the Dockerfile does, done in an empty virtual environment: no image is built for the tests.
 
 The files that the Dockerfile copies are copied, its one command is run, and the committer that comes out is
 started, asked and stopped as an orchestrator would.
@@ -52,7 +52,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _environment(**more: str) -> dict[str, str]:
-    """What a container would be told, and where packages come from on this machine."""
+    """The environment of a container, and where packages come from on this machine."""
     kept = (
         "PATH",
         "HOME",
@@ -68,7 +68,7 @@ def _environment(**more: str) -> dict[str, str]:
 
 @pytest.fixture
 def committer(image: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A committer of the image whose brokers are away, and where it is asked for its health."""
+    """A committer of the image whose brokers are unreachable, and the address of its health page."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -87,7 +87,7 @@ def committer(image: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[st
 
 
 def _page(address: str) -> tuple[int, str]:
-    """Status and text of a page; 0 where nobody listens yet."""
+    """Returns status and text of a page; 0 if the port is not open yet."""
     try:
         with urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310 - an address made here
             return answer.status, answer.read().decode()

@@ -1,4 +1,4 @@
-"""Proposals larger than a message, on a real broker: folded once, whatever died, and nothing stays behind."""
+"""Proposals larger than a message, on a real broker: folded once after any crash, and no file remains."""
 
 from __future__ import annotations
 

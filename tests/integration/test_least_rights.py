@@ -1,6 +1,6 @@
 """Each role runs with the rights that the documents list for it, and misses by name each one that is taken.
 
-The broker's authorizer is Kafka's own. Whoever sets the stage is its super user, the roles are users with
+The broker's authorizer is Kafka's own. The test's set-up is its super user, the roles are users with
 ACLs made from the table in docs/operations.md.
 
 Promise: least-rights (docs/operations.md).
@@ -109,7 +109,7 @@ class Done:
 
 
 class Scene:
-    """A log with a dead letter, tables that are folded from it, and a broker that asks who is there."""
+    """A log with a dead letter, tables that are folded from it, and a broker that checks its clients."""
 
     def __init__(self, broker: AuthorizedBroker, folder: Path) -> None:
         bootstrap = broker.bootstrap_servers
@@ -196,7 +196,7 @@ def scene() -> Iterator[Scene]:
 
 
 def allow(scene: Scene) -> None:
-    """Makes all ACLs, and waits until the broker goes by them."""
+    """Makes all ACLs, and waits until the broker applies them."""
     client = scene.stage.own.admin.client
     wanted = [acl for role, user in USERS.items() for acl in bindings(user, role.rights)]
     for made in client.create_acls(wanted).values():
@@ -373,7 +373,7 @@ def test_a_right_that_lacks_is_named(scene: Scene, role: Role, right: Right) -> 
     done = ACTS[role.name](scene, USERS[role.without(right)])
     assert f"on {right.kind} {right.name.removesuffix('…')}" in done.said
     assert done.well or "kafka-acls.sh --add" in done.said
-    # Without this one a committer warns, and goes on.
+    # Without this right a committer warns, and continues.
     assert done.well is (right.operation == "DescribeConfigs")
 
 

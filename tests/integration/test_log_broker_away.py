@@ -1,4 +1,4 @@
-"""A broker that is killed costs time and nothing else: everybody keeps trying and goes on where he was."""
+"""A broker that is killed costs time and nothing else: every client keeps trying and then continues."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_report_right_before_the_kill_is_seen_once(
         assert actual is not None
         reporter = actual
         if stamps.read(own.admin, own.group, own.topics.transactions, 0) is None:
-            # What no stamp proves is read and answered again.
+            # Entries above the committed offset are read and answered again.
             until(lambda: _reported(reporter, own, 0), "the report", seconds=PATIENCE_S)
     until(lambda: _reported(reporter, own, 1), "the report", seconds=PATIENCE_S)
     reporter.close()

@@ -71,7 +71,7 @@ def test_a_key_above_the_limit_names_both_sizes(bootstrap: str, topic_names: Top
     with own.proposer() as proposer, pytest.raises(InvalidError, match=text) as caught:
         proposer.send_wait(large)
     assert "claims" in caught.value.hint
-    # The broker says the same where the client lets it pass.
+    # The broker reports the same if the client lets it pass.
     config = KafkaConfig(bootstrap, {"message.max.bytes": 10_000_000, "compression.type": "none"})
     with Proposer(config, own.topics) as proposer, pytest.raises(InvalidError, match=text):
         proposer.send_wait(large)

@@ -1,4 +1,4 @@
-"""A partition is read from a proven offset, in order, without a silent gap."""
+"""A partition is read from a verified offset, in order, without a silent gap."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_is_read_again_is_no_more_than_was_asked_for(bootstrap: str, topic_
             del left[: len(numbers)]
         assert given == [*range(1, 40, 2)]
         assert [message.offset for message in reader.read_again([4, 5], 1)] == [4]
-        # What stands before those that were given with it is asked for again.
+        # Messages before those that were returned with it are requested again.
         assert [message.offset for message in reader.read_again([2, 3], 1_000_000)] == [2, 3]
 
 
@@ -195,7 +195,7 @@ def test_a_topic_that_was_made_again_is_noticed(bootstrap: str, topic_names: Top
         assert batches(take(reader, 2)) == [0, 1]
         reader.verify_topic()
         make_again(own)
-        # More than the reader has read: without the id it would go on in the new topic.
+        # More than the reader has read: without the id it would continue in the new topic.
         own.propose(*range(10, 20))
         with pytest.raises(StopError, match="created again") as caught:
             reader.verify_topic()

@@ -1,4 +1,4 @@
-"""A report is seen whole or not at all, by one reporter at a time, and leaves a stamped offset."""
+"""A report is seen whole or not at all, by one reporter at a time, and commits an offset."""
 
 from __future__ import annotations
 
@@ -172,7 +172,8 @@ def test_an_aborted_report_can_be_sent_again(bootstrap: str, topic_names: TopicN
     noise = random.Random(0).randbytes(10_000)
     letter = RefusedMessage(Position(own.log, 1, own.topics.transactions), b"key", noise, "wrong")
     with own.reporter() as reporter:
-        # The topic takes less than it did when the reporter asked: the broker refuses the letter.
+        # The topic accepts less than when the reporter requested its limit: the broker refuses the dead
+        # letter.
         own.admin.client.incremental_alter_configs([limit])[limit].result()
         until(
             lambda: settings_of(own.admin, own.topics.dead_letters)["max.message.bytes"] == "2000",

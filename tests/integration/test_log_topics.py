@@ -155,5 +155,6 @@ def test_goes_where_the_real_partitioner_sends_the_key(bootstrap: str, topic_nam
             position = proposer.send_wait(envelope(1, table))
             assert position.log == own.described.log_id(values[table] or 0)
             assert proposer.send_wait(envelope(2, table), partition=6).log.partition == 6
-            # The topic was made anew with fewer of them: what the table's marks say counts no more.
+            # The topic was created again with fewer partitions: the one in the table's marks doesn't count
+            # any more.
             assert proposer.send_wait(envelope(3, table), partition=7).log.partition == values[table]

@@ -62,7 +62,7 @@ def test_proposals_of_partitions_that_a_table_left(stage: Stage, verbs: Verbs) -
     assert explanation["told_by"].startswith(f"the outcome at {stage.own.topics.outcomes}/0@")
     assert (explanation["proposal"]["batch_id"], explanation["log"]["answered_to"]) == (3, 4)
 
-    # An offset is looked for in the partition that the table is bound to first.
+    # An offset is searched first in the partition that the table is bound to.
     explanation = explained(verbs, "0", "committed")
     assert (explanation["position"]["partition"], explanation["proposal"]["batch_id"]) == (1, 2)
     assert [each["position"]["partition"] for each in explanation["outcomes"]] == [1]

@@ -140,7 +140,7 @@ def test_what_was_folded_and_not_reported_is_neither_folded_nor_refused_after_an
 def test_a_table_that_was_deleted_by_hand_counts_as_dropped_once_that_is_said(
     stage: Stage, verbs: Verbs
 ) -> None:
-    """Until then its store may be away. Another table, made there later, is told from it."""
+    """Until then its store may be unreachable. Another table, created there later, is another one."""
     stage.begin(1)
     assert "`lakefold detach` first" in verbs.refused("drop", "--yes")
     late = stage.batch(2)
@@ -278,7 +278,7 @@ def test_only_the_lines_that_were_set_back_are_accepted(stage: Stage, verbs: Ver
 
 
 def test_a_running_committer_goes_by_what_verbs_say(stage: Stage, verbs: Verbs) -> None:
-    """It holds the table in memory for both partitions; refusals and folds look at the newest version."""
+    """It holds the table in memory for both partitions; refusals and folds check the newest version."""
     stage.begin(1)
     with folding(stage) as (errors, _):
         answers = stage.ask(stage.batch(2)), stage.ask(stage.batch(9), partition=1)

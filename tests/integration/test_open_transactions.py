@@ -1,4 +1,4 @@
-"""A transaction that somebody leaves open in a topic is noticed and named, with the way to end it.
+"""A transaction that a producer leaves open in a topic is noticed and named, with how to end it.
 
 Promise: open-transactions-noticed (docs/operations.md).
 """

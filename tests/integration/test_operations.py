@@ -66,7 +66,7 @@ ANSWER_SECONDS = 60.0
 
 
 class Client(threading.Thread):
-    """Somebody who goes on until told to stop. `busy` is held while it does something."""
+    """A client that continues until it is stopped. `busy` is held while it does something."""
 
     def __init__(self, line: Line, number: int, stop: threading.Event) -> None:
         super().__init__(name=f"client-{number}")
@@ -92,7 +92,7 @@ class Client(threading.Thread):
         raise NotImplementedError
 
     def act(self, name: str, version: int) -> Act | None:
-        """Something to do to a version; None where it has no rows for it."""
+        """An operation on a version; None if it has no rows for it."""
         picks = [self.chance.randrange(10_000) for _ in range(self.chance.randint(1, 4))]
         return ACTS[name](Choice(self.line.rows(version), picks, self.keys, self.line.at(version)))
 
@@ -227,7 +227,7 @@ def _rows_to_begin_with() -> Act:
 
 
 class Moment:
-    """When to kill: after some versions, or as soon as a file lies there that a version will need."""
+    """When to kill: after some versions, or as soon as a file exists that a version will need."""
 
     def __init__(self, line: Line, *, versions: int, at_file: bool = False) -> None:
         self._line = line
@@ -333,7 +333,7 @@ def _kill_again_and_again(
 def _die_between_files_and_version(keeper: Keeper, log: Log) -> None:
     """Committers that get as far as the files of a version, each with a bit more of the log.
 
-    Where the keeper has sent something meanwhile, one publishes that first, and dies before it reports.
+    If the keeper has sent something meanwhile, a committer publishes that first, and dies before it reports.
     """
     line = keeper.line
     owned = line.opened(line.storage)
@@ -370,7 +370,7 @@ class Log:
     id: LogId
 
     def entries(self, marks: Marks, line: Line) -> list[Entry]:
-        """What lies in it for a line and is not folded yet."""
+        """The entries in it for a branch that are not folded yet."""
         entries: list[Entry] = []
         with PartitionReader(self.config, self.topic, self.id, marks.offset_of(self.id) + 1) as reader:
             end = reader.end_offset()

@@ -1,4 +1,4 @@
-"""The witness on a real outcomes topic: each outcome is read once, back and forth, as far as is asked for."""
+"""The outcome index on a real topic: each outcome is read once, back and forth, as far as needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for topics that nobody makes ends at once when it is told to."""
+"""A client that waits for topics that never appear ends at once when it is stopped."""
 
 from __future__ import annotations
 

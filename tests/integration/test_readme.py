@@ -1,4 +1,4 @@
-"""What the README lets people paste works as it stands there, block after block, in a folder of its own."""
+"""The README's examples work as printed, block after block, in a folder of their own."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def test_each_block_to_paste_works(terminal: Terminal) -> None:
-    """Python's blocks are pasted into one session; those of the shell stand around it as in the text."""
+    """Python's blocks are pasted into one session; those of the shell run around it as in the text."""
     kinds = [kind for kind, _ in blocks()]
     assert kinds == ["sh", "python", "python", "python", "python", "sh"], "a block that no test runs"
     shell, *session, rest = [text for _, text in blocks()]

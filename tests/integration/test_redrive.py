@@ -148,11 +148,11 @@ def test_what_has_no_app_id_is_never_folded_twice_however_often_all_are_sent_aga
     fold_to_the_end(bootstrap, topic_names, tmp_path)
 
     def again() -> list[str]:
-        """Why each was not sent, empty where it was."""
+        """Why each was not sent; empty if it was."""
         values = documents(capsys, "redrive", *flags, "--all", "--wait", "0")
         return [row["obstacle"] for row in sorted(values, key=_offset)]
 
-    # Refused again: so there is a newer letter of each, which may be sent.
+    # Refused again: so a newer dead letter of each exists, which may be sent.
     assert again() == ["", ""]
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     send(bootstrap, topic_names, creation(uri))

@@ -1,4 +1,4 @@
-"""A committer looks at its roots when it starts: on a real broker and a real S3 server."""
+"""A committer checks its roots when it starts: on a real broker and a real S3 server."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ STRIPPED = Strip("If-None-Match")
 
 @pytest.fixture
 def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    """A server that nobody in this process has tried yet."""
+    """A server that this process has not tried yet."""
     with FaultProxy(s3.port) as running:
         yield running
 

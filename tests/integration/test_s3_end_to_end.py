@@ -128,7 +128,7 @@ def test_proposals_come_to_a_table_on_s3_whoever_dies(lake: Lake) -> None:
             with running_committer(lake.bootstrap, lake.names, lake.root, *flags, logs=lake.logs) as killed:
                 until(lambda: newest(lake) >= enough, f"version {enough}", seconds=60)  # noqa: B023 - asked here
                 killed.kill()
-            # Each batch is a row, and stands behind the creation.
+            # Each batch is a row, and comes after the creation.
             folded = lance.dataset(lake.uri, storage_options=lake.options).count_rows()
             lance.write_dataset(rows([1000 + enough]), lake.uri, mode="append", storage_options=lake.options)
         proposer.send_wait(lake.batch(3), storage_options=lake.options)

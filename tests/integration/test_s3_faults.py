@@ -46,7 +46,7 @@ def proxy(s3: S3Server) -> Iterator[FaultProxy]:
 
 @pytest.fixture(autouse=True)
 def smaller_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two parts tell as much as four."""
+    """Two parts test as much as four."""
     monkeypatch.setattr(s3_module, "LARGE", LARGE)
 
 

@@ -1,4 +1,4 @@
-"""A name on S3 that others took and freed again while a version was on its way to it: nothing is told by it.
+"""A name on S3 that others took and freed again while a version was being put under it: it shows nothing.
 
 Real pylance commits and cleans up between our look and our put, which a proxy holds; a tag keeps the version
 that our look asks for.
@@ -62,7 +62,7 @@ def others_go_on(uri: str, server: S3Server) -> None:
 
 
 def folded_anew(uri: str, proxy: FaultProxy, entry: Envelope) -> Result:
-    """What becomes of the entry at offset 2 once the table is opened again; the stamp proves its marks."""
+    """The answer to the entry at offset 2 after the table is opened again; the offset confirms its marks."""
     (result,) = fold(
         open_branch(uri, "", proxy.options(), recovery=RecoveryContext(LOG, lambda: 100, 2)), 2, entry
     )
@@ -92,7 +92,7 @@ def test_a_version_in_a_freed_place_answers_nothing_and_is_removed(
             folded.result(60)
     assert table.strays_removed == 1
     assert open_source(uri, s3.options()).versions.numbers() == [2, 4]
-    assert isinstance(folded_anew(uri, proxy, entry), Rejected)  # What version 3 did can't be told any more.
+    assert isinstance(folded_anew(uri, proxy, entry), Rejected)  # What version 3 did is not known any more.
     assert ids(uri, s3) == [1, 101, 102]
 
 

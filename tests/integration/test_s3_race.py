@@ -1,4 +1,4 @@
-"""Many writers on one name of S3, and a server that dies under them: one winner, and what was told is so."""
+"""Many writers on one name of S3, and a server that dies under them: one winner, and every answer is true."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def has_stored(reported: Mapping[str, Put | None], enough: int) -> bool:
 
 
 def test_a_server_killed_in_the_middle_of_puts_has_what_was_told() -> None:
-    """Three times: every object told as stored is there, and whole; so is one that nobody was told of."""
+    """Three times: every object that was reported as stored exists and is whole; so is an unreported one."""
     padding = b"." * 20_000
     values: dict[str, Put | None] = {}
 
@@ -105,7 +105,7 @@ def test_a_server_killed_in_the_middle_of_puts_has_what_was_told() -> None:
                 done.set()
             for future in writing:
                 future.result()
-        # Files that this server was just writing stay under names of its own, which nobody asked for.
+        # Files that this server was just writing stay under names of its own, which no client requests.
         kept = {f"v/{name}" for name in store.names("v")} & values.keys()
         assert {path for path, put in values.items() if put is Put.STORED} <= kept
         assert Put.EXISTS not in values.values()

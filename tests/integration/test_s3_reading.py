@@ -107,7 +107,7 @@ def test_opening_is_a_listing_and_a_get(table: OnS3) -> None:
 
 
 def test_a_take_reads_what_it_needs(table: OnS3, s3: S3Server) -> None:
-    """Of six fragments with deletions it is about two: their deletion files, looked at first, and data."""
+    """Of six fragments with deletions it is about two: their deletion files, checked first, and data."""
     uri = f"{table.uri}-deleted"
     for first in range(0, 60, 10):
         mode = "append" if first else "create"

@@ -46,7 +46,7 @@ def fold(table: TableWriter, offset: int, *envelopes: Envelope) -> list[Result]:
 
 
 def small(uri: str, name: str, files: int = 1) -> Envelope:
-    """An Append whose files nobody looks at: the committer doesn't where a look is a request."""
+    """An Append whose files are not checked: the committer checks none if that takes a request."""
     envelope = creation(uri)
     envelope.ClearField("create")
     envelope.lance.uuid, envelope.lance.read_version = name, 1
@@ -75,7 +75,7 @@ def test_a_version_costs_a_put_and_a_listing_and_after_a_pause_a_look(
         for offset in range(1, 21):
             fold(table, offset, small(uri, f"batch-{offset}"))
     looks = {} if at_once else {"HEAD": 20}
-    # The version before is looked at while the transaction's own file is put.
+    # The version before is checked while the transaction's own file is put.
     assert asked == {"PUT": 40, "LIST": 20, **looks}
 
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told by a committer process that folds: counts, times and how it stands."""
+"""What Prometheus gets from a committer process that folds: counts, times and its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log behind TLS and passwords: all go through by the client's own options, and nobody tells the secret."""
+"""A log behind TLS and passwords: all connect by the client's own options, and no secret is printed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Shell:
         return done
 
     def check_nothing_told(self) -> None:
-        """Neither password stands in anything that was printed."""
+        """Neither password is in anything that was printed."""
         assert self.printed
         for text in self.printed:
             assert PASSWORD not in text

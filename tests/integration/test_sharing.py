@@ -123,7 +123,7 @@ class Bench:
 
 
 class Writer(threading.Thread):
-    """Appends to every table of the bench, one after the other, until it is told to stop."""
+    """Appends to every table of the bench, one after the other, until it is stopped."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(name="writer")

@@ -1,4 +1,4 @@
-"""A store that is full, read-only or gone for a while: the committer says why, and refuses nobody for it."""
+"""A store that is full, read-only or away: the committer says why, and refuses no proposal for it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Store:
         )
 
     def check_waiting(self, committer: CommitterProcess, reason: str) -> None:
-        """It says why it waits, and goes on living."""
+        """It says why it waits, and keeps running."""
         until(lambda: reason in committer.get("/readyz")[1], f"a word of {reason!r}", seconds=60)
         assert committer.get("/readyz")[0] == 503
         assert committer.get("/livez")[0] == 200
@@ -132,7 +132,7 @@ def nothing_left(table: Path) -> Callable[[], None]:
 
 
 def an_empty_folder_left(table: Path) -> Callable[[], None]:
-    """As where a file system was unmounted."""
+    """As if a file system were unmounted."""
     table.rename(table.with_name("away"))
     table.mkdir()
     return table.rmdir
@@ -204,7 +204,7 @@ def test_a_table_that_is_away_holds_up_no_other_of_its_partition(
 def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
     bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    """It sees no version there; that there was one the outcomes tell. Others of its partition go on."""
+    """It finds no version; the outcomes report one. Other tables of its partition continue."""
     away, other = ledgers = [Ledger(bootstrap, topic_names, tmp_path, f"t{number}") for number in range(2)]
     never = Ledger(bootstrap, topic_names, tmp_path, "never")
     ensure_topics(Admin(away.config), away.topics)

@@ -40,7 +40,7 @@ COMPACTING = {
 
 
 class CleaningBroker(Broker):
-    """As `Broker`, but its cleaner looks for something to compact ten times a second."""
+    """As `Broker`, but its cleaner checks for something to compact ten times a second."""
 
     def _write_properties(self) -> None:
         super()._write_properties()
@@ -62,7 +62,7 @@ def stage(cleaning: Broker, topic_names: TopicNames, tmp_path: Path) -> Stage:
 
 
 def set_to(own: OwnLog, topic: str, **settings: str) -> None:
-    """Change settings of a topic (`_` for `.`), and wait until the broker tells of them."""
+    """Changes settings of a topic (`_` for `.`), and waits until the broker reports them."""
     wanted = {name.replace("_", "."): value for name, value in settings.items()}
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
@@ -131,7 +131,7 @@ def test_markers_of_transactions_explain_a_hole(
 def test_a_committer_folds_what_transactional_writers_send(
     stage: Stage, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was aborted is no gap. A count goes as far as a fetch brings, not once for each marker."""
+    """What was aborted is no gap. A count covers a whole fetch, so not each marker needs one."""
     counted: list[RecordCount] = []
 
     def count(*asked: Any) -> RecordCount:  # noqa: ANN401 - as it is called

@@ -81,7 +81,7 @@ def test_a_writers_trace_leads_to_the_version(
     uri = canonical(tmp_path / "table")
     with running_collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
-        # What is left when it is told to stop must be sent then: nothing goes out before.
+        # The spans that are left when it is stopped must be sent then: nothing is sent before.
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
         with running_committer(own.config.bootstrap_servers, topic_names, tmp_path) as committer:
             committer.wait_until_ready()
