@@ -57,7 +57,7 @@ def appends(uri: str) -> Iterator[Envelope]:
 
 
 def updates(uri: str) -> Iterator[Envelope]:
-    """Updates that bring new rows only."""
+    """Updates that only add rows."""
     for number in range(COUNT):
         envelope = Envelope(table=uri)
         envelope.lance.uuid, envelope.lance.read_version = str(number), 1

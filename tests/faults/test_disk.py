@@ -58,7 +58,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def answered(table: Disk) -> list[Result] | None:
-    """The answers of a committer that tries some times, and opens the table anew where the daemon does."""
+    """The answers of a committer that tries some times, and opens the table again when the daemon does."""
     owned = None
     for _ in range(ATTEMPTS):
         try:

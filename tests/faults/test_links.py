@@ -1,6 +1,6 @@
 """A folder of a table is swapped for a link before each system call of a committer: nothing leaves the root.
 
-The link leads to a copy of what it stands in for, so that nothing but the link itself could be noticed.
+The link leads to a copy of what it replaces, so that nothing but the link itself could be noticed.
 
 Promise: no-link-followed (docs/operations.md).
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Collector:
-    """The spans that were sent, with the names of their services. `hold`: no request is answered before it."""
+    """The spans that were sent, with their services' names. `hold`: no request is answered before it."""
 
     received: list[tuple[str, Span]] = field(default_factory=list)
     hold: threading.Event | None = None

@@ -12,7 +12,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 
 @dataclass(frozen=True)
 class Sections:
-    """The bytes of the messages in one manifest file; None where there is no such section."""
+    """The bytes of the messages in a manifest file; None if a section doesn't exist."""
 
     manifest: bytes
     transaction: bytes | None

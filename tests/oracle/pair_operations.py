@@ -56,7 +56,7 @@ def index(name: str, field: int | None, fragments: Iterable[int], *, details: De
 
 
 def reuse(version: int, old: Sequence[int], new: Sequence[int]) -> Index:
-    """A fragment-reuse index that tells where all rows of the old fragments went."""
+    """A fragment-reuse index that records where all rows of the old fragments went."""
     details = FragmentReuseIndexDetails()
     group = details.inline.versions.add(dataset_version=version).groups.add()
     group.changed_row_addrs = encode_treemap({fragment: Bitmap(range(ROWS)) for fragment in old})

@@ -221,7 +221,7 @@ def _put(path: Path, transaction: Transaction) -> None:
 
 
 def at_version_2(act: Callable[[lance.LanceDataset], object]) -> Callable[[str], object]:
-    """What somebody does who opened the table at version 2 and doesn't try again."""
+    """What a client does that opened the table at version 2 and doesn't try again."""
     return lambda path: act(lance.dataset(path, version=2))
 
 

@@ -1,4 +1,4 @@
-"""A table that has what readers stumble over, and what is done to it, with what a reader must be told.
+"""A table that has what readers stumble over, and what is done to it, with what a reader must get.
 
 It has nested columns, columns added later, renamed and dropped, files of several versions, both kinds of
 deletion files, and indices.
@@ -110,9 +110,9 @@ def overwrite(dataset: lance.LanceDataset) -> object:
 
 @dataclass(frozen=True)
 class Done:
-    """What is done, and what a reader is told of it.
+    """What is done, and what a reader gets of it.
 
-    `inserted`: the ids of rows, or that they are told only where rows keep their ids.
+    `inserted`: the ids of rows, or that they are known only if rows keep their ids.
     `only`: nothing else happened. `rows` and `files` came and went.
     """
 

@@ -1,7 +1,7 @@
 """One operation built on an older version: pylance rebases its own, we fold what it would have sent.
 
 A rebased transaction no longer says what its writer built, and Lance's message has no field for the rows
-that it deletes. So the operation is done once on a table that nobody else changed: that is what a writer
+that it deletes. So the operation is done once on a table that no other client changed: that is what a writer
 sends. Two runs of one operation differ in random names of files, nothing else.
 """
 
@@ -63,7 +63,7 @@ def deleted(table: Path, fragment: DataFragment) -> Bitmap:
 
 
 def send(ours: Path, *sent: tuple[Envelope, Path]) -> list[Envelope]:
-    """Puts the files of what was built where a writer would have written them; the envelopes for `ours`."""
+    """Puts the new files where a writer would have. Returns the envelopes for `ours`."""
     envelopes = []
     for envelope, source in sent:
         copy_files(source, ours)

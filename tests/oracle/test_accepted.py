@@ -1,4 +1,4 @@
-"""Whatever our fold accepts, pylance opens and commits upon: no entry makes a table unreadable."""
+"""pylance opens and continues every table that our fold makes: no entry makes a table unreadable."""
 
 import tempfile
 from pathlib import Path
@@ -32,7 +32,7 @@ MANY = settings(max_examples=250, deadline=None)
 
 @st.composite
 def files(draw: st.DrawFn) -> dict[str, object]:
-    """A data file as somebody may describe it: mostly nearly right."""
+    """A data file as a client may describe it: mostly nearly right."""
     ids = draw(st.lists(st.integers(0, 7), max_size=6, unique=True) | st.lists(IDS, max_size=4))
     indices = draw(st.just([*range(len(ids))]) | st.lists(INDICES, min_size=len(ids), max_size=len(ids)))
     parents = draw(st.booleans())
@@ -50,7 +50,7 @@ def files(draw: st.DrawFn) -> dict[str, object]:
 
 @st.composite
 def appends(draw: st.DrawFn) -> Envelope:
-    """An Append as somebody may send it."""
+    """An Append as a client may send it."""
     envelope = Envelope(table="memory://t")
     envelope.lance.uuid = draw(
         st.sampled_from(["u", "", "../x", "ü", "6f1f4f0e-5c0e-4d2b-9f6e-3c2b1a0d9e8f"])
@@ -114,7 +114,7 @@ NAMES = st.sampled_from(["a", "b", "c", "d", "e", "a.b", "", "_rowid", "ü"])
 
 @st.composite
 def schemas(draw: st.DrawFn) -> list[Field]:
-    """A schema as somebody may send it."""
+    """A schema as a client may send it."""
     fields: list[Field] = []
     for number in range(draw(st.integers(0, 5))):
         parents = [-1, -1, -1, *[field.id for field in fields if field.logical_type in {"struct", "list"}]]

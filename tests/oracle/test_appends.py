@@ -30,7 +30,7 @@ Prepare = Callable[[lance.LanceDataset], object]
 
 @dataclass(frozen=True)
 class Case:
-    """A table, what happened to it, and the Appends proposed to it: rows, and ids where they bring some."""
+    """A table, what happened to it, and the Appends proposed to it: rows, and ids if they have some."""
 
     prepare: Prepare | None = None
     appends: tuple[tuple[int, tuple[int, ...]], ...] = ((5, ()),)
@@ -107,7 +107,7 @@ def made(path: Path, case: Case, *, stable: bool) -> lance.LanceDataset:
 
 
 def normal(head: Manifest) -> Manifest:
-    """A copy without what may differ: when and by whom it was made, where its parts lie, our marks."""
+    """A copy without what may differ: when and by whom it was made, the offsets of its parts, our marks."""
     copy = Manifest()
     copy.CopyFrom(head)
     copy.ClearField("timestamp")

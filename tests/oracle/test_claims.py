@@ -1,4 +1,4 @@
-"""What lies beside a table for the log is nothing to other clients: they neither read nor remove it."""
+"""The log's files beside a table don't concern other clients: they neither read nor remove it."""
 
 from __future__ import annotations
 

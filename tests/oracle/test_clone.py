@@ -298,7 +298,7 @@ def test_a_branch_may_lie_above_another(source: Path) -> None:
 
 @pytest.mark.parametrize("source", [False], indirect=True)
 def test_a_branch_is_opened_at_a_position_of_its_own(source: Path) -> None:
-    """The main branch and each other branch have positions of their own, whoever made the branch."""
+    """The main branch and each other branch have positions of their own, whichever client made the branch."""
     lance.dataset(str(source)).create_branch("theirs", 6)
     made = [(name, branching(source, name)) for name in ("ours",)]
     folds: dict[int, tuple[str, int]] = {}

@@ -67,7 +67,7 @@ def append(dataset: lance.LanceDataset, choice: int) -> object:
 
 
 def delete(dataset: lance.LanceDataset, choice: int) -> object:
-    """Some rows that are there, or an Append where none is."""
+    """Some existing rows, or an Append if none exists."""
     column, rows = a_column(dataset, choice), dataset.count_rows()
     if not rows:
         return append(dataset, choice)

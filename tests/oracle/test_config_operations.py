@@ -193,7 +193,7 @@ OLDER: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", OLDER)
 def test_the_deprecated_form_means_what_pylance_takes_it_for(table: Path, name: str) -> None:
-    """It can't send that form, but tells what it reads in a version whose transaction has it."""
+    """It can't send that form, but shows what it reads in a version whose transaction has it."""
 
     def older(envelope: Envelope) -> None:
         message = envelope.lance.update_config

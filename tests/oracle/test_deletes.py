@@ -54,7 +54,7 @@ def everything(table: Path) -> pa.Table:
 
 
 def agree(both: Both) -> Committed:
-    """Asserts that both made the same of the table, and that pylance can go on with ours; our answer."""
+    """Asserts that both made the same of the table, and that pylance can continue ours. Returns ours."""
     assert isinstance(both.result, Committed), both.result
     assert both.differences == {}
     schema = lance.dataset(str(both.ours)).schema

@@ -1,6 +1,6 @@
 """Rows whose files hold a column that was dropped meanwhile: folded as pylance folds them.
 
-No new column gets an id that a data file of the table lists, so what the file says of it is read by nobody.
+No new column gets an id that a data file of the table lists, so no client reads what the file says of it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def update_of_rows(dataset: lance.LanceDataset) -> None:
 
 
 def update_of_columns(dataset: lance.LanceDataset) -> None:
-    """Writes a and z anew, and says so of a only: an Update that modifies z conflicts with the drop."""
+    """Writes a and z again, and says so of a only: an Update that modifies z conflicts with the drop."""
     fragment = dataset.get_fragments()[0].metadata
     changed = with_files_of(fragment, new(dataset, "a", "z"), struck=[0, Z])
     update = Operation.Update([], [changed], [], fields_modified=[0], update_mode="rewrite_columns")

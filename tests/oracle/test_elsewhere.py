@@ -1,7 +1,7 @@
-"""Tables that pylance made, with all that it can put into one: our log goes on with each, and loses nothing.
+"""Tables that pylance made, with all that it can put into one: our log continues each, and loses nothing.
 
-What a manifest of pylance holds passes through our codec as it is (`test_manifests`). Here our log goes on
-with such a table: what the new version doesn't change is still there, down to fields that nobody knows yet.
+What a manifest of pylance holds passes through our codec as it is (`test_manifests`). Here our log continues
+such a table: what the new version doesn't change is still in it, down to fields that no release knows yet.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def test_none_of_its_versions_breaks_an_invariant(way: Callable[[Path], None], t
 
 
 def strange(message: Message) -> None:
-    """Gives a message and every message in it a field that nobody knows."""
+    """Gives a message and every message in it an unknown field."""
     for descriptor, value in message.ListFields():
         if descriptor.message_type is None or descriptor.message_type.GetOptions().map_entry:
             continue
@@ -228,7 +228,7 @@ def strange_places(table: Path) -> set[str]:
 
 @pytest.fixture
 def odd(tmp_path: Path) -> Path:
-    """A table with something at every level that we decode, and fields that nobody knows in all of it."""
+    """A table with something at every level that we decode, and unknown fields in all of it."""
     origin, table = tmp_path / "origin", tmp_path / "table"
     lance.write_dataset(plain(0, 40), str(origin), max_rows_per_file=10)
     lance.dataset(str(origin)).delete("k in (1, 2)")

@@ -1,4 +1,4 @@
-"""`explain` tells from the table alone what became of a proposal: by position, by key, by uuid."""
+"""`explain` shows from the table alone what became of a proposal: by position, by key, by uuid."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def text(capsys: pytest.CaptureFixture[str], table: Folded, what: str) -> str:
 
 
 def folded_with_refusal(table: Folded, *envelopes: Envelope) -> None:
-    """Fold these as one group, whatever becomes of them."""
+    """Folds these as a group, whatever their answers are."""
     table.owned.fold([table.entry(envelope) for envelope in envelopes])
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def computed(manifest: Manifest) -> tuple[int, int]:
-    """What we make of a manifest's content, but for the two flags that nothing else tells."""
+    """The flags of a manifest's content, without the two flags that nothing else shows."""
     head = Manifest()
     head.CopyFrom(manifest)
     head.reader_feature_flags &= 2 | 256

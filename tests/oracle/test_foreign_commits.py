@@ -1,4 +1,4 @@
-"""Others commit between our versions, and upon them: both go on, nothing is lost (good-neighbour)."""
+"""Others commit between our versions, and on them: both continue, nothing is lost (good-neighbour)."""
 
 import shutil
 from collections.abc import Callable
@@ -86,7 +86,7 @@ every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=
 
 
 def fitting(table: Path, number: int) -> Envelope:
-    """An Append of one row built on the newest version, whatever columns it has besides `a`."""
+    """An Append of one row built on the newest version, with any columns besides `a`."""
     dataset = lance.dataset(str(table))
     row = {field.name: pa.nulls(1, field.type) for field in dataset.schema}
     row["a"] = pa.array([number], pa.int64())
@@ -106,7 +106,7 @@ def test_the_committer_takes_in_what_others_commit(operation: Operation, tmp_pat
     assert (result.version, result.rebased) == (newest + 1, False)
     assert values(table) == sorted([*expected, 100])
     assert owner.table.marks.offset_of(LOG) == 4
-    # Found again by whoever opens the table, and told to whoever sends it again.
+    # A committer that opens the table finds it, and answers a writer that sends it again.
     opened = owned(table)
     assert opened.table.marks.offset_of(LOG) == 4
     assert isinstance(fold(opened, [fitting(table, 101)], 5)[0], Committed)
@@ -163,7 +163,7 @@ def outcome_of(action: Callable[[], object]) -> str:
 
 @every_operation
 def test_others_commit_from_an_old_handle_over_our_versions(operation: Operation, tmp_path: Path) -> None:
-    """Their conflict check reads our transactions, and comes to the verdict that pylance's own give."""
+    """Their conflict check reads our transactions, and gives the verdict that pylance's own give."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     owner = begun(ours)
     shutil.copytree(ours, theirs)
@@ -190,7 +190,7 @@ def test_an_old_handle_appends_over_many_of_our_versions(tmp_path: Path) -> None
 
 
 def test_positions_never_go_back(tmp_path: Path) -> None:
-    """A Restore brings old marks back, a replacement wipes them; the log is not folded again."""
+    """A Restore restores old marks, a replacement removes them; the log is not folded again."""
     table = tmp_path / "t"
     owner = begun(table)
     folded = [proposal(table, [], 1, f"u{offset}") for offset in (1, 2, 3)]
@@ -274,7 +274,7 @@ def test_columns_that_are_gone_without_another_in_their_place(tmp_path: Path) ->
 
 
 def test_a_table_made_by_pylance_is_folded_from_there_on(tmp_path: Path) -> None:
-    """Versions of before are read where an entry was built on one of them."""
+    """Earlier versions are read if an entry was built on one of them."""
     table = tmp_path / "t"
     lance.write_dataset(rows(1, 2), str(table))
     fragments = written(table, rows(100))
@@ -291,7 +291,7 @@ def test_a_table_made_by_pylance_is_folded_from_there_on(tmp_path: Path) -> None
 
 
 def test_versions_cleaned_up_by_others(tmp_path: Path) -> None:
-    """What nobody can tell any more is not guessed; what is still there goes on."""
+    """What is not known any more is not guessed; what still exists counts."""
     table = tmp_path / "t"
     owner = begun(table)
     fragments = written(table, rows(100))

@@ -64,7 +64,7 @@ def proposed(table: Path, copy: Path) -> Envelope:
 
 
 def test_a_new_fragment_takes_no_id_that_an_index_covers(table: Path) -> None:
-    """Indices cover fragments that are gone, too: a filter would look for none of the new rows."""
+    """Indices cover removed fragments, too: a filter would find none of the new rows."""
     lance.dataset(str(table)).create_scalar_index("a", "BTREE")
     lance.dataset(str(table)).delete("a >= 10 and a < 20")
     read = lance.dataset(str(table)).version
@@ -178,7 +178,7 @@ def test_an_index_is_held_against_all_that_came_after_it_was_built(table: Path) 
 
 
 def test_a_schema_that_forbids_nulls_is_not_one_that_preserves_nullability(table: Path) -> None:
-    """An Append that was on its way would bring nulls, and no client could read the table."""
+    """An Append that was under way would add nulls, and no client could read the table."""
     envelope = Envelope(table=canonical(str(table)))
     envelope.lance.uuid, envelope.lance.read_version = "forbid", 1
     envelope.lance.project.schema.extend(version_of(table).manifest.fields)

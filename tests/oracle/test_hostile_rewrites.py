@@ -1,4 +1,4 @@
-"""Rewrites that would lose a column, bring rows back or stop the committer; pylance takes most of them."""
+"""Rewrites that would lose a column, restore rows or stop the committer; pylance takes most of them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_fold_that_is_killed_again_and_again_comes_to_its_end(
 
 
 def offset_of(outcome: dict[str, Any]) -> int:
-    """Where its entry stands."""
+    """The position of its entry."""
     return int(outcome["position"]["offset"])
 
 

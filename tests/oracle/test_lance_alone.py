@@ -138,7 +138,7 @@ def test_fragment_ids_end_before_the_last_32_bit_number(table: Path) -> None:
 
 
 def test_a_transaction_that_pylance_can_not_read_stops_who_was_there_before(table: Path) -> None:
-    """The version opens, with a warning in the log; what it did nobody can tell."""
+    """The version opens, with a warning in the log; what it did is unknown."""
 
     def mix(_: Manifest, transaction: Transaction) -> None:
         transaction.update_config.upsert_values["older"] = "form"

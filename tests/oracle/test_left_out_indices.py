@@ -87,7 +87,7 @@ def name_of(index: IndexMetadata) -> str:
 
 
 def commit(table: Path, index: IndexMetadata) -> IndexMetadata:
-    """The index as it stands in pylance's version, which is told the least that it takes."""
+    """The index in pylance's version, which got as little as it accepts."""
     bare = Index(
         uuid=name_of(index),
         name=index.name,

@@ -147,7 +147,7 @@ def proposal(table: Path, count: int = 1) -> Envelope:
 
 
 def far(table: Path) -> TableWriter:
-    """A committer's table in a store where it isn't cheap to look at files: only where it must be."""
+    """A committer's table in a store where checking files isn't cheap: only what is necessary is checked."""
     storage = LocalStorage(table)
     versions = Versions(storage, FORMAT.folder, FORMAT.detect)
     return TableWriter(FORMAT, versions, storage.uri, check_sizes=False)

@@ -1,4 +1,4 @@
-"""A type may stand in a schema exactly where pylance opens the table: it panics on any other."""
+"""A type may be in a schema exactly if pylance opens the table: it panics on any other."""
 
 from pathlib import Path
 

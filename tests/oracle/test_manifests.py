@@ -112,7 +112,7 @@ def test_nothing_is_lost(way: Callable[[Path], object], tmp_path: Path) -> None:
         check_file(path)
     state = decode_file(_newest(table).read_bytes())
     if state.head.reader_feature_flags & 64:
-        return  # Overlays: pylance itself reads them only when it is told to.
+        return  # Overlays: pylance itself reads them only on request.
     before = seen_by_pylance(table)
     _newest(table).write_bytes(encoded_again(_newest(table).read_bytes()))
     assert seen_by_pylance(table) == before

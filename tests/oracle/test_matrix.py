@@ -65,7 +65,7 @@ def test_a_version_without_a_transaction_is_retryable_for_all(prepared: Prepared
 
 @pytest.mark.parametrize("seed", range(10))
 def test_several_versions_in_between(seed: int, prepared: Prepared, tmp_path: Path) -> None:
-    """Whether there is a conflict is the same; pylance tells the oldest one, we the worst."""
+    """Whether there is a conflict is the same; pylance reports the oldest one, Lakefold the worst."""
     drawn = random.Random(seed).sample(NAMES, 9)
     between = committed(prepared.base, tmp_path / "t", *(prepared.operations[name] for name in drawn[:1]))
     for name in drawn[1:]:

@@ -29,7 +29,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
 def all_pairs(
     base: Base, path: Path, ours: dict[str, Operation], theirs: dict[str, Operation]
 ) -> dict[tuple[str, str], tuple[str, str]]:
-    """The verdicts of pylance and ours where they differ; what pylance refuses for another reason aside."""
+    """The verdicts of pylance and ours if they differ; what pylance refuses for another reason aside."""
     transactions = {name: transaction_of(base, operation) for name, operation in ours.items()}
     actual = {}
     for between, other in theirs.items():
@@ -66,7 +66,7 @@ def test_keys(base: Base, tmp_path: Path) -> None:
 
 
 def test_an_empty_operation_stands_beside_all(base: Base, tmp_path: Path) -> None:
-    """But for those that don't look at what it touched."""
+    """Except those that don't depend on what it touched."""
     empty = {name: by_hand(name) for name in ("delete", "update", "rewrite", "update_mem_wal_state", "merge")}
     assert all_pairs(base, tmp_path, operations(base), empty) == {}
 

@@ -72,7 +72,7 @@ def indexed_base(tmp_path_factory: pytest.TempPathFactory) -> Base:
 def test_what_follows_a_compaction(
     theirs: Callable[[str], object], carries: int, indexed_base: Base, tmp_path: Path
 ) -> None:
-    """A fragment-reuse index tells where rows went, so that new indices need no retry."""
+    """A fragment-reuse index records where rows went, so that new indices need no retry."""
     table = committed(indexed_base, tmp_path / "t", theirs)
     rewrites = [version for version, did in table.history.chains[Kind.REWRITE].after(2) if did.carries_reuse]
     assert len(rewrites) == carries
@@ -87,7 +87,7 @@ def test_what_follows_a_compaction(
     }
     for name, operation in ours.items():
         verdict = table.verdict_of_pylance(operation)
-        # It would forget what the compaction tells, whatever the other index is.
+        # It would forget what the compaction records, whatever the other index is.
         verdict = "incompatible" if carries and name == "trim and more" else verdict
         assert (name, table.our_verdict(transaction_of(indexed_base, operation))) == (name, verdict)
     judged = table.history.verdict(footprint_of(transaction_of(indexed_base, TRIM)), 2)
@@ -121,7 +121,7 @@ def reuse_entry(path: Path) -> IndexMetadata:
 
 
 def as_python(entry: IndexMetadata, *, trimmed: bool = False) -> Index:
-    """The entry for pylance's Python; trimmed it has another uuid and tells of no rows any more."""
+    """The entry for pylance's Python; trimmed it has another uuid and records no rows any more."""
     details = FragmentReuseIndexDetails()
     details.inline.SetInParent()
     value = details.SerializeToString() if trimmed else entry.index_details.value
@@ -180,7 +180,7 @@ def test_a_reuse_index_that_grows_and_is_trimmed(tmp_path: Path) -> None:
 
 
 def test_a_compaction_that_adds_nothing_to_the_reuse_index_of_the_table(tmp_path: Path) -> None:
-    """The table has such an index either way; only where the compaction added to it can an index follow."""
+    """The table has such an index either way; only if the compaction added to it can an index follow."""
     path = Base(tmp_path / "t", second=indexed).path
     DEFERRED(str(path))
     for first in (100, 110, 120, 130):

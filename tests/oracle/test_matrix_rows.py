@@ -1,4 +1,4 @@
-"""Pairs that pylance's own calls make, where more is known than its transactions tell: rows and keys."""
+"""Pairs that pylance's own calls make, where more is known than its transactions contain: rows and keys."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -73,7 +73,7 @@ OURS = [
 def test_rows_of_one_fragment_are_joined_where_they_differ(
     act: Callable[..., Callable[[str], object]], numbers: tuple[int, ...], base: Base, tmp_path: Path
 ) -> None:
-    """A row that both delete is found only where the deleted rows are joined, so a rebase may end in one."""
+    """A row that both delete is found only when the deleted rows are joined, so a rebase may end in one."""
     transaction = last_transaction(committed(base, tmp_path / "ours", act(*numbers)).path)
     rows = rows_of(numbers)
     matrix = operations(base)
@@ -155,7 +155,7 @@ def test_keys_that_two_upserts_insert(
     upserted: dict[tuple[int, ...], Transaction],
     tmp_path: Path,
 ) -> None:
-    """Where pylance finds none in common we find none; where there is one we find it."""
+    """If pylance finds none in common, we find none. If there is one, we find it."""
     table = committed(keyed_base, tmp_path / "theirs", upsert(*theirs))
     other = last_transaction(table.path)
     for numbers, ours in upserted.items():

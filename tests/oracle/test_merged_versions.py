@@ -106,7 +106,7 @@ def insert_new(dataset: lance.LanceDataset, numbers: list[int]) -> None:
 
 
 def test_nothing_stands_against_a_version_of_refusals(base: Base, tmp_path: Path) -> None:
-    """A refused entry changes nothing, also not what becomes of others, whoever commits them."""
+    """A refused entry changes nothing, also not the answers to others, whichever client commits them."""
     refusals = committed(base, tmp_path / "refusals", together([]))
     for name, operation in operations(base).items():
         assert (name, refusals.verdict_of_pylance(operation)) == (name, "compatible")

@@ -59,7 +59,7 @@ def unknown(message: Message, path: str) -> Iterator[str]:
 def known(kind: type[M], stream: bytes) -> M:
     """Parse; nothing may be unknown, and writing it again gives no fewer bytes.
 
-    It may give more: pylance leaves out a map's key where it is 0.
+    It may give more: pylance leaves out a map's key if it is 0.
     """
     message = kind.FromString(stream)
     assert list(unknown(message, kind.__name__)) == []

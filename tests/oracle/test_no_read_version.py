@@ -1,6 +1,6 @@
 """A Restore, an Overwrite and a creation that name no version that they were built on, as pylance takes them.
 
-pylance fills in 0 where its caller gives none, and looks at no other writer's versions then.
+pylance fills in 0 if its caller gives none, and checks no other writer's versions then.
 """
 
 from __future__ import annotations

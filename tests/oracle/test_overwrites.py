@@ -132,7 +132,7 @@ def test_an_overwrite_follows_what_came_in_between(prepare: Act, table: Path) ->
 
 
 def test_fragments_that_are_listed_again_get_new_ids(table: Path) -> None:
-    """Where rows keep ids, pylance takes those that a proposal brings, of whatever rows; we refuse that."""
+    """If rows keep ids, pylance takes those of a proposal, of any rows; Lakefold refuses that."""
 
     def again(dataset: lance.LanceDataset) -> None:
         fragments = [fragment.metadata for fragment in dataset.get_fragments()][1:3]

@@ -95,7 +95,7 @@ def test_it_follows_what_changed_rows(act: Act, table: Path) -> None:
 
 
 def projecting(change: Callable[[pa.Schema], pa.Schema]) -> Act:
-    """By hand: pylance numbers the fields of an Arrow schema anew, from 0."""
+    """By hand: pylance numbers the fields of an Arrow schema again, from 0."""
 
     def act(dataset: lance.LanceDataset) -> None:
         operation = lance.LanceOperation.Project(LanceSchema.from_pyarrow(change(dataset.schema)))

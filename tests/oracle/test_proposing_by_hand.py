@@ -49,7 +49,7 @@ def envelopes(file: Path) -> list[Envelope]:
 
 @pytest.fixture
 def delete(tmp_path: Path) -> tuple[Path, Path]:
-    """A table from which somebody else has deleted row 5 of fragment 0, and a Delete of rows 3, 4 and 17."""
+    """A table from which another client has deleted row 5 of fragment 0, and a Delete of rows 3, 4 and 17."""
     table = table_of(tmp_path / "t")
     envelope, files = built(table, lambda ds: ds.delete("a in (3, 4, 17)"))
     lance.dataset(str(table)).delete("a = 5")

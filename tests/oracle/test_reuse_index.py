@@ -174,7 +174,7 @@ def test_details_in_a_file_stay_there(table: Path) -> None:
     assert index is not None
     assert details(index).HasField("external")
     found_by_index(ours, both.theirs)
-    # The next operation that needs them has them brought.
+    # The next operation that needs them fetches them.
     theirs, first = ours.with_name("t-more"), len(manifest_files(ours))
     shutil.copytree(ours, theirs)
     changed_columns(lance.dataset(str(theirs)))
@@ -195,7 +195,7 @@ def test_details_in_a_file_that_is_not_there(table: Path) -> None:
 
 
 def edit(change: Callable[[Version], None]) -> Callable[[Envelope], None]:
-    """Edits what the envelope's index tells of its last compaction."""
+    """Edits what the envelope's index records of its last compaction."""
 
     def edited(envelope: Envelope) -> None:
         reported = details(envelope.fragment_reuse_index)

@@ -1,4 +1,4 @@
-"""The fragment-reuse index grows with compactions and is trimmed once no index needs what it tells."""
+"""The fragment-reuse index grows with compactions and is trimmed once no index needs what it records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def trim(table: Path, keep: Sequence[int], read: int | None = None) -> Envelope:
 
 
 def rebuilt(table: Path) -> None:
-    """All indices built anew, so that none needs the old addresses."""
+    """All indices built again, so that none needs the old addresses."""
     lance.dataset(str(table)).create_scalar_index("a", "BTREE", replace=True)
     lance.dataset(str(table)).create_scalar_index("s", "BITMAP", replace=True)
     lance.dataset(str(table)).create_scalar_index("b", "BTREE", replace=True)
@@ -92,7 +92,7 @@ def test_an_index_can_only_be_trimmed(table: Path) -> None:
 
 
 def two_compactions(table: Path) -> list[Envelope]:
-    """A table with one deferred compaction whose indices are built anew; the transactions of a second one."""
+    """A table with one deferred compaction whose indices are rebuilt; the transactions of a second one."""
     deferred_in_parts(lance.dataset(str(table)))
     rebuilt(table)
     theirs = table.with_name("t-theirs")
@@ -130,7 +130,7 @@ def test_a_trim_keeps_what_a_compaction_added_since(table: Path) -> None:
 
 
 def check_moved(table: Path) -> None:
-    """The index covers the new fragments of what it tells, and pylance finds all rows through it."""
+    """The index covers the new fragments that it records, and pylance finds all rows through it."""
     index = reuse_of(version_of(table))
     assert index is not None
     version = details(index).inline.versions[0]

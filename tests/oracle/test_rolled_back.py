@@ -1,4 +1,4 @@
-"""A batch whose rows pylance's `restore` left out: its repetition says so, whoever folds, and `explain` does.
+"""A batch whose rows pylance's `restore` left out: its repetition and `explain` say so.
 
 Promise: rolled-back-batches (docs/operations.md).
 """
@@ -115,7 +115,7 @@ def test_the_last_of_several_restores_decides(table: Logged, *, takes_over: bool
 def test_versions_of_the_rules_before_are_folded_again_under_those(
     table: Logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older release told neither; versions that it made are still proven byte for byte."""
+    """An older release recorded neither; versions that it made are still verified byte for byte."""
     with monkeypatch.context() as old:
         old.setattr("lakefold_committer.tables.table_writer.Terms", partial(Terms, rules=3))
         table.batch(3, rows([1]))

@@ -36,7 +36,7 @@ def theirs(ids: list[int]) -> bytes:
 
 
 def read_by_pylance(data: bytes) -> list[int] | None:
-    """The ids as pylance reads them, None where it refuses."""
+    """The ids as pylance reads them, None if it refuses."""
     text = json.dumps({"Inline": [*data]})
     meta = RowIdMeta.from_json(text)  # type: ignore[call-arg, misc]  # a class method; its stub forgot to say so
     try:

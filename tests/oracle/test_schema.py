@@ -77,7 +77,7 @@ def test_what_pylance_refuses_is_refused_by_its_name(column: pa.Field, path: str
         store(schema, tmp_path)
 
 
-# Where pylance does something that helps nobody, and we refuse instead.
+# Cases in which pylance does something useless, and Lakefold refuses.
 STRICTER = [
     # Stored as a string under the name arrow.json; then no read succeeds.
     pa.field("c", pa.json_(pa.string_view())),

@@ -1,4 +1,4 @@
-"""Versions whose transaction lies only in a file of its own, as pylance wrote it before it came inline."""
+"""Versions whose transaction is only in a file of its own, as pylance wrote it before it came inline."""
 
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def test_where_a_file_is_gone_or_damaged_nobody_can_tell(which: int, damage: str
 
 
 def test_after_versions_of_our_own(table: Path) -> None:
-    """Where a committer knows the table and meets a foreign version, now or when it opens it again."""
+    """If a committer knows the table and reads a foreign version, now or when it opens it again."""
     committer = owned(table)
     (first,) = fold(committer, [proposal(table, written(table, rows(100, 5)), 3, "first")], 0)
     assert isinstance(first, Committed)

@@ -90,7 +90,7 @@ def make_table(path: Path, columns: list[pa.Field], rows: pa.Table, version: Ver
 
 
 def target_of(dataset: lance.LanceDataset, batch: pa.Schema) -> Target:
-    """What the driver tells the executors about this table."""
+    """What the driver sends to the executors about this table."""
     manifest = Manifest.FromString(dataset._ds.serialized_manifest())
     fitting = fit(batch, dataset.schema)
     tops: dict[int, str] = {}
@@ -174,7 +174,7 @@ def test_files_end_at_their_limits_and_keep_all_rows_in_order(
     written = list(write_fragments(limited, batches))
     assert sum(fragment.physical_rows for fragment in written) == sum(sizes)
     assert all(0 < fragment.physical_rows <= max_rows for fragment in written)
-    # A file goes on past the limit of bytes to the end of a batch only.
+    # A file exceeds the limit of bytes only to the end of a batch.
     assert all(8 * (fragment.physical_rows - 9) < max_bytes for fragment in written)
     after = commit(dataset, written) if written else dataset
     assert after.to_table()["n"].to_pylist() == list(range(sum(sizes)))

@@ -25,7 +25,7 @@ FEW_ROWS, MANY_ROWS = 4, 1000
 
 @dataclass(frozen=True)
 class Act:
-    """`run` does it to an open dataset; `effect` is what it comes to. `rebases`: pylance does, by itself."""
+    """`run` does it to an open dataset; `effect` is its result. `rebases`: pylance does, by itself."""
 
     run: Run
     effect: Effect
@@ -234,7 +234,7 @@ def describe(choice: Choice) -> Act:
 
 
 def allow_or_forbid_nulls(choice: Choice) -> Act:
-    """No value of `a` is null, whoever wrote it."""
+    """No value of `a` is null, whichever client wrote it."""
     nullable = not choice.dataset.schema.field("a").nullable
     change: Any = {"path": "a", "nullable": nullable}
     return Act(lambda ds: ds.alter_columns(change), Effect("columns"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def audit(root: Path, before: LanceState | None, after: LanceState) -> None:
-    """Fails where the step breaks an invariant, whoever made the version."""
+    """Fails if the step breaks an invariant, whichever client made the version."""
     bases = {base.id: Path(base.path) for base in after.head.base_paths}
 
     def location(file: DeletionFile) -> Path:

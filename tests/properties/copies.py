@@ -57,7 +57,7 @@ def link_files(source: Path, target: Path, without: Collection[str] = ()) -> Non
 
 
 def rows_at(table: Path, read: int, keys: Collection[int]) -> Mapping[int, bytes]:
-    """Where the rows with these keys lay, as `affected_rows` of an envelope wants it."""
+    """Returns the offsets of the rows with these keys, as in `affected_rows` of an envelope."""
     rows = lance.dataset(str(table), version=read).to_table(columns=["k"], with_row_address=True)
     values: dict[int, BitMap] = {}
     for key, address in zip(rows["k"].to_pylist(), rows["_rowaddr"].to_pylist(), strict=True):

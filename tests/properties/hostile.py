@@ -67,7 +67,7 @@ def schema(operation: str, parents: str, fields: int) -> Envelope:
 
 
 def every_number() -> bytes:
-    """A bitmap of all numbers of 32 bits in runs: under a megabyte that stands for 512."""
+    """A bitmap of all numbers of 32 bits in runs: under a megabyte that expands to 512."""
     head = struct.pack("<I", (CONTAINERS - 1) << 16 | 0x303B) + b"\xff" * (CONTAINERS // 8)
     heads = b"".join(struct.pack("<HH", key, 65535) for key in range(CONTAINERS))
     first = len(head) + len(heads) + 4 * CONTAINERS
@@ -144,7 +144,7 @@ def folded(envelope: Envelope) -> str:
 
 
 def forget_peak() -> int:
-    """Begins to measure anew; the bytes that this process holds now.
+    """Begins a new measurement. Returns the bytes that this process holds now.
 
     What was freed goes back to the system first: it would be taken again without being seen.
     """

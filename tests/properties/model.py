@@ -1,4 +1,4 @@
-"""A table as plain rows: what every history of changes must come to, told without fragments, files or ids.
+"""A table as plain rows: the result of every history of changes, without fragments, files or ids.
 
 Nothing of the package is used here. A row is known by its key, the column `k`, which no change touches; its
 row id is learnt when it is first seen and must then never change.
@@ -62,7 +62,7 @@ class Effect:
         return {name: value for name, value in named.items() if name is not None}
 
     def behind(self, since: Sequence[Effect]) -> Effect:
-        """The same change where it was made before these others, and takes place after them."""
+        """Returns the same change if it was made before these others, and is applied after them."""
         adds, changes = list(self.adds), dict(self.changes)
         for other in since:
             adds = [other.carried(values) for values in adds]
@@ -159,7 +159,7 @@ def must_commit(ours: Effect, since: Sequence[Effect], *, knows_rows: bool) -> b
 
 
 def must_refuse(ours: Effect, since: Sequence[Effect]) -> str:
-    """Why a proposal may not pass beside what came after its read version; empty where that isn't plain."""
+    """Why a proposal may not pass beside what came after its read version; empty if that isn't plain."""
     for theirs in since:
         if theirs.restores is not None or theirs.replaces:
             if ours.kind in ROW_CHANGES | {"index", "compact", "columns"}:

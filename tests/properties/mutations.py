@@ -1,4 +1,4 @@
-"""One thing changed in a message, whatever it is: a number, some bytes, an element too many or too few."""
+"""One change in a message, of any kind: a number, some bytes, an element too many or too few."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTHS = {
 
 
 def places(message: Message, path: str = "") -> Iterator[tuple[str, Place]]:
-    """All that stands in a message, from the top down, each with its path."""
+    """Yields all parts of a message, from the top down, each with its path."""
     for field, value in message.ListFields():
         name = f"{path}.{field.name}"
         keys = list(value) if hasattr(value, "items") else range(len(value)) if field.is_repeated else [None]
@@ -36,7 +36,7 @@ def places(message: Message, path: str = "") -> Iterator[tuple[str, Place]]:
 
 @st.composite
 def mutated(draw: st.DrawFn, message: Message) -> str:
-    """Changes one thing in the message; the path of what was changed, empty where there is nothing."""
+    """Changes one thing in the message; the path of what was changed, empty if there is nothing."""
     actual = list(places(message))
     if not actual:
         return ""

@@ -69,7 +69,7 @@ class Committer:
 
 
 def key_of(envelope: Envelope) -> object:
-    """What tells a repetition of this entry; None where nothing does."""
+    """By what a repetition of this entry is recognised. None if it isn't."""
     if envelope.app_id and envelope.HasField("batch_id"):
         return (envelope.app_id, envelope.batch_id)
     return envelope.lance.uuid or None
@@ -77,7 +77,7 @@ def key_of(envelope: Envelope) -> object:
 
 @dataclass
 class Model:
-    """What becomes of the entries of a log, told from the log alone, by the kind of each entry."""
+    """The expected answers to the entries of a log, computed from the kind of each entry."""
 
     exists: bool = False
     committed: dict[object, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class CommitterMachine(RuleBasedStateMachine):
 
     @initialize(kinds=st.lists(KINDS, max_size=3))
     def begin(self, kinds: list[str]) -> None:
-        """A log that creates its table at last; what stands before that is refused."""
+        """A log that creates its table at last; entries before that are refused."""
         for kind in (*kinds, "create"):
             self.propose_one(kind, "a", len(self.log))
 
@@ -166,7 +166,7 @@ class CommitterMachine(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def start(self, who: int) -> None:
-        """Whatever ran in this place is gone; the new one goes on where the last report ended."""
+        """Earlier processes are gone; the new one continues where the last report ended."""
         self.generations += 1
         self.committers[who] = Committer(self.generations, len(self.reported))
 

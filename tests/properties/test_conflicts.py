@@ -1,4 +1,4 @@
-"""The conflict rules over random transactions and histories: what holds whatever the operations are."""
+"""The conflict rules over random transactions and histories: what holds for all operations."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -151,7 +151,7 @@ def test_knowing_rows_never_makes_it_worse(ours: Footprint, theirs: Footprint) -
 def test_a_history_gives_the_worst_of_its_versions(
     ours: Footprint, between: list[Footprint], read_version: int
 ) -> None:
-    """Against a plain reading of all versions, whatever of them was told how."""
+    """Against a plain reading of all versions."""
     history = History(0, {})
     for version, theirs in enumerate(between, 1):
         history = history.extended(version, theirs)

@@ -1,6 +1,6 @@
 """Damaged bytes end in an error that says so: never in another exception, a hang, or memory without bound.
 
-And whatever stands in a message of the log, the fold has an answer to it.
+And the fold has an answer to any message of the log.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def check_file(data: bytes) -> None:
-    """Read in every way, and written on where that is possible."""
+    """Read in every way, and continued if that is possible."""
     head_transaction(data)
     tracemalloc.start()
     try:

@@ -21,7 +21,7 @@ Change = tuple[dict[int, Numbered], set[int], list[Numbered]]
 
 
 def fragment(number: int, rows: int, filler: int, deleted: int | None) -> Numbered:
-    """`filler` makes the record long; `deleted` is None without a deletion file, 0 where it doesn't tell."""
+    """`filler` makes the record long; `deleted` is None without a deletion file, 0 without a count."""
     fragment = DataFragment(id=number, physical_rows=rows)
     fragment.files.add(path="x" * filler, fields=[0])
     if deleted is not None:
@@ -37,7 +37,7 @@ def changes(draw: st.DrawFn, present: frozenset[int]) -> Change:
         return draw(st.lists(st.sampled_from(ids), unique=True, max_size=12)) if ids else []
 
     def runs(ids: list[int]) -> list[int]:
-        """Many neighbours at once, which no list drawn one by one would be."""
+        """Many adjacent ones at once, which no list drawn one by one would be."""
         start = draw(st.integers(0, len(ids)))
         return ids[start : start + draw(st.sampled_from([0, 0, 3, 200, 1_000]))]
 
@@ -61,7 +61,7 @@ def check_bounds(fragments: Fragments) -> None:
 
 
 def check_equal(fragments: Fragments, model: dict[int, Numbered]) -> None:
-    """Bytes, ids and sums are those of the model, and of the same list read anew."""
+    """Bytes, ids and sums are those of the model, and of the same list read again."""
     ids = sorted(model)
     encoded = b"".join(chunk.encoded for chunk in fragments.chunks)
     assert encoded == encode_records([model[number].encoded for number in ids])

@@ -76,7 +76,7 @@ class Proposals:
         return table, lance.dataset(str(table)).version
 
     def _sound(self, name: str, stable: bool) -> bytes:  # noqa: FBT001 - cached by it
-        """A proposal of this act on the newest version; nothing where it can't be done to such a table."""
+        """A proposal of this act on the newest version; None if it can't be done to such a table."""
         table, version = self.base(stable)
         dataset = lance.dataset(str(table))
         names = (*FIRST_COLUMNS, "c")
@@ -100,7 +100,7 @@ def proposals(tmp_path_factory: pytest.TempPathFactory) -> Proposals:
 
 
 def check_committed(table: Path, version: int, result: Committed, changed: set[str]) -> None:
-    """The version breaks no invariant, and pylance finds in it what the outcome tells."""
+    """The version breaks no invariant, and pylance finds in it what the outcome reports."""
     audit(table, state(table, version), state(table, version + 1))
     if changed & UNSEEN:
         return

@@ -1,4 +1,4 @@
-"""Deletes, Updates and Appends of many writers against a plain model: a row goes once, whoever takes it."""
+"""Deletes, Updates and Appends of many writers against a plain model: a row is deleted once."""
 
 from __future__ import annotations
 

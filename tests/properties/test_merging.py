@@ -1,4 +1,4 @@
-"""A version that several entries share: nobody fares better against it than against its parts."""
+"""A version that several entries share: no proposal passes it that would conflict with its parts."""
 
 from __future__ import annotations
 

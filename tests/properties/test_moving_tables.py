@@ -72,7 +72,7 @@ class Moving(RuleBasedStateMachine):
         stays=st.booleans(),
     )
     def deliver(self, log: LogId, numbers: list[int], back: int, *, accept: bool, stays: bool) -> None:
-        """New entries in a log, and some that stood there before them; to the last committer or a new one."""
+        """New entries in a log, and some that were in it before; to the last committer or a new one."""
         first = max(0, len(self.logs[log]) - back)
         self.logs[log] += [here(append(f"f{number}", app="a", batch=number)) for number in numbers]
         self.fold(log, first, accept=accept, stays=stays)
@@ -117,7 +117,7 @@ class Moving(RuleBasedStateMachine):
         return [] if state is None else [fragment.files[0].path for fragment in state.fragments]
 
     def fold(self, log: LogId, first: int, *, accept: bool, stays: bool) -> None:
-        """A committer of this log folds what stands there from `first` on, unless it stops."""
+        """A committer of this log folds its entries from `first` on, unless it stops."""
         owner, self.owner = self.owner, None
         try:
             kept = owner[1] if stays and owner is not None and owner[0] == log else None

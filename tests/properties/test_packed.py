@@ -62,14 +62,14 @@ def _small_portions() -> Iterator[None]:
 
 
 def both(envelope: Envelope, offset: int) -> tuple[Entry, Entry]:
-    """The entry decoded whole, and with its fragments encoded where that can be."""
+    """The entry decoded whole, and with its fragments encoded if possible."""
     whole = entry(envelope, offset)
     small, packed = parsed_packed(encode(envelope))
     return by_message(whole), with_packed(whole, small, packed)
 
 
 def observed(table: MemoryTable, item: Entry, sizes: dict[str, int]) -> Fetched:
-    """What a shell would bring, from a store with files of these sizes."""
+    """What a committer would fetch from a store with files of these sizes."""
     MemoryStorage.forget(STORE)
     storage = MemoryStorage(f"memory://{STORE}")
     for name, size in sizes.items():

@@ -41,7 +41,7 @@ ENCODED_PATHS = st.lists(ENCODED.filter(lambda s: s not in {".", ".."}), min_siz
 
 
 def accepted(text: str) -> str | None:
-    """The canonical form, None where the text is refused. Any other error fails the test."""
+    """Returns the canonical form, None if the text is refused. Any other error fails the test."""
     try:
         return canonical(text)
     except InvalidError as error:

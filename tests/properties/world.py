@@ -193,7 +193,7 @@ class World:
         return results
 
     def passed(self, sent: Sent, result: Result, since: Sequence[Effect]) -> bool:
-        """Whether the proposal is part of the table now; fails where that is the wrong answer."""
+        """Whether the proposal is part of the table now; fails if that is the wrong answer."""
         event(f"{sent.name}: {type(result).__name__}")
         text = f"{sent.name} on version {sent.read}: {result}"
         if sent.envelope.lance.uuid in self.committed:
@@ -221,7 +221,7 @@ class World:
         self.check()
 
     def take_over(self) -> None:
-        """Another committer goes on."""
+        """Another committer continues."""
         self.steps.append(TAKE_OVER)
         self.ours = owned(self.table)
 

@@ -98,7 +98,7 @@ class Meeting:
 
     @property
     def storage(self) -> MemoryStorage:
-        """Where it lies."""
+        """Its root."""
         return self.table.storage
 
     def entries(self, *envelopes: Envelope) -> list[Entry]:

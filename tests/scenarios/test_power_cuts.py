@@ -36,7 +36,7 @@ both_modes = pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "
 
 
 class Disk:
-    """A table that lies on a crashing disk, as `Meeting` made it; its folder is `lake/t` below `top`."""
+    """A table on a crashing disk, as `Meeting` made it; its folder is `lake/t` below `top`."""
 
     def __init__(
         self, folder: Path, *, unnamed: bool, disk: Callable[[Path], CrashingDisk] = CrashingDisk
@@ -122,7 +122,7 @@ def test_what_was_told_is_there_after_any_cut(tmp_path: Path, *, unnamed: bool) 
 def test_what_the_next_committer_tells_is_there_after_any_cut(
     tmp_path: Path, *, unnamed: bool, after: bool
 ) -> None:
-    """The first one is killed at each of its calls; the next may find its version, synced by nobody yet."""
+    """The first one is killed at each of its calls; the next may find its version, not synced yet."""
     died = 0
     while True:
         (tmp_path / f"{died}").mkdir()

@@ -1,4 +1,4 @@
-"""What a committer does while connections are cut, and what must have come of it whatever was cut.
+"""What a committer does while connections are cut, and what must be true afterwards, whatever was cut.
 
 Everything but the act itself goes to the broker directly, so that a cut can only meet the act.
 """
@@ -207,7 +207,7 @@ def _send_all_kinds(scene: Scene) -> None:
 
 
 def _take_over(scene: Scene) -> None:
-    """Another committer has answered all, and goes on, when this one begins."""
+    """Another committer has answered all, and still runs, when this one begins."""
     with folding(scene.direct) as (errors, _):
         until(lambda: len(scene.direct.own.answers()) == len(scene.expected), "answers", seconds=ACT_SECONDS)
         scene.fold_behind_relay()
@@ -219,7 +219,7 @@ class _DiedError(StopError):
 
 
 def _die_before_the_report(scene: Scene) -> None:
-    """The versions are there, and nobody has reported them."""
+    """The versions exist, and no committer has reported them."""
     _send_all_kinds(scene)
 
     def die(*_: object) -> int:

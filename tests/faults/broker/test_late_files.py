@@ -1,4 +1,4 @@
-"""The link that names a version is held in a committer's process, while others go on and free its name.
+"""The link that names a version is held in a committer's process, while others continue and free its name.
 
 The name is free again when the link goes on, so it succeeds, and the file is no version of the table. pylance
 commits twice and cleans up with zero age meanwhile.
@@ -101,7 +101,7 @@ class Held:
 def holding(
     broker: RelayedBroker, names: TopicNames, folder: Path, *, dies: bool
 ) -> Iterator[tuple[Held, Path]]:
-    """A committer whose link is held, and the pipe that lets it go on."""
+    """A committer whose link is held, and the pipe that lets it continue."""
     bootstrap = broker.bootstrap_servers
     root, signs = folder / "root", folder / "signs"
     root.mkdir()

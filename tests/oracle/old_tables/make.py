@@ -1,7 +1,7 @@
 """Makes the tables of old releases again: `.venv/bin/python -m tests.oracle.old_tables.make`.
 
 Each release comes from the registry, in an environment of its own (`tests/clients/locks/`). The archives are
-kept in the repository, so that nobody needs those releases to run the tests.
+kept in the repository, so that the tests run without those releases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ index bitmaps could be trusted, and the first one since; others."""
 
 
 def archive(release: str) -> Path:
-    """Where the table of a release is kept."""
+    """Returns the path of a release's table."""
     return HERE / f"pylance-{release}.tar.gz"
 
 
