@@ -224,6 +224,6 @@ def fold_at(table: TableWriter, envelopes: Sequence[Envelope], first: int, log: 
     return list(table.fold(entries(envelopes, first, log)).outcomes)
 
 
-def told(state: LanceState) -> tuple[int, Mapping[Kind, int]]:
+def known_history(state: LanceState) -> tuple[int, Mapping[Kind, int]]:
     """What is known of the versions before: since which one, and of each kind the newest."""
     return state.history.since, state.history.latest

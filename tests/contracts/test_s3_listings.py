@@ -60,14 +60,14 @@ def test_pages_that_go_on_are_joined(server: Server, store: Storage) -> None:
     assert store.names("f") == ["a", "b"]
 
 
-@pytest.mark.parametrize(("most", "found", "asked"), [(3, ["b", "c"], 2), (2, None, 2), (1, None, 1)])
+@pytest.mark.parametrize(("most", "listed", "asked"), [(3, ["b", "c"], 2), (2, None, 2), (1, None, 1)])
 def test_folders_are_listed_up_to_a_number_of_names(
-    server: Server, store: Storage, most: int, found: list[str] | None, asked: int
+    server: Server, store: Storage, most: int, listed: list[str] | None, asked: int
 ) -> None:
     folder = "<CommonPrefixes><Prefix>t/f/{}/</Prefix></CommonPrefixes>"
     first = page(FOUND.format("a"), folder.format("b"), token("1"))
     server.plan(*[first, page(folder.format("c"), more=False)][:asked])
-    assert some_folders(store, most) == found
+    assert some_folders(store, most) == listed
     assert len(server.asked) == asked
 
 
@@ -84,9 +84,9 @@ def test_a_listing_that_does_not_say_where_it_goes_on(
 
 
 @pytest.mark.parametrize(
-    "found", ["<Contents><Key>t/f/a</Key></Contents>", "<Contents><Size>1</Size></Contents>"]
+    "listed", ["<Contents><Key>t/f/a</Key></Contents>", "<Contents><Size>1</Size></Contents>"]
 )
-def test_an_object_without_name_or_size(server: Server, store: Storage, found: str) -> None:
-    server.plan(page(found, more=False))
+def test_an_object_without_name_or_size(server: Server, store: Storage, listed: str) -> None:
+    server.plan(page(listed, more=False))
     with pytest.raises(RetryError, match="no name or no size"):
         store.names("f")

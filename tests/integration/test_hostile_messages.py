@@ -55,7 +55,7 @@ MOST = 240 * MEGABYTE
 
 
 @dataclass
-class Place:
+class Site:
     """A committer of the root `lake`, a table there, and files beside the root."""
 
     ledger: Ledger
@@ -152,7 +152,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One committer for all tests of this module: it must live through all of them."""
     region = tmp_path_factory.mktemp("region")
     (region / "lake").mkdir()
@@ -165,7 +165,7 @@ def place(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         running_committer(ledger.bootstrap, names, ledger.root, logs=region / "logs") as committer,
     ):
         committer.wait_until_ready()
-        actual = Place(ledger, committer, proposer, region)
+        actual = Site(ledger, committer, proposer, region)
         actual.answers([proposer.send_wait(creation(ledger.uri)).offset])
         actual.goes_on(0)
         yield actual
@@ -182,59 +182,59 @@ def at(uri: str, envelope: Envelope) -> Envelope:
     return other
 
 
-def test_nothing_is_written_outside_of_the_roots_whatever_a_message_names(place: Place) -> None:
-    outside = place.region / "outside"
+def test_nothing_is_written_outside_of_the_roots_whatever_a_message_names(site: Site) -> None:
+    outside = site.region / "outside"
     lance.write_dataset(rows([9]), str(outside / "victim"))
-    (place.lake / "link").symlink_to(outside)
-    (place.lake / "new").symlink_to(outside / "new")
-    (place.lake / "versions").mkdir()
-    (place.lake / "versions" / "_versions").symlink_to(outside)
-    (place.region / "lake-of-others").mkdir()
-    good = append(place.ledger.uri, rows([5]), 1)
+    (site.lake / "link").symlink_to(outside)
+    (site.lake / "new").symlink_to(outside / "new")
+    (site.lake / "versions").mkdir()
+    (site.lake / "versions" / "_versions").symlink_to(outside)
+    (site.region / "lake-of-others").mkdir()
+    good = append(site.ledger.uri, rows([5]), 1)
     names = {
-        "beside": place.uri("outside/t"),
-        "a name that begins alike": place.uri("lake-of-others/t"),
-        "above": place.uri("t"),
+        "beside": site.uri("outside/t"),
+        "a name that begins alike": site.uri("lake-of-others/t"),
+        "above": site.uri("t"),
         "the root of all": "file:///",
-        "dots": place.uri("lake/../outside/t"),
-        "encoded dots": place.uri("lake/%2e%2e/outside/t"),
-        "half encoded dots": place.uri("lake/.%2E/outside/t"),
-        "an encoded slash": place.uri("lake/..%2Foutside/t"),
-        "twice encoded dots": place.uri("lake/%252e%252e/x").replace("lake", "outside"),
-        "a backslash": place.uri("lake\\..\\outside\\t"),
-        "a link": place.uri("lake/link/t"),
-        "a link to nothing": place.uri("lake/new"),
-        "a link below": place.uri("lake/versions"),
-        "a victim by a link": place.uri("lake/link/victim"),
-        "a victim": place.uri("outside/victim"),
-        "no scheme": f"{place.region}/outside/t",
-        "another case": f"FILE://{place.lake}/t",
-        "a host": f"file://elsewhere{place.lake}/t",
+        "dots": site.uri("lake/../outside/t"),
+        "encoded dots": site.uri("lake/%2e%2e/outside/t"),
+        "half encoded dots": site.uri("lake/.%2E/outside/t"),
+        "an encoded slash": site.uri("lake/..%2Foutside/t"),
+        "twice encoded dots": site.uri("lake/%252e%252e/x").replace("lake", "outside"),
+        "a backslash": site.uri("lake\\..\\outside\\t"),
+        "a link": site.uri("lake/link/t"),
+        "a link to nothing": site.uri("lake/new"),
+        "a link below": site.uri("lake/versions"),
+        "a victim by a link": site.uri("lake/link/victim"),
+        "a victim": site.uri("outside/victim"),
+        "no scheme": f"{site.region}/outside/t",
+        "another case": f"FILE://{site.lake}/t",
+        "a host": f"file://elsewhere{site.lake}/t",
         "s3": "s3://lake/t",
         "another bucket": "s3://other/lake/t",
         "gs": "gs://lake/t",
         "az": "az://container/t",
         "http": "http://127.0.0.1:1/t",
         "memory": "memory://lake/t",
-        "an external store": f"s3+ddb://lake{place.lake}/t?ddbTableName=T",
+        "an external store": f"s3+ddb://lake{site.lake}/t?ddbTableName=T",
     }
-    before = place.seen()
-    for made in (creation(place.ledger.uri), good):
-        place.refuses_envelopes({what: at(uri, made) for what, uri in names.items()})
-    assert place.seen() == before
+    before = site.seen()
+    for made in (creation(site.ledger.uri), good):
+        site.refuses_envelopes({what: at(uri, made) for what, uri in names.items()})
+    assert site.seen() == before
     assert lance.dataset(str(outside / "victim")).count_rows() == 1
 
 
-def test_no_name_inside_of_a_proposal_leads_out(place: Place) -> None:
-    outside = place.region / "beyond"
+def test_no_name_inside_of_a_proposal_leads_out(site: Site) -> None:
+    outside = site.region / "beyond"
     victim = lance.write_dataset(rows([9]), str(outside / "victim"))
     (data_file,) = [file.path for fragment in victim.get_fragments() for file in fragment.data_files()]
     secret = outside / "victim" / "data" / data_file
-    (place.lake / "table" / "data" / "link.lance").symlink_to(secret)
+    (site.lake / "table" / "data" / "link.lance").symlink_to(secret)
     hostile: dict[str, Envelope] = {}
 
     def added(what: str, envelope: Envelope | None = None) -> Envelope:
-        hostile[what] = at(place.ledger.uri, envelope or append(place.ledger.uri, rows([5]), 1))
+        hostile[what] = at(site.ledger.uri, envelope or append(site.ledger.uri, rows([5]), 1))
         hostile[what].lance.uuid = what
         return hostile[what]
 
@@ -263,58 +263,58 @@ def test_no_name_inside_of_a_proposal_leads_out(place: Place) -> None:
         begins = added(f"new branch {name[:20]}", Envelope())
         begins.branch, begins.lance.read_version = name, 1
         begins.lance.clone.is_shallow, begins.lance.clone.ref_version = True, 1
-        begins.lance.clone.ref_path, begins.lance.clone.branch_name = str(place.lake / "table"), name
+        begins.lance.clone.ref_path, begins.lance.clone.branch_name = str(site.lake / "table"), name
     for what, path in {
         "outside": str(outside / "victim"),
         "a URI": f"file://{outside}/victim",
-        "dots": f"{place.lake}/../outside/victim",
+        "dots": f"{site.lake}/../outside/victim",
         "a bucket": "s3://other/table",
     }.items():
-        clone = at(place.uri(f"lake/clone-{len(hostile)}"), Envelope())
+        clone = at(site.uri(f"lake/clone-{len(hostile)}"), Envelope())
         clone.lance.uuid, clone.lance.clone.is_shallow = what, True
         clone.lance.clone.ref_version, clone.lance.clone.ref_path = 1, path
         hostile[f"clone of {what}"] = clone
-    claimed = encode(append(place.ledger.uri, rows([5]), 1))
+    claimed = encode(append(site.ledger.uri, rows([5]), 1))
     digest = hashlib.sha256(claimed).digest()
     (outside / digest.hex()).write_bytes(claimed)
     for what, uri in {
         "outside": f"file://{outside}/{digest.hex()}",
-        "dots": f"{place.ledger.uri}/_lakefold/claims/../../../../outside/{digest.hex()}",
+        "dots": f"{site.ledger.uri}/_lakefold/claims/../../../../outside/{digest.hex()}",
         "http": f"http://127.0.0.1:1/{digest.hex()}",
     }.items():
         claim = added(f"claim {what}", Envelope())
         claim.ClearField("lance")
         claim.claim.uri, claim.claim.size, claim.claim.sha256 = uri, len(claimed), digest
-    before = place.seen()
-    place.refuses_envelopes(hostile)
-    assert place.seen() == before
+    before = site.seen()
+    site.refuses_envelopes(hostile)
+    assert site.seen() == before
 
 
-def test_no_reader_is_sent_elsewhere_by_a_base(place: Place) -> None:
-    outside = place.region / "elsewhere"
+def test_no_reader_is_sent_elsewhere_by_a_base(site: Site) -> None:
+    outside = site.region / "elsewhere"
     lance.write_dataset(rows([9]), str(outside / "victim"))
-    (place.lake / "way-out").symlink_to(outside)
-    before = place.seen()
+    (site.lake / "way-out").symlink_to(outside)
+    before = site.seen()
     hostile: dict[str, Envelope] = {}
     for number, path in enumerate(
         [
             str(outside / "victim"),
             f"file://{outside}/victim",
-            f"{place.lake}/../elsewhere/victim",
-            f"{place.lake}/way-out/victim",
+            f"{site.lake}/../elsewhere/victim",
+            f"{site.lake}/way-out/victim",
             "../elsewhere/victim",
             "s3://other/table",
         ]
     ):
-        based = creation(place.uri(f"lake/based-{number}"))
+        based = creation(site.uri(f"lake/based-{number}"))
         based.lance.overwrite.initial_bases.add(id=1, path=path, is_dataset_root=True)
-        later = at(place.ledger.uri, Envelope())
+        later = at(site.ledger.uri, Envelope())
         later.lance.uuid, later.lance.read_version = f"later-{number}", 1
         later.lance.update_bases.new_bases.add(path=path, name="n", is_dataset_root=True)
         hostile[f"created with {path}"], hostile[f"given {path}"] = based, later
-    values = place.refuses_envelopes(hostile)
+    values = site.refuses_envelopes(hostile)
     assert all(" base " in text for text in values.values()), values
-    assert place.seen() == before
+    assert site.seen() == before
 
 
 def bombs(uri: str) -> Iterator[Raw]:
@@ -347,37 +347,37 @@ def _varint(number: int) -> bytes:
     return bytes([*data, number])
 
 
-def test_a_header_s_name_may_be_any_bytes(place: Place) -> None:
+def test_a_header_s_name_may_be_any_bytes(site: Site) -> None:
     """The client library ends the process if a name is not UTF-8 and is requested twice."""
-    broken, (key, value) = b"\xff\xfe", (place.ledger.uri.encode(), b"nothing")
-    topic = place.ledger.names.transactions
-    offset = send_header(place.ledger.bootstrap, topic, key, value, broken)
-    (outcome,) = place.answers([offset])
+    broken, (key, value) = b"\xff\xfe", (site.ledger.uri.encode(), b"nothing")
+    topic = site.ledger.names.transactions
+    offset = send_header(site.ledger.bootstrap, topic, key, value, broken)
+    (outcome,) = site.answers([offset])
     assert isinstance(outcome.result, Invalid)
-    letters = dead_letters_of(place.ledger.bootstrap, place.ledger.names.dead_letters, place.letters)
+    letters = dead_letters_of(site.ledger.bootstrap, site.ledger.names.dead_letters, site.letters)
     assert (key, value) in letters
 
 
-def test_memory_stays_bounded_whatever_a_message_claims(place: Place) -> None:
-    uri = place.ledger.uri
-    place.refuses(list(bombs(uri)))
-    victim = place.uri("lake/victim")
-    place.answers([place.proposer.send_wait(creation(victim, stable_row_ids=True)).offset])
+def test_memory_stays_bounded_whatever_a_message_claims(site: Site) -> None:
+    uri = site.ledger.uri
+    site.refuses(list(bombs(uri)))
+    victim = site.uri("lake/victim")
+    site.answers([site.proposer.send_wait(creation(victim, stable_row_ids=True)).offset])
     proposals = [at(victim, envelope) for _, envelope in hostile()]
     for number, envelope in enumerate(proposals):
         envelope.lance.uuid = f"hostile-{number}"
-    place.answers(place.send([(victim.encode(), encode(envelope), []) for envelope in proposals]))
-    manifest = max(path.stat().st_size for path in (place.lake / "victim" / "_versions").iterdir())
-    place.refuses_envelopes(of_nothing(place, 0))
-    before = place.peak()
-    names = iter(of_nothing(place, MANY).items())
+    site.answers(site.send([(victim.encode(), encode(envelope), []) for envelope in proposals]))
+    manifest = max(path.stat().st_size for path in (site.lake / "victim" / "_versions").iterdir())
+    site.refuses_envelopes(of_nothing(site, 0))
+    before = site.peak()
+    names = iter(of_nothing(site, MANY).items())
     while some := dict(islice(names, AT_ONCE)):
-        place.refuses_envelopes(some)
-    assert place.peak() - before < MANY * KEPT, "what is not there is forgotten"
-    assert place.peak() < MOST + 3 * manifest
+        site.refuses_envelopes(some)
+    assert site.peak() - before < MANY * KEPT, "what is not there is forgotten"
+    assert site.peak() < MOST + 3 * manifest
 
 
-def of_nothing(location: Place, first: int) -> dict[str, Envelope]:
+def of_nothing(location: Site, first: int) -> dict[str, Envelope]:
     """Appends to tables, and to branches, that are not there; each bears a long name of its own."""
     deep = "/".join(["d" * 200] * (A_NAME // 200))
     tables = [Envelope(table=location.uri(f"lake/{deep}/{number}")) for number in range(first, first + MANY)]

@@ -105,7 +105,7 @@ class Done:
     """What came of what a role did: whether it did it, and all that was said."""
 
     well: bool
-    said: str
+    message: str
 
 
 class Scene:
@@ -251,7 +251,7 @@ def write_and_wait(scene: Scene, user: str) -> Done:
     scene.uri("main")
     with folding(scene.stage):
         proposed, sunk = propose(scene, user, "--wait", "60"), sink(scene, user, "commit")
-    return Done(proposed.well and sunk.well, proposed.said + sunk.said)
+    return Done(proposed.well and sunk.well, proposed.message + sunk.message)
 
 
 def propose(scene: Scene, user: str, *more: str) -> Done:
@@ -271,10 +271,10 @@ def sink(scene: Scene, user: str, wait: Wait) -> Done:
     try:
         put_batch(settings, Key("sink", row), AppendRows(SCHEMA, lambda _: fragments))
     except LakefoldError as error:
-        return Done(well=False, said=str(error))
+        return Done(well=False, message=str(error))
     finally:
         close_clients()
-    return Done(well=True, said="")
+    return Done(well=True, message="")
 
 
 def listen(scene: Scene, user: str) -> Done:
@@ -286,8 +286,8 @@ def listen(scene: Scene, user: str) -> Done:
             scene.stage.fold()
             until(lambda: news.wait(1) > 0, "the news", every=0)
     except LakefoldError as error:
-        return Done(well=False, said=str(error))
-    return Done(well=True, said="")
+        return Done(well=False, message=str(error))
+    return Done(well=True, message="")
 
 
 def explain(scene: Scene, user: str) -> Done:
@@ -306,7 +306,7 @@ def redrive_sent(scene: Scene, user: str) -> Done:
     table = scene.write_letters()
     with folding(scene.stage):
         done = scene.verb(user, "redrive", "--table", table, "--all")
-    return replace(done, well="refused again" in done.said)
+    return replace(done, well="refused again" in done.message)
 
 
 def adopt(scene: Scene, user: str) -> Done:
@@ -371,8 +371,8 @@ def test_each_role_of_the_document_is_tried() -> None:
 @pytest.mark.parametrize(("role", "right"), LACKING, ids=[f"{role.name}: {right}" for role, right in LACKING])
 def test_a_right_that_lacks_is_named(scene: Scene, role: Role, right: Right) -> None:
     done = ACTS[role.name](scene, USERS[role.without(right)])
-    assert f"on {right.kind} {right.name.removesuffix('…')}" in done.said
-    assert done.well or "kafka-acls.sh --add" in done.said
+    assert f"on {right.kind} {right.name.removesuffix('…')}" in done.message
+    assert done.well or "kafka-acls.sh --add" in done.message
     # Without this right a committer warns, and continues.
     assert done.well is (right.operation == "DescribeConfigs")
 
@@ -380,13 +380,13 @@ def test_a_right_that_lacks_is_named(scene: Scene, role: Role, right: Right) -> 
 @pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
 def test_the_rights_of_a_role_suffice(scene: Scene, role: Role) -> None:
     done = ACTS[role.name](scene, USERS[role])
-    assert done.well, done.said
+    assert done.well, done.message
 
 
 def test_a_committer_that_may_not_move_its_offset_says_so(scene: Scene) -> None:
     done = commit(scene, USERS[SEEING])
     assert not done.well
-    assert f"lacks the right {GROUP}" in done.said
+    assert f"lacks the right {GROUP}" in done.message
 
 
 def test_a_committer_makes_its_topics_if_it_may(scene: Scene) -> None:

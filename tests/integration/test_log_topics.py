@@ -82,7 +82,7 @@ def test_leaves_existing_topics_alone(bootstrap: str, topic_names: TopicNames) -
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "reason"),
     [
         ({"message.timestamp.type": "CreateTime"}, "message.timestamp.type is CreateTime"),
         (
@@ -92,12 +92,12 @@ def test_leaves_existing_topics_alone(bootstrap: str, topic_names: TopicNames) -
     ],
 )
 def test_names_a_setting_that_would_lose_or_misdate_entries(
-    bootstrap: str, topic_names: TopicNames, settings: dict[str, str], said: str
+    bootstrap: str, topic_names: TopicNames, settings: dict[str, str], reason: str
 ) -> None:
     admin = Admin(KafkaConfig(bootstrap))
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     make(admin, topics.transactions, settings=settings)
-    with pytest.raises(StopError, match=said):
+    with pytest.raises(StopError, match=reason):
         ensure_topics(admin, topics)
 
 

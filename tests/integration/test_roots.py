@@ -31,7 +31,7 @@ def options(s3: S3Server, **more: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("root", "more", "code", "told"),
+    ("root", "more", "code", "message"),
     [
         (f"s3://{BUCKET}/roots", {}, 0, ""),
         (f"s3+ddb://{BUCKET}/roots", {}, 0, ""),
@@ -53,7 +53,7 @@ def test_work_that_has_an_end_needs_its_roots(
     root: str,
     more: dict[str, str],
     code: int,
-    told: str,
+    message: str,
     topic_names: TopicNames,
     bootstrap: str,
     tmp_path: Path,
@@ -64,7 +64,7 @@ def test_work_that_has_an_end_needs_its_roots(
     command += ["--http-port", "0", "--until-caught-up", "--json", *options(s3, **more)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code, done.stderr
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     if code:
         error = json.loads(done.stdout)["error"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.servers.s3 import S3Server
 
 
-def told(table: OnS3, after: int, branch: str | None = None) -> list[dict[str, Any]]:
+def feed_rows(table: OnS3, after: int, branch: str | None = None) -> list[dict[str, Any]]:
     reader = lakefold.changes(table.uri, after, branch=branch, storage_options=table.options)
     rows: list[dict[str, Any]] = reader.read_all().to_pylist()
     return rows
@@ -44,7 +44,7 @@ def test_the_change_feed(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> No
     table.theirs().create_branch("side")
     side = table.theirs().checkout_version(("side", None))
     side.delete("id in (2, 4, 6)")
-    documents = told(table, VERSIONS)
+    documents = feed_rows(table, VERSIONS)
     assert [(row["_change_type"], row["id"], row["text"]) for row in documents] == [
         ("delete", 3, "row 3"),
         ("update_preimage", 4, "row 4"),
@@ -53,8 +53,8 @@ def test_the_change_feed(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> No
         ("update_postimage", 9, "new"),
     ]
     rows = {row["id"]: row for row in table.theirs().to_table().to_pylist()}
-    assert applied(told(table, 0), "id") == rows
-    beside = told(table, VERSIONS + 2, "side")
+    assert applied(feed_rows(table, 0), "id") == rows
+    beside = feed_rows(table, VERSIONS + 2, "side")
     assert sorted((row["_change_type"], row["id"], row["text"]) for row in beside) == [
         ("delete", 2, "row 2"),
         ("delete", 4, "new"),

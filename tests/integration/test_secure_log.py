@@ -184,7 +184,7 @@ def test_a_wrong_password_or_an_unknown_authority_is_told_at_once_and_how_to_men
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "told"),
+    ("options", "kind", "message"),
     [
         ({"sasl.password": WRONG}, InvalidError, "sasl.password"),
         ({"sasl.mechanisms": "SCRAM-SHA-512"}, InvalidError, "sasl.mechanisms"),
@@ -194,10 +194,10 @@ def test_a_wrong_password_or_an_unknown_authority_is_told_at_once_and_how_to_men
     ],
 )
 def test_each_wrong_option_is_named(
-    secured: SecuredBroker, options: dict[str, str], kind: type[Exception], told: str
+    secured: SecuredBroker, options: dict[str, str], kind: type[Exception], message: str
 ) -> None:
     config = KafkaConfig(secured.secure_servers, {**secured.options(), **options})
-    with pytest.raises(kind, match=told) as caught:
+    with pytest.raises(kind, match=message) as caught:
         Admin(config, timeout_s=2).cluster_id()
     assert WRONG not in f"{caught.value!r} {config!r}"
 

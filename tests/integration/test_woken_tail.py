@@ -70,7 +70,7 @@ def listens(tail: Tail) -> bool:
     return tail._waker is not None and tail._waker.listening
 
 
-def told(own: OwnLog, table: Folded, reporter: Reporter, offset: int) -> None:
+def report_commit(own: OwnLog, table: Folded, reporter: Reporter, offset: int) -> None:
     """Report a version of the table as its committer does."""
     position = Position(own.log, offset, own.topics.transactions)
     version = Committed(table.owned.table.version)
@@ -92,7 +92,7 @@ def test_an_outcome_wakes_a_tail_that_looks_once_a_minute(
     with own.reporter() as reporter:
         for offset in range(3):
             table.append_ids([offset])
-            told(own, table, reporter, offset)
+            report_commit(own, table, reporter, offset)
             reported = time.monotonic()
             until(partial(has, came, offset + 1), "the next version", seconds=PATIENCE_S)
             assert came[-1][0] == offset + 2

@@ -41,7 +41,7 @@ def uri(tmp_path: Path) -> str:
     return str(tmp_path / "t")
 
 
-def there(uri: str) -> list[int]:
+def existing_versions(uri: str) -> list[int]:
     return [version["version"] for version in lance.dataset(uri).versions()]
 
 
@@ -66,11 +66,11 @@ def cleaned(uri: str, older_than: timedelta = NONE, keep: int = 1) -> Plan:
 
 
 def test_without_consumers_all_old_versions_go_with_their_files(uri: str) -> None:
-    newest = there(uri)[-1]
+    newest = existing_versions(uri)[-1]
     before = files(uri)
     planned = cleaned(uri)
     assert planned.versions == [*range(1, newest)]
-    assert there(uri) == [newest]
+    assert existing_versions(uri) == [newest]
     assert files(uri) < before
     lance.dataset(uri).validate()
     assert sorted(lance.dataset(uri).to_table()["id"].to_pylist()) == [0, 1, 2, 3]
@@ -84,30 +84,30 @@ def transactions(uri: str) -> set[str]:
 
 def test_a_clean_up_takes_the_transaction_files_of_its_versions(uri: str) -> None:
     storage = open_storage(uri)
-    assert len(transactions(uri)) == len(there(uri)) == len(storage.names("_transactions"))
+    assert len(transactions(uri)) == len(existing_versions(uri)) == len(storage.names("_transactions"))
     cleaned(uri, keep=2)
     assert set(storage.names("_transactions")) == transactions(uri)
     lance.dataset(uri).cleanup_old_versions(older_than=NONE)
-    assert len(there(uri)) == 1
+    assert len(existing_versions(uri)) == 1
     assert set(storage.names("_transactions")) == transactions(uri)
 
 
 def test_what_a_consumer_has_not_read_stays(uri: str) -> None:
-    newest = there(uri)[-1]
+    newest = existing_versions(uri)[-1]
     tail(uri, 3, consumer="slow")
     tail(uri, 5, consumer="quick")
     planned = cleaned(uri)
     assert [consumer.name for consumer in planned.held_by] == ["slow", "quick"]
-    assert there(uri) == [*range(3, newest + 1)]
+    assert existing_versions(uri) == [*range(3, newest + 1)]
     assert [change.inserted().num_rows for change in tail(uri, consumer="slow")] == [1, 1] + [0] * (
         newest - 5
     )
     read(uri, "slow")
     assert cleaned(uri).versions == [3, 4]
     read(uri, "quick")
-    assert there(uri) == [*range(5, newest + 1)]
+    assert existing_versions(uri) == [*range(5, newest + 1)]
     assert cleaned(uri).held_by == []
-    assert there(uri) == [newest]
+    assert existing_versions(uri) == [newest]
 
 
 def test_a_consumer_that_has_read_nothing_keeps_all(uri: str) -> None:
@@ -118,7 +118,7 @@ def test_a_consumer_that_has_read_nothing_keeps_all(uri: str) -> None:
 
 
 def test_tagged_versions_the_newest_and_young_ones_stay(uri: str) -> None:
-    newest = there(uri)[-1]
+    newest = existing_versions(uri)[-1]
     lance.dataset(uri).tags.create("audited", 2)
     assert cleaned(uri, timedelta(days=365 * 100)).versions == []
     source = open_source(uri)
@@ -126,15 +126,15 @@ def test_tagged_versions_the_newest_and_young_ones_stay(uri: str) -> None:
     young = plan(source, timedelta(days=1), now=lambda: made + timedelta(days=1, milliseconds=2))
     assert young.versions == [1]
     assert cleaned(uri, keep=3).versions == [1, *range(3, newest - 2)]
-    assert there(uri) == [2, *range(newest - 2, newest + 1)]
+    assert existing_versions(uri) == [2, *range(newest - 2, newest + 1)]
 
 
 def test_a_dry_run_removes_nothing(uri: str) -> None:
-    before = there(uri)
+    before = existing_versions(uri)
     source = open_source(uri)
     removed = clean_up(source, plan(source, NONE), dry_run=True)
     assert (removed.versions, removed.bytes > 0) == (len(before) - 1, True)
-    assert there(uri) == before
+    assert existing_versions(uri) == before
 
 
 def test_limits_that_mean_nothing(uri: str) -> None:
@@ -144,14 +144,14 @@ def test_limits_that_mean_nothing(uri: str) -> None:
 
 
 def test_the_clean_up_of_pylance_stops_at_a_consumer_and_names_it(uri: str) -> None:
-    before = there(uri)
+    before = existing_versions(uri)
     tail(uri, 3, consumer="slow")
     with pytest.raises(OSError, match="lakefold-consumer-slow"):
         lance.dataset(uri).cleanup_old_versions(NONE)
-    assert there(uri) == before
+    assert existing_versions(uri) == before
     read(uri, "slow")
     lance.dataset(uri).cleanup_old_versions(NONE)
-    assert there(uri) == before[-1:]
+    assert existing_versions(uri) == before[-1:]
 
 
 def test_the_automatic_clean_up_of_pylance_stops_too(tmp_path: Path) -> None:
@@ -165,10 +165,10 @@ def test_the_automatic_clean_up_of_pylance_stops_too(tmp_path: Path) -> None:
 
 
 def test_who_overrides_pylance_leaves_the_consumer_its_own_version(uri: str) -> None:
-    newest = there(uri)[-1]
+    newest = existing_versions(uri)[-1]
     tail(uri, 3, consumer="slow")
     lance.dataset(uri).cleanup_old_versions(NONE, error_if_tagged_old_versions=False)
-    assert there(uri) == [3, newest]
+    assert existing_versions(uri) == [3, newest]
     with pytest.raises(VersionExpiredError, match="version 4 is gone") as caught:
         next(tail(uri, consumer="slow"))
     assert caught.value.oldest == newest
@@ -181,11 +181,11 @@ def test_who_overrides_pylance_leaves_the_consumer_its_own_version(uri: str) -> 
 def test_who_goes_on_behind_a_gap_begins_where_none_is_missing(
     uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    newest = there(uri)[-1]
+    newest = existing_versions(uri)[-1]
     lance.dataset(uri).tags.create("audited", 2)
     cleaned(uri, keep=3)
     left = [newest - 2, newest - 1, newest]
-    assert there(uri) == [2, *left]
+    assert existing_versions(uri) == [2, *left]
     begun = tail(uri, "earliest", consumer="new")
     assert [change.version for change in begun] == left
     assert lance.dataset(uri).tags.list()["lakefold-consumer-new"]["version"] == left[0]
@@ -229,7 +229,7 @@ def test_the_verbs(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(list(words)) == code
         return capsys.readouterr().out
 
-    newest = there(uri)[-1]
+    newest = existing_versions(uri)[-1]
     reported("consumers", uri, "--set", "nightly", "3")
     lines = reported("tail", uri, "--consumer", "nightly", "--max-versions", "1", "--json").splitlines()
     assert [json.loads(line)["version"] for line in lines] == [4]
@@ -239,7 +239,7 @@ def test_the_verbs(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     dry = json.loads(reported("cleanup", uri, "--older-than", "0s", "--dry-run", "--json"))
     assert (dry["removed_versions"], dry["held_by"], dry["dry_run"]) == (3, ["nightly"], True)
     assert "kept for the consumer nightly" in reported("cleanup", uri, "--older-than", "0s")
-    assert there(uri)[0] == 4
+    assert existing_versions(uri)[0] == 4
     assert "no consumers" in reported("consumers", uri, "--drop", "nightly")
     reported("consumers", uri, "--drop", "nightly", code=2)
     reported("cleanup", uri, "--older-than", "soon", code=2)
@@ -290,7 +290,7 @@ def test_a_branch_that_no_file_tells_of_keeps_what_it_was_made_from(uri: str, na
     (file,) = source.storage.names("_refs/branches")
     source.storage.delete(f"_refs/branches/{file}")
     assert 3 not in cleaned(uri).versions
-    assert 3 in there(uri)
+    assert 3 in existing_versions(uri)
     assert sorted(lance.dataset(branch.uri).to_table()["id"].to_pylist()) == [0, 1]
     lance.write_dataset(rows([9]), branch.uri, mode="append")
     on_branch = open_source(branch.uri)

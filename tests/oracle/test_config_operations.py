@@ -241,14 +241,14 @@ BASES: dict[str, tuple[DatasetBasePath, ...]] = {
 
 
 @pytest.mark.parametrize(
-    "there", [(), (("/x/one", "one", 1), ("/x/three", "three", 3))], ids=["first", "more"]
+    "existing", [(), (("/x/one", "one", 1), ("/x/three", "three", 3))], ids=["first", "more"]
 )
 @pytest.mark.parametrize("name", BASES)
 def test_new_bases_make_the_same_version(
-    table: Path, name: str, there: Sequence[tuple[str, str, int]]
+    table: Path, name: str, existing: Sequence[tuple[str, str, int]]
 ) -> None:
-    if there:
-        add(*(DatasetBasePath(path, title, id=number) for path, title, number in there))(
+    if existing:
+        add(*(DatasetBasePath(path, title, id=number) for path, title, number in existing))(
             lance.dataset(str(table))
         )
     both = both_ways(table, add(*BASES[name]))

@@ -151,10 +151,10 @@ def newest(table: Path) -> Version:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("way", WAYS, ids=lambda method: method.__name__)
-def test_our_log_goes_on_with_it(way: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", WAYS, ids=lambda method: method.__name__)
+def test_our_log_goes_on_with_it(make: Callable[[Path], None], tmp_path: Path) -> None:
     table = tmp_path / "table"
-    way(table)
+    make(table)
     dataset = lance.dataset(str(table))
     before = newest(table)
     rows = dataset.take([0, 1]) if "b" not in dataset.schema.names else None
@@ -175,11 +175,11 @@ def test_our_log_goes_on_with_it(way: Callable[[Path], None], tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("way", WAYS, ids=lambda method: method.__name__)
-def test_none_of_its_versions_breaks_an_invariant(way: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", WAYS, ids=lambda method: method.__name__)
+def test_none_of_its_versions_breaks_an_invariant(make: Callable[[Path], None], tmp_path: Path) -> None:
     """Or our own versions on top of it would not be published."""
     table = tmp_path / "table"
-    way(table)
+    make(table)
     lines = [folder.parent for folder in tmp_path.rglob("_versions") if folder.parent.name != "between"]
     assert table in lines
     for line in lines:

@@ -48,7 +48,13 @@ def foreign(folder: Path, *, stable: bool = False, count: int = 20) -> str:
     return uri
 
 
-def told(uri: str, after: int, to: int | None = None, key: str = "id", **more: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - arguments of `changes`
+def feed_rows(
+    uri: str,
+    after: int,
+    to: int | None = None,
+    key: str = "id",
+    **more: Any,  # noqa: ANN401 - arguments of `changes`
+) -> list[tuple[str, Any]]:
     """What became of each row, in the feed's order."""
     table = lakefold.changes(uri, after, to, **more).read_all()
     return list(zip(table["_change_type"].to_pylist(), table[key].to_pylist(), strict=True))
@@ -189,15 +195,15 @@ def test_content_that_was_rewritten(
     do(uri)
     newest = lance.dataset(uri).version
     lance.write_dataset(rows([50]), uri, mode="append")
-    assert told(uri, newest - 1) == [*found, (INSERT, 50)]
-    assert told(uri, newest - 1, rewritten="skip") == [(INSERT, 50)]
+    assert feed_rows(uri, newest - 1) == [*found, (INSERT, 50)]
+    assert feed_rows(uri, newest - 1, rewritten="skip") == [(INSERT, 50)]
     with pytest.raises(RewrittenError, match=f"version {newest} replaced the") as caught:
-        told(uri, newest - 1, rewritten="fail")
+        feed_rows(uri, newest - 1, rewritten="fail")
     assert caught.value.version == newest
-    assert told(uri, newest, rewritten="fail") == [(INSERT, 50)]
-    assert told(uri, 0, 1, rewritten="fail") == [(INSERT, number) for number in range(20)]
+    assert feed_rows(uri, newest, rewritten="fail") == [(INSERT, 50)]
+    assert feed_rows(uri, 0, 1, rewritten="fail") == [(INSERT, number) for number in range(20)]
     with pytest.raises(InvalidError, match="choose one of rows, fail, skip"):
-        told(uri, 0, rewritten="maybe")
+        feed_rows(uri, 0, rewritten="maybe")
 
 
 def test_a_restore_over_a_compaction_pairs_rows_by_their_ids(tmp_path: Path) -> None:
@@ -206,7 +212,7 @@ def test_a_restore_over_a_compaction_pairs_rows_by_their_ids(tmp_path: Path) -> 
     lance.dataset(uri).delete("id = 4")
     lance.dataset(uri).optimize.compact_files()
     newest = lance.dataset(uri).version
-    assert told(uri, 3, newest) == []
+    assert feed_rows(uri, 3, newest) == []
     lance.dataset(uri, version=1).restore()
     actual = lakefold.changes(uri, newest).read_all().to_pylist()
     assert [row["id"] for row in actual if row["_change_type"] == INSERT] == [4]
@@ -233,9 +239,9 @@ def test_values_written_in_place(tmp_path: Path, *, stable: bool) -> None:
     columns_updated(uri, 1, told=False)
     columns_updated(uri, 2, told=True)
     all_rows = [*((BEFORE, number) for number in range(10)), *((AFTER, number) for number in range(10))]
-    assert told(uri, 1) == [*all_rows, (BEFORE, 2), (AFTER, 2)]
+    assert feed_rows(uri, 1) == [*all_rows, (BEFORE, 2), (AFTER, 2)]
     lance.dataset(uri, version=1).restore()
-    assert told(uri, 3) == all_rows
+    assert feed_rows(uri, 3) == all_rows
     assert applied(lakefold.changes(uri, 0).read_all().to_pylist(), "id") == rows_by_key(uri, None, "id")
 
 
@@ -262,7 +268,7 @@ def test_a_restore_before_an_overwrite_pairs_no_rows(tmp_path: Path, *, stable: 
     lance.write_dataset(rows([5, 6, 7]), uri, mode="overwrite")
     lance.dataset(uri, version=1).restore()
     expected = [*((DELETE, number) for number in (5, 6, 7)), *((INSERT, number) for number in range(3))]
-    assert told(uri, 2) == expected
+    assert feed_rows(uri, 2) == expected
 
 
 @STABLE
@@ -274,10 +280,10 @@ def test_the_first_version_of_a_clone_or_a_branch_inserts_all_rows(tmp_path: Pat
     lance.dataset(str(tmp_path / "t/tree/side")).delete("id < 7")
     lance.dataset(uri).delete("id = 19")
     expected = [(INSERT, number) for number in range(5, 20)]
-    assert told(str(tmp_path / "clone"), 1) == expected
-    assert told(uri, 1, branch="side") == [*expected, (DELETE, 5), (DELETE, 6)]
-    assert told(uri, 2, branch="side") == [(DELETE, 5), (DELETE, 6)]
-    assert told(uri, 2) == [(DELETE, 19)]
+    assert feed_rows(str(tmp_path / "clone"), 1) == expected
+    assert feed_rows(uri, 1, branch="side") == [*expected, (DELETE, 5), (DELETE, 6)]
+    assert feed_rows(uri, 2, branch="side") == [(DELETE, 5), (DELETE, 6)]
+    assert feed_rows(uri, 2) == [(DELETE, 19)]
     (whole, *_) = tail(str(tmp_path / "clone"), "earliest")
     assert whole.feed().read_all()["id"].to_pylist() == list(range(5, 20))
 
@@ -313,7 +319,7 @@ def test_versions_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
     with pytest.raises(VersionExpiredError, match="it is not known what version 4 changed") as caught:
         lakefold.changes(uri, 3).read_all()
     assert caught.value.oldest == 4
-    assert told(uri, 4) == [(INSERT, 50)]
+    assert feed_rows(uri, 4) == [(INSERT, 50)]
 
 
 def test_files_that_are_gone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import lakefold
 from lakefold_table.errors import InvalidError
 from tests.oracle.arrays import rows as any_rows
-from tests.oracle.test_feed import DELETE, INSERT, foreign, told
+from tests.oracle.test_feed import DELETE, INSERT, feed_rows, foreign
 from tests.oracle.test_rows_of_files import COLUMNS, MARKED, Version
 from tests.proposals import rows
 
@@ -110,7 +110,7 @@ def test_values_that_the_last_type_cannot_hold(tmp_path: Path) -> None:
         lakefold.changes(uri, 2).read_all()
 
     values = [(DELETE, None), (INSERT, None), (DELETE, None), (INSERT, 1)]
-    assert told(uri, 2, key="b", columns=["b"]) == values
+    assert feed_rows(uri, 2, key="b", columns=["b"]) == values
 
 
 def test_columns_with_the_feed_s_own_names(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_columns_with_the_feed_s_own_names(tmp_path: Path) -> None:
     lance.write_dataset(pa.table({"a": [1], "_change_type": ["x"]}), uri)
     with pytest.raises(InvalidError, match="_change_type"):
         lakefold.changes(uri, 0)
-    assert told(uri, 0, key="a", columns=["a"]) == [(INSERT, 1)]
+    assert feed_rows(uri, 0, key="a", columns=["a"]) == [(INSERT, 1)]
     with pytest.raises(InvalidError, match="no columns"):
         lakefold.changes(uri, 0, columns=["b"])
 

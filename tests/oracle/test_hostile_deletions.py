@@ -120,14 +120,14 @@ def test_no_damage_ends_the_process(sort: str) -> None:
     assert counts["read"] > 100 or sort == "bitmap", "a bit more or less is told by the number of rows"
 
 
-@pytest.mark.parametrize("way", READS)
-def test_every_way_of_reading_is_told(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("call", READS)
+def test_every_way_of_reading_is_told(tmp_path: Path, call: str) -> None:
     uri, file = made(tmp_path, "array")
     file.write_bytes(file.read_bytes()[:-1])
-    if "older" in way:
+    if "older" in call:
         lance.write_dataset(pa.table({"id": [1]}), uri, mode="overwrite")
     with pytest.raises(DamagedError) as caught:
-        READS[way](uri)
+        READS[call](uri)
     assert caught.value.where == f"file://{file}"
 
 

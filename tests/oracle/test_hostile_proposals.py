@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "t"
 
 
-def found(table: Path, condition: str) -> int:
+def count_matching(table: Path, condition: str) -> int:
     dataset = lance.dataset(str(table))
     dataset.validate()
     return int(dataset.to_table(filter=condition).num_rows)
@@ -75,7 +75,7 @@ def test_a_new_fragment_takes_no_id_that_an_index_covers(table: Path) -> None:
     assert "fragment ids [1] were used before" in result.message
     (result,) = fold(ours, [proposal(table, numbered(fragments, [7]), read, "again")], 1)
     assert isinstance(result, Committed)
-    assert found(table, "a = 105") == 1
+    assert count_matching(table, "a = 105") == 1
 
 
 @pytest.mark.parametrize("name", ["sub/a.lance", "a%41.lance", "é.lance", "a#.lance"])
@@ -88,7 +88,7 @@ def test_a_data_file_has_a_name_that_clients_find(name: str, table: Path) -> Non
     (result,) = fold(owned(table), [envelope], 0)
     assert isinstance(result, Invalid)
     assert "no Lance client finds" in result.message
-    assert found(table, "a >= 0") == 30
+    assert count_matching(table, "a >= 0") == 30
 
 
 def test_rows_are_deleted_though_a_column_was_dropped_meanwhile(table: Path) -> None:
@@ -98,8 +98,8 @@ def test_rows_are_deleted_though_a_column_was_dropped_meanwhile(table: Path) -> 
     (result,) = fold(owned(table), send(table, (envelope, copy)), 0)
     assert isinstance(result, Committed), result
     assert [len(fragment.files) for fragment in version_of(table).manifest.fragments] == [1, 1, 1]
-    assert found(table, "a = 3") == 0
-    assert found(table, "a < 30") == 29
+    assert count_matching(table, "a = 3") == 0
+    assert count_matching(table, "a < 30") == 29
 
 
 def other_lists(dataset: lance.LanceDataset) -> None:
@@ -143,8 +143,8 @@ def test_an_index_on_lists_forgets_lists_that_changed(act: Act, table: Path) -> 
     assert isinstance(both.result, Committed)
     (index,) = version_of(both.ours).indices.indices
     assert list(decode_bitmap(index.fragment_bitmap)) == [1, 2]
-    assert found(both.ours, "array_has_any(l, [3])") == 0
-    assert found(both.ours, "array_has_any(l, [1003])") == 1
+    assert count_matching(both.ours, "array_has_any(l, [3])") == 0
+    assert count_matching(both.ours, "array_has_any(l, [1003])") == 1
 
 
 def test_an_index_on_lists_is_not_added_where_they_were_replaced_meanwhile(table: Path) -> None:
@@ -160,8 +160,8 @@ def test_an_index_on_lists_leaves_out_what_was_updated_meanwhile(table: Path) ->
     updated_lists(lance.dataset(str(table)))
     (result,) = fold(owned(table), [proposed(table, copy)], 0)
     assert isinstance(result, Committed)
-    assert found(table, "array_has_any(l, [3])") == 0
-    assert found(table, "array_has_any(l, [1003])") == 1
+    assert count_matching(table, "array_has_any(l, [3])") == 0
+    assert count_matching(table, "array_has_any(l, [1003])") == 1
 
 
 def test_an_index_is_held_against_all_that_came_after_it_was_built(table: Path) -> None:
@@ -174,7 +174,7 @@ def test_an_index_is_held_against_all_that_came_after_it_was_built(table: Path) 
     (result,) = fold(owned(table), [envelope], 0)
     assert isinstance(result, Rejected)
     assert result.conflict.other_version == 3
-    assert found(table, "a = 3") == 1
+    assert count_matching(table, "a = 3") == 1
 
 
 def test_a_schema_that_forbids_nulls_is_not_one_that_preserves_nullability(table: Path) -> None:

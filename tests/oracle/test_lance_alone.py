@@ -240,10 +240,10 @@ DAMAGES: list[
 ]
 
 
-@pytest.mark.parametrize(("damage", "said", "counted", "scanned", "filtered", "taken", "ends"), DAMAGES)
+@pytest.mark.parametrize(("damage", "message", "counted", "scanned", "filtered", "taken", "ends"), DAMAGES)
 def test_what_pylance_notices_of_a_damaged_manifest(
     damage: Callable[[Manifest], object],
-    said: str | None,
+    message: str | None,
     counted: int,
     scanned: int | str,
     filtered: int | str,
@@ -260,7 +260,7 @@ def test_what_pylance_notices_of_a_damaged_manifest(
         else:
             assert look(lance.dataset(str(table))) == expected
 
-    check(lance.LanceDataset.validate, said)
+    check(lance.LanceDataset.validate, message)
     check(lance.LanceDataset.count_rows, counted)
     check(lambda dataset: dataset.to_table().num_rows, scanned)
     check(lambda dataset: dataset.to_table(filter="a > 3").num_rows, filtered)

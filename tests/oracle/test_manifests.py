@@ -102,10 +102,10 @@ def seen_by_pylance(table: Path) -> tuple[object, ...]:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("way", [*WAYS, *MORE], ids=lambda method: method.__name__)
-def test_nothing_is_lost(way: Callable[[Path], object], tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [*WAYS, *MORE], ids=lambda method: method.__name__)
+def test_nothing_is_lost(make: Callable[[Path], object], tmp_path: Path) -> None:
     table = tmp_path / "table"
-    way(table)
+    make(table)
     files = sorted(tmp_path.rglob("*.manifest"))
     assert files
     for path in files:

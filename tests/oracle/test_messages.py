@@ -224,9 +224,9 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda method: method.__name__)
-def test_every_field_of_a_table_is_known(way: Callable[[Path], list[str]], tmp_path: Path) -> None:
-    expected = way(tmp_path / "table")
+@pytest.mark.parametrize("make", WAYS, ids=lambda method: method.__name__)
+def test_every_field_of_a_table_is_known(make: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    expected = make(tmp_path / "table")
     assert check_table(tmp_path / "table") == expected
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
-def told(capsys: pytest.CaptureFixture[str], *args: object, code: int = 0) -> list[Any]:
+def printed(capsys: pytest.CaptureFixture[str], *args: object, code: int = 0) -> list[Any]:
     """What a verb prints as JSON."""
     capsys.readouterr()
     assert cli.run([*map(str, args), "--json"]) == code
@@ -64,16 +64,16 @@ def test_a_delete_is_joined_with_another_where_its_rows_are_told(
     rows, log = tmp_path / "rows.json", tmp_path / "log.bin"
     rows.write_text('{"0": [3, 4], "1": [7]}')
     by_hand = ("propose", table, "--transaction", transaction)
-    assert told(capsys, *by_hand, "--into", tmp_path / "bare.bin") == [
+    assert printed(capsys, *by_hand, "--into", tmp_path / "bare.bin") == [
         {"file": str(tmp_path / "bare.bin"), "offset": 0}
     ]
-    (refused,) = told(capsys, "fold", table, tmp_path / "bare.bin", "--dry-run", code=3)
+    (refused,) = printed(capsys, "fold", table, tmp_path / "bare.bin", "--dry-run", code=3)
     assert refused["rejected"]["fragment_ids"] == ["0"]
-    told(capsys, *by_hand, "--into", log, "--affected-rows", rows)
-    (done,) = told(capsys, "fold", table, log)
+    printed(capsys, *by_hand, "--into", log, "--affected-rows", rows)
+    (done,) = printed(capsys, "fold", table, log)
     assert (done["committed"]["rows_deleted"], done["committed"]["rebased"]) == ("3", True)
     assert values(table) == [a for a in range(40) if a not in {3, 4, 5, 17}]
-    (again,) = told(capsys, *by_hand, "--into", log, "--app-id", "x", "--batch-id", 1)
+    (again,) = printed(capsys, *by_hand, "--into", log, "--app-id", "x", "--batch-id", 1)
     assert again["offset"] == 1
     first, second = envelopes(log)
     assert (first.app_id, second.app_id, second.batch_id) == ("", "x", 1)
@@ -104,7 +104,7 @@ def test_rows_that_are_told_wrongly(
     rows, log = tmp_path / "rows.json", tmp_path / "log.bin"
     rows.write_text(text)
     by_hand = ("propose", table, "--transaction", transaction, "--into", log, "--affected-rows", rows)
-    (answer,) = told(capsys, *by_hand, code=2)
+    (answer,) = printed(capsys, *by_hand, code=2)
     assert message in answer["error"]["message"]
     assert answer["error"]["where"] == str(rows)
     assert not log.exists()
@@ -134,7 +134,7 @@ def test_options_that_do_not_go_together(
     rows, log = tmp_path / "rows.json", tmp_path / "log.bin"
     rows.write_text("{}")
     args = [text.format(rows=rows, none=tmp_path / "none") for text in wrong]
-    told(capsys, "propose", table, "--transaction", transaction, "--into", log, *args, code=2)
+    printed(capsys, "propose", table, "--transaction", transaction, "--into", log, *args, code=2)
     assert not log.exists()
 
 
@@ -144,9 +144,9 @@ def test_a_file_that_is_no_log_stays_as_it_is(
     table, transaction = delete
     other = tmp_path / "other"
     other.write_bytes(b"\xff\xff")
-    told(capsys, "propose", table, "--transaction", transaction, "--into", other, code=2)
+    printed(capsys, "propose", table, "--transaction", transaction, "--into", other, code=2)
     assert other.read_bytes() == b"\xff\xff"
-    (answer,) = told(capsys, "propose", table, "--transaction", other, "--into", tmp_path / "x", code=2)
+    (answer,) = printed(capsys, "propose", table, "--transaction", other, "--into", tmp_path / "x", code=2)
     assert "no Lance Transaction" in answer["error"]["message"]
 
 
@@ -155,8 +155,8 @@ def test_a_table_is_made_as_it_is_asked_for(tmp_path: Path, capsys: pytest.Captu
     transaction.overwrite.schema.extend(schema_from_arrow(pa.schema([("a", pa.int64())])).fields)
     file = written(tmp_path / "first.txn", transaction)
     args = ("--create", "--stable-row-ids", "--data-storage-version", "2.1", "--v1-manifest-paths")
-    told(capsys, "propose", tmp_path / "t", "--transaction", file, "--into", log, *args)
-    told(capsys, "fold", tmp_path / "t", log)
+    printed(capsys, "propose", tmp_path / "t", "--transaction", file, "--into", log, *args)
+    printed(capsys, "fold", tmp_path / "t", log)
     made = lance.dataset(str(tmp_path / "t"))
     assert (made.has_stable_row_ids, made.data_storage_version) == (True, "2.1")
     assert (tmp_path / "t/_versions/1.manifest").exists()
@@ -170,8 +170,8 @@ def test_a_proposal_for_a_branch(
     side = lance.dataset(str(table)).create_branch("side")
     envelope, _ = built(table, lambda ds: ds.delete("a < 10"))
     file = written(tmp_path / "delete.txn", envelope.lance)
-    told(capsys, "propose", table, "--transaction", file, "--branch", branch, "--into", log)
-    told(capsys, "fold", table, log)
+    printed(capsys, "propose", table, "--transaction", file, "--branch", branch, "--into", log)
+    printed(capsys, "fold", table, log)
     assert lakefold.open(table, branch="side").count_rows() == (30 if count else 40)
     assert lakefold.open(table).count_rows() == (40 if count else 30)
     assert lance.dataset(side.uri).version == 1 + count
@@ -188,7 +188,7 @@ def test_the_fragment_reuse_index_of_a_compaction(tmp_path: Path, capsys: pytest
     assert made is not None
     (tmp_path / "reuse").write_bytes(made.SerializeToString())
     file = written(tmp_path / "rewrite.txn", version.transaction)
-    told(
+    printed(
         capsys,
         "propose",
         table,
@@ -211,7 +211,7 @@ def test_a_transaction_without_an_operation_is_not_sent(
     (tmp_path / "empty.txn").touch()
     for into in (["--into", tmp_path / "x"], ["--bootstrap-servers", "127.0.0.1:1"]):
         by_hand = ("propose", table, "--transaction", tmp_path / "empty.txn")
-        (answer,) = told(capsys, *by_hand, *into, code=2)
+        (answer,) = printed(capsys, *by_hand, *into, code=2)
         assert "names no operation" in answer["error"]["message"]
     assert not (tmp_path / "x").exists()
 
@@ -222,15 +222,15 @@ def test_where_the_file_log_can_not_grow_it_stays_whole(
     table, transaction = delete
     log = tmp_path / "log.bin"
     by_hand = ("propose", table, "--transaction", transaction, "--into")
-    told(capsys, *by_hand, log)
+    printed(capsys, *by_hand, log)
     before = log.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
     try:
-        (answer,) = told(capsys, *by_hand, log, code=2)
+        (answer,) = printed(capsys, *by_hand, log, code=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert answer["error"]["where"] == str(log)
     assert log.read_bytes() == before
-    (answer,) = told(capsys, *by_hand, tmp_path / "none" / "log.bin", code=2)
+    (answer,) = printed(capsys, *by_hand, tmp_path / "none" / "log.bin", code=2)
     assert "the folder does not exist" in answer["error"]["message"]

@@ -33,17 +33,17 @@ def table(tmp_path: Path) -> Folded:
     return made
 
 
-def told(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
     assert cli.run(args) == code
     return capsys.readouterr().out
 
 
 def documents(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in told(capsys, *args, "--json").splitlines()]
+    return [json.loads(line) for line in printed(capsys, *args, "--json").splitlines()]
 
 
 def test_show(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, "show", table.uri)
+    text = printed(capsys, "show", table.uri)
     for part in (
         "version       4",
         "rows          12",
@@ -73,19 +73,21 @@ def test_show_another_version(table: Folded, capsys: pytest.CaptureFixture[str])
     assert (second["version"], second["rows"]) == (2, 12)
     assert second["marks"]["apps"]["app"]["batches"] == [[1, 2]]
     assert documents(capsys, "show", table.uri, "--as-of", second["timestamp"]) == [second]
-    told(capsys, "show", table.uri, "--tag", "x", code=2)
-    told(capsys, "show", table.uri, "--tag", "x", "--version", "1", code=2)
-    told(capsys, "show", table.uri, "--version", "1", "--as-of", "2026-01-01", code=2)
-    told(capsys, "show", table.uri, "--version", "99", code=2)
-    told(capsys, "show", table.uri, "--as-of", "noon", code=2)
+    printed(capsys, "show", table.uri, "--tag", "x", code=2)
+    printed(capsys, "show", table.uri, "--tag", "x", "--version", "1", code=2)
+    printed(capsys, "show", table.uri, "--version", "1", "--as-of", "2026-01-01", code=2)
+    printed(capsys, "show", table.uri, "--version", "99", code=2)
+    printed(capsys, "show", table.uri, "--as-of", "noon", code=2)
 
 
-@pytest.mark.parametrize("way", ["2", "lakefold.transactions/0@2", "lakefold.transactions/0@1-2", "JSON"])
-def test_a_version_named_by_its_position(table: Folded, capsys: pytest.CaptureFixture[str], way: str) -> None:
-    if way == "JSON":
+@pytest.mark.parametrize("option", ["2", "lakefold.transactions/0@2", "lakefold.transactions/0@1-2", "JSON"])
+def test_a_version_named_by_its_position(
+    table: Folded, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    if option == "JSON":
         (change,) = documents(capsys, "tail", table.uri, "--from", "1")[:1]
-        way = json.dumps(change["position"])
-    named = (table.uri, "--at-position", way)
+        option = json.dumps(change["position"])
+    named = (table.uri, "--at-position", option)
     assert documents(capsys, "show", *named) == documents(capsys, "show", table.uri, "--version", "2")
     assert [document["version"] for document in documents(capsys, "log", *named)] == [2, 1]
     assert [document["version"] for document in documents(capsys, "tail", *named)] == [3, 4]
@@ -114,8 +116,8 @@ def test_one_version_is_named_once_and_must_be_there(
         ("tail", table.uri, "--from", "1", "--at-position", "1"),
         ("show", table.uri, "--at-position", "lakefold.transactions/7@1"),
     ):
-        told(capsys, *args, code=2)
-    told(capsys, "show", table.uri, "--at-position", "99", code=5)
+        printed(capsys, *args, code=2)
+    printed(capsys, "show", table.uri, "--at-position", "99", code=5)
 
 
 def test_show_tells_indices_with_what_they_cover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +126,7 @@ def test_show_tells_indices_with_what_they_cover(tmp_path: Path, capsys: pytest.
     lance.dataset(uri).create_scalar_index("id", "BTREE")
     lance.write_dataset(rows([20]), uri, mode="append")
     lance.dataset(uri).create_scalar_index("text", "BITMAP", name="words")
-    text = told(capsys, "show", uri)
+    text = printed(capsys, "show", uri)
     assert "id_idx  id       BTree   2 of 3 fragments" in text
     assert "words   text     Bitmap  3 of 3 fragments" in text
     (document,) = documents(capsys, "show", uri)
@@ -138,7 +140,7 @@ def test_show_tells_indices_with_what_they_cover(tmp_path: Path, capsys: pytest.
     lance.dataset(uri).drop_index("id_idx")
     lance.dataset(uri).drop_index("words")
     assert documents(capsys, "show", uri)[0]["indices"] == []
-    assert "\nindices" not in told(capsys, "show", uri)
+    assert "\nindices" not in printed(capsys, "show", uri)
 
 
 def test_show_by_tag_and_branch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,14 +154,14 @@ def test_show_by_tag_and_branch(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (side["version"], side["rows"], side["branch"]) == (2, 3, "side")
     assert documents(capsys, "show", uri, "--branch", "side", "--version", "2") == [side]
     assert (first["roots"], side["roots"]) == ([], [{"id": 0, "name": "", "path": uri, "is_table": True}])
-    assert f"other roots\nroot  name  path\n   0        {uri}" in told(
+    assert f"other roots\nroot  name  path\n   0        {uri}" in printed(
         capsys, "show", uri, "--branch", "side"
     )
-    assert "branch        side" in told(capsys, "show", uri, "--branch", "side")
-    assert "\nbranch " not in told(capsys, "show", uri, "--tag", "first")
-    told(capsys, "show", uri, "--tag", "none", code=2)
-    told(capsys, "show", uri, "--branch", "none", code=2)
-    told(capsys, "show", uri, "--branch", "side", "--tag", "first", code=2)
+    assert "branch        side" in printed(capsys, "show", uri, "--branch", "side")
+    assert "\nbranch " not in printed(capsys, "show", uri, "--tag", "first")
+    printed(capsys, "show", uri, "--tag", "none", code=2)
+    printed(capsys, "show", uri, "--branch", "none", code=2)
+    printed(capsys, "show", uri, "--branch", "side", "--tag", "first", code=2)
     values = documents(capsys, "log", uri, "--branch", "side")
     assert [(row["version"], row["operation"], row["rows_in"]) for row in values] == [
         (2, "append", 2),
@@ -169,18 +171,18 @@ def test_show_by_tag_and_branch(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (change["version"], change["rows"]) == (2, 2)
     assert [document["version"] for document in documents(capsys, "tail", uri, "--branch", "main")] == [1]
     for verb in ("log", "tail"):
-        told(capsys, verb, uri, "--branch", "none", code=2)
+        printed(capsys, verb, uri, "--branch", "none", code=2)
 
 
 def test_show_a_table_that_no_committer_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lance.write_dataset(rows([1]), str(tmp_path / "t"))
-    assert "no committer has written this table" in told(capsys, "show", str(tmp_path / "t"))
+    assert "no committer has written this table" in printed(capsys, "show", str(tmp_path / "t"))
     (document,) = documents(capsys, "show", str(tmp_path / "t"))
     assert document["marks"] is None
 
 
 def test_log(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = told(capsys, "log", table.uri).splitlines()
+    lines = printed(capsys, "log", table.uri).splitlines()
     assert lines[0].split()[:3] == ["version", "time", "operation"]
     assert [line.split()[0] for line in lines[1:]] == ["4", "3", "2", "1"]
     assert "lakefold.transactions/0@1-2" in lines[3]
@@ -191,11 +193,11 @@ def test_log(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     assert (values[0]["operation"], values[0]["rows_out"], values[0]["positions"]) == ("delete", 1, None)
     assert (values[1]["rows_in"], values[1]["files_in"], values[1]["positions"]["last_offset"]) == (12, 2, 2)
     assert isinstance(values[1]["seconds_to_visible"], float)
-    told(capsys, "log", table.uri, "--from", "3", "--to", "2", code=2)
+    printed(capsys, "log", table.uri, "--from", "3", "--to", "2", code=2)
 
 
 def test_tail(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = told(capsys, "tail", table.uri, "--from", "1").splitlines()
+    lines = printed(capsys, "tail", table.uri, "--from", "1").splitlines()
     assert [line.split()[1] for line in lines] == ["2", "3", "4"]
     assert lines[0].endswith("append  +12 rows  lakefold.transactions/0@2")
     assert lines[1].endswith("delete  +0 rows (and changed or removed others)")
@@ -206,20 +208,20 @@ def test_tail(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert documents(capsys, "tail", table.uri, "--from", values[0]["cursor"]) == values[1:]
     assert documents(capsys, "tail", table.uri, "--from", "latest") == []
-    told(capsys, "tail", table.uri, "--from", "x", code=2)
+    printed(capsys, "tail", table.uri, "--from", "x", code=2)
 
 
 def test_tail_shows_the_last_versions_where_nothing_says_where_to_start(
     table: Folded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(told(capsys, "tail", table.uri).splitlines()) == 4
+    assert len(printed(capsys, "tail", table.uri).splitlines()) == 4
     for number in range(100, 109):
         table.append(rows([number]))
     assert [document["version"] for document in documents(capsys, "tail", table.uri)] == list(range(4, 14))
 
 
 def test_tail_with_rows(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = told(capsys, "tail", table.uri, "--from", "3", "--rows").splitlines()
+    lines = printed(capsys, "tail", table.uri, "--from", "3", "--rows").splitlines()
     assert lines[1:] == ["  id=20  text=row 20"]
     values = documents(capsys, "tail", table.uri, "--from", "1", "--rows")
     assert [row["row"]["id"] for row in values if "row" in row] == [*range(12), 20]
@@ -238,14 +240,14 @@ def test_tail_says_where_rows_cannot_be_told(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_place_without_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("show", "log", "tail"):
-        answer = json.loads(told(capsys, verb, str(tmp_path / "nowhere"), "--json", code=2))
+        answer = json.loads(printed(capsys, verb, str(tmp_path / "nowhere"), "--json", code=2))
         assert answer["error"]["kind"] == "NotATableError"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_version_that_is_gone(table: Folded, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lance.dataset(str(tmp_path / "t")).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    answer = json.loads(told(capsys, "tail", table.uri, "--from", "1", "--json", code=2))
+    answer = json.loads(printed(capsys, "tail", table.uri, "--from", "1", "--json", code=2))
     assert answer["error"]["kind"] == "VersionExpiredError"
     assert "the oldest one left is 4" in answer["error"]["hint"]
 

@@ -143,9 +143,9 @@ def test_floats_are_compared_as_spark_compares_them(
 
 
 @settings(deadline=None, max_examples=200)
-@given(one=filters())
-def test_lance_answers_a_pushed_filter_as_spark_does(dataset: lance.LanceDataset, one: Any) -> None:  # noqa: ANN401 - its attributes differ
-    check_picked(dataset, one)
+@given(spark_filter=filters())
+def test_lance_answers_a_pushed_filter_as_spark_does(dataset: lance.LanceDataset, spark_filter: Any) -> None:  # noqa: ANN401 - its attributes differ
+    check_picked(dataset, spark_filter)
 
 
 WIDE = np.array([0x7FF8 << 48, 0xFFF8 << 48, (0x7FF0 << 48) + 1, (0xFFF0 << 48) + 1, 2**64 - 1], np.uint64)
@@ -207,7 +207,7 @@ def test_what_is_pushed_of_several_filters_on_floats_picks_sparks_rows(
 
 
 @pytest.mark.parametrize(
-    "one",
+    "spark_filter",
     [
         EqualTo(("f64",), 1.0),
         LessThan(("f64",), 0.5),
@@ -218,59 +218,61 @@ def test_what_is_pushed_of_several_filters_on_floats_picks_sparks_rows(
 )
 @pytest.mark.parametrize("version", ["legacy", "2.0"])
 def test_where_values_are_read_otherwise_than_filters_take_them_nothing_is_pushed(
-    tmp_path: Path, version: Literal["legacy", "2.0"], one: Filter
+    tmp_path: Path, version: Literal["legacy", "2.0"], spark_filter: Filter
 ) -> None:
     """A null of a number is read as 0 in legacy files, and a filter finds it by chance."""
     table = pa.table({"f64": [1.0, None, 1.0, 2.0, None, None], "id": range(6)})
     lance.write_dataset(table, tmp_path / "t", max_rows_per_file=2, data_storage_version=version)
     source = LakefoldSource({"path": str(tmp_path / "t")})
     reader: Any = source.reader(source.schema())
-    left = list(reader.pushFilters([one]))
+    left = list(reader.pushFilters([spark_filter]))
     rows = lance.dataset(tmp_path / "t").to_table().to_pylist()
     read = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     values = [row["id"] for row in read if all(holds(each, row["f64"]) is True for each in left)]
-    assert values == [row["id"] for row in rows if holds(one, row["f64"]) is True]
+    assert values == [row["id"] for row in rows if holds(spark_filter, row["f64"]) is True]
     assert bool(left) == (version == "legacy")
 
 
-def _column_of(one: Any) -> str:  # noqa: ANN401 - its attributes differ
-    while isinstance(one, Not):
-        one = one.child
-    name: str = one.attribute[0]
+def _column_of(spark_filter: Any) -> str:  # noqa: ANN401 - its attributes differ
+    while isinstance(spark_filter, Not):
+        spark_filter = spark_filter.child
+    name: str = spark_filter.attribute[0]
     return name
 
 
-def check_picked(dataset: lance.LanceDataset, one: Any) -> None:  # noqa: ANN401 - its attributes differ
+def check_picked(dataset: lance.LanceDataset, spark_filter: Any) -> None:  # noqa: ANN401 - its attributes differ
     """Checks that a filter, if it is pushed, picks Spark's rows."""
-    text = condition(one, dataset.schema)
+    text = condition(spark_filter, dataset.schema)
     if text is None:
         return
-    column: str = getattr(one, "child", one).attribute[0]
+    column: str = getattr(spark_filter, "child", spark_filter).attribute[0]
     rows = dataset.to_table([column])[column].to_pylist()
     scanner = dataset.scanner(columns=[column], filter=text, with_row_address=True)
     actual = scanner.to_table()["_rowaddr"].to_pylist()
     picked = [(address >> 32) * PER_FILE + (address & 0xFFFFFFFF) for address in actual]
-    assert sorted(picked) == [number for number, value in enumerate(rows) if holds(one, value) is True], text
+    assert sorted(picked) == [
+        number for number, value in enumerate(rows) if holds(spark_filter, value) is True
+    ], text
 
 
-def holds(one: Any, value: Any) -> bool | None:  # noqa: ANN401 - what Spark's filters say of one value
+def holds(spark_filter: Any, value: Any) -> bool | None:  # noqa: ANN401 - what Spark's filters say of one value
     """A filter on a value by Spark's rules; None is null."""
-    kind = type(one).__name__
+    kind = type(spark_filter).__name__
     if kind == "Not":
-        inner = holds(one.child, value)
+        inner = holds(spark_filter.child, value)
         return None if inner is None else not inner
     if kind in {"IsNull", "IsNotNull"}:
         return (value is None) == (kind == "IsNull")
     if kind == "EqualNullSafe":
-        return value is not None and bool(ordered(value) == ordered(one.value))
+        return value is not None and bool(ordered(value) == ordered(spark_filter.value))
     if value is None:
         return None
     if kind == "In":
-        return ordered(value) in [ordered(each) for each in one.value]
+        return ordered(value) in [ordered(each) for each in spark_filter.value]
     if kind.startswith("String"):
         document = {"StringStartsWith": value.startswith, "StringEndsWith": value.endswith}
-        return bool(document.get(kind, value.__contains__)(one.value))
-    ours, theirs = ordered(value), ordered(one.value)
+        return bool(document.get(kind, value.__contains__)(spark_filter.value))
+    ours, theirs = ordered(value), ordered(spark_filter.value)
     verdicts: dict[str, bool] = {
         "EqualTo": ours == theirs,
         "GreaterThan": ours > theirs,
@@ -297,7 +299,7 @@ def test_a_plain_value_is_pushed(dataset: lance.LanceDataset, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    "one",
+    "spark_filter",
     [
         EqualTo(("i8",), 128),
         EqualTo(("i64",), -(2**63)),
@@ -317,10 +319,12 @@ def test_a_plain_value_is_pushed(dataset: lance.LanceDataset, name: str) -> None
         Not(EqualTo(("f64",), math.nan)),
     ],
 )
-def test_what_lance_may_answer_otherwise_is_left_to_spark(dataset: lance.LanceDataset, one: Filter) -> None:
-    given_on = push([IsNull(("i8",)), one], dataset.schema)
-    assert given_on.left == (one,)
-    assert given_on.left[0] is one
+def test_what_lance_may_answer_otherwise_is_left_to_spark(
+    dataset: lance.LanceDataset, spark_filter: Filter
+) -> None:
+    given_on = push([IsNull(("i8",)), spark_filter], dataset.schema)
+    assert given_on.left == (spark_filter,)
+    assert given_on.left[0] is spark_filter
     assert given_on.where == "(`i8` IS NULL)"
 
 

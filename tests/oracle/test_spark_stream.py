@@ -372,16 +372,16 @@ def test_a_version_that_did_more_than_insert_stops_a_query(changed: lance.LanceD
 
 
 @pytest.mark.parametrize(
-    ("said", "ids"),
+    ("message", "ids"),
     [
         ("skipChangeCommits", [[1, 2, 3, 4], [5, 6], [], [], [], [10]]),
         ("ignoreChanges", [[1, 2, 3, 4], [5, 6], [], [2], [8, 9], [10]]),
     ],
 )
 def test_a_query_goes_over_changes_as_it_says(
-    changed: lance.LanceDataset, said: str, ids: list[list[int]]
+    changed: lance.LanceDataset, message: str, ids: list[list[int]]
 ) -> None:
-    query = Query(changed.uri, startingVersion=1, maxVersionsPerTrigger=1, **{said: "true"})
+    query = Query(changed.uri, startingVersion=1, maxVersionsPerTrigger=1, **{message: "true"})
     assert query.ids() == ids
 
 

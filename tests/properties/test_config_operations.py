@@ -110,8 +110,8 @@ def clones(draw: st.DrawFn) -> Transaction:
 
 @settings(deadline=None)
 @given(config_updates() | base_updates() | clones(), st.booleans())
-def test_whatever_is_proposed_has_an_answer(transaction: Transaction, there: bool) -> None:  # noqa: FBT001 - drawn
-    table = created() if there else MemoryTable()
+def test_whatever_is_proposed_has_an_answer(transaction: Transaction, exists: bool) -> None:  # noqa: FBT001 - drawn
+    table = created() if exists else MemoryTable()
     before = table.table
     envelope = Envelope(table=URI, lance=transaction)
     result = table.result(envelope)

@@ -155,15 +155,15 @@ PROPOSALS = [
 @given(
     st.sampled_from(PROPOSALS).flatmap(lambda envelope: damaged(envelope.SerializeToString())), st.booleans()
 )
-def test_whatever_is_sent_is_answered(data: bytes, there: bool) -> None:  # noqa: FBT001 - drawn
+def test_whatever_is_sent_is_answered(data: bytes, exists: bool) -> None:  # noqa: FBT001 - drawn
     try:
         envelope = Envelope.FromString(data)
     except DecodeError:
         return
-    table = TABLE.table if there else MemoryTable().table
+    table = TABLE.table if exists else MemoryTable().table
     group = entries([envelope], 100)
-    FORMAT.grouping_rule(TABLE.state if there else None)(group[0])
-    needs = FORMAT.requirements(TABLE.state if there else None, group)
+    FORMAT.grouping_rule(TABLE.state if exists else None)(group[0])
+    needs = FORMAT.requirements(TABLE.state if exists else None, group)
     observed = Fetched(schemas=dict.fromkeys(needs.schemas, TABLE.state.schema))
     folded = fold(FORMAT, table, group, observed, Terms(1, must_publish=True))
     (outcome,) = folded.outcomes

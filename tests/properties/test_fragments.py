@@ -173,13 +173,13 @@ def test_all_but_the_chunks_of_a_change_are_shared(*, pylance: bool) -> None:
     assert fragments.tally == after.tally
 
 
-@given(place=st.integers(0, 2**20), value=st.integers(0, 255))
+@given(position=st.integers(0, 2**20), value=st.integers(0, 255))
 @settings(max_examples=300, deadline=None)
-def test_damage_is_found_beside_another_version_as_it_is_alone(place: int, value: int) -> None:
+def test_damage_is_found_beside_another_version_as_it_is_alone(position: int, value: int) -> None:
     before = fragments_of(of_files(900))
     after = before.changed({}, {450}, ())
     data = bytearray(b"".join(encode_file(Manifest(version=7), after, b"", Transaction(uuid="u"))))
-    data[place % len(data)] = value
+    data[position % len(data)] = value
     values: list[object] = []
     for like in (None, before):
         try:

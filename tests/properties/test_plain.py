@@ -128,12 +128,12 @@ def file_of(folded: Folded) -> bytes:
 
 
 @pytest.mark.parametrize("size", [None, 0, 999, 1000])
-@pytest.mark.parametrize("said", [0, 1000])
-def test_files_are_held_against_what_is_there(size: int | None, said: int) -> None:
+@pytest.mark.parametrize("stated_size", [0, 1000])
+def test_files_are_held_against_what_is_there(size: int | None, stated_size: int) -> None:
     table = created()
-    envelope = changed(append("f"), fragment(lambda it: setattr(it.files[0], "file_size_bytes", said)))
+    envelope = changed(append("f"), fragment(lambda it: setattr(it.files[0], "file_size_bytes", stated_size)))
     folded = alike(table, [entry(envelope, 1)], Fetched({"data/f-0.lance": size}))
-    sound = size is not None and said in {0, size}
+    sound = size is not None and stated_size in {0, size}
     assert isinstance(folded.outcomes[0].result, Committed) == sound
 
 

@@ -37,7 +37,7 @@ def listing(fragments: list[DataFragment]) -> Fragments:
     return fragments_of([fragment.SerializeToString() for fragment in fragments])
 
 
-def found(index: RowIndex, ids: list[int]) -> set[tuple[int, int]]:
+def pairs_of(index: RowIndex, ids: list[int]) -> set[tuple[int, int]]:
     """Pairs of an id and an address."""
     reported = index.find(np.array(ids, np.uint64))
     assert (reported.addresses[1:] > reported.addresses[:-1]).all()
@@ -61,9 +61,9 @@ def test_every_address_of_every_id(listed: list[tuple[list[int], list[int]]], as
     known = {row for row, _ in existing}
     beside = {row + step for row in known for step in (-1, 1) if 0 <= row + step <= MOST}
     everything = sorted(known | beside | set(asked))
-    assert found(index, everything) == existing
-    assert found(index, everything[::-1]) == existing
-    assert found(index, []) == set()
+    assert pairs_of(index, everything) == existing
+    assert pairs_of(index, everything[::-1]) == existing
+    assert pairs_of(index, []) == set()
 
 
 @given(rows=st.lists(st.integers(1, 5), max_size=5), data=st.data())
@@ -74,12 +74,14 @@ def test_without_stable_row_ids_an_id_is_an_address(rows: list[int], data: st.Da
     )
     asked = data.draw(st.lists(places, unique=True))
     existing = {(2 * number << 32) + index for number, count in enumerate(rows) for index in range(count)}
-    assert found(Addresses(listing(fragments)), asked) == {(each, each) for each in asked if each in existing}
+    assert pairs_of(Addresses(listing(fragments)), asked) == {
+        (each, each) for each in asked if each in existing
+    }
 
 
 def test_a_fragment_that_does_not_say_its_rows_may_have_any() -> None:
     index = Addresses(listing([DataFragment(id=1)]))
-    assert found(index, [7, (1 << 32) + 7]) == {((1 << 32) + 7, (1 << 32) + 7)}
+    assert pairs_of(index, [7, (1 << 32) + 7]) == {((1 << 32) + 7, (1 << 32) + 7)}
 
 
 @pytest.mark.parametrize("ids", [range(3), [5, 1]])
@@ -94,7 +96,7 @@ def test_a_hundred_thousand_appended_fragments_are_as_many_runs() -> None:
     fragments = [fragment(number, [number * 2, number * 2 + 1], []) for number in range(100_000)]
     index = StableIds.of(listing(fragments))
     assert (index.first.size, len(index.lasts)) == (100_000, 18)
-    assert found(index, [0, 199_999, 200_000]) == {(0, 0), (199_999, (99_999 << 32) + 1)}
+    assert pairs_of(index, [0, 199_999, 200_000]) == {(0, 0), (199_999, (99_999 << 32) + 1)}
 
 
 def ranges(bounds: list[tuple[int, int]]) -> Fragments:

@@ -42,13 +42,13 @@ def test_check_bites(check: Callable[[Source], Iterator[str]], broken: str, soun
     assert list(check(Source("m.py", sound))) == []
 
 
-@pytest.mark.parametrize(("path", "found"), [("a/utils.py", 1), ("common/a.py", 1), ("a/conflicts.py", 0)])
-def test_names_that_tell_nothing(path: str, found: int) -> None:
-    assert len(list(checks.telling_name(Source(path, DOC)))) == found
+@pytest.mark.parametrize(("path", "count"), [("a/utils.py", 1), ("common/a.py", 1), ("a/conflicts.py", 0)])
+def test_names_that_tell_nothing(path: str, count: int) -> None:
+    assert len(list(checks.telling_name(Source(path, DOC)))) == count
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "count"),
     [
         ("see `table/gone.py`", 1),
         ("see `table/a.py`, `table/`, `table/*.py` and `a.py`", 0),
@@ -58,13 +58,13 @@ def test_names_that_tell_nothing(path: str, found: int) -> None:
         ("[nowhere](table/gone.py)", 1),
     ],
 )
-def test_paths_in_documents(text: str, found: int) -> None:
+def test_paths_in_documents(text: str, count: int) -> None:
     tracked = ["README.md", "table/a.py"]
-    assert len(list(documents.named_paths(Source("README.md", text), tracked))) == found
+    assert len(list(documents.named_paths(Source("README.md", text), tracked))) == count
 
 
 @pytest.mark.parametrize(
-    ("row", "found"),
+    ("row", "count"),
     [
         ("| `table/a/b.py` |", 0),
         ("| `b.py` ○ |", 0),
@@ -73,13 +73,13 @@ def test_paths_in_documents(text: str, found: int) -> None:
         ("| `c.py` |", 1),
     ],
 )
-def test_modules_on_the_map(row: str, found: int) -> None:
+def test_modules_on_the_map(row: str, count: int) -> None:
     modules = [Source("table/a/b.py", DOC), Source("table/a/__init__.py", DOC)]
-    assert len(list(documents.unmapped(Source("ARCHITECTURE.md", row), modules))) == found
+    assert len(list(documents.unmapped(Source("ARCHITECTURE.md", row), modules))) == count
 
 
 @pytest.mark.parametrize(
-    ("row", "found"),
+    ("row", "count"),
     [
         ("| `b.py`, `c/` ○ | what |", 0),
         ("| `gone.py` | what |", 1),
@@ -91,9 +91,9 @@ def test_modules_on_the_map(row: str, found: int) -> None:
         ("\n**`table/x/`**\n\n| `b.py` | what |", 1),
     ],
 )
-def test_what_the_map_puts_into_a_folder(row: str, found: int) -> None:
+def test_what_the_map_puts_into_a_folder(row: str, count: int) -> None:
     document = Source("ARCHITECTURE.md", f"**`table/a/`**\n\n{row}\n")
-    assert len(list(documents.misplaced(document, ["table/a/b.py", "table/a/c/d.py"]))) == found
+    assert len(list(documents.misplaced(document, ["table/a/b.py", "table/a/c/d.py"]))) == count
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ It is so.
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "found"),
+    ("old", "new", "count"),
     [
         ("", "", 0),
         ("tests/a.py::test_x", "tests/a.py::test_gone", 1),
@@ -136,14 +136,14 @@ It is so.
         ('[Page], "Section"', "silent", 0),
     ],
 )
-def test_a_fact_names_its_tests(old: str, new: str, found: int) -> None:
+def test_a_fact_names_its_tests(old: str, new: str, count: int) -> None:
     page = Source(facts.PAGE, FACT.replace(old, new))
     texts = {"tests/a.py": "def test_x() -> None: ...\n"}
-    assert len(list(facts.held(page, texts))) == found
+    assert len(list(facts.held(page, texts))) == count
 
 
 @pytest.mark.parametrize(
-    ("headings", "found"),
+    ("headings", "count"),
     [
         (['<a id="fact-1.2"></a>1.2 A', '<a id="fact-1.10"></a>1.10 B'], 0),
         (['<a id="fact-1.2"></a>1.3 A'], 1),
@@ -152,13 +152,13 @@ def test_a_fact_names_its_tests(old: str, new: str, found: int) -> None:
         (['<a id="fact-1.2"></a>1.2 A', '<a id="fact-1.1"></a>1.1 B'], 1),
     ],
 )
-def test_anchors_of_facts(headings: list[str], found: int) -> None:
+def test_anchors_of_facts(headings: list[str], count: int) -> None:
     page = Source(facts.PAGE, "".join(f"### {heading}\n" for heading in headings))
-    assert len(list(facts.anchored(page))) == found
+    assert len(list(facts.anchored(page))) == count
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "count"),
     [
         ("Lance fact 1.2", 0),
         ("Lance facts 1.2 and\n    # 1.2", 0),
@@ -168,8 +168,8 @@ def test_anchors_of_facts(headings: list[str], found: int) -> None:
         ("[1.3](../format/lance.md#fact-1.3), [1.4](#fact-1.4)", 2),
     ],
 )
-def test_citations_of_facts(text: str, found: int) -> None:
-    assert len(list(facts.resolved(Source("a.py", text), ["1.2"]))) == found
+def test_citations_of_facts(text: str, count: int) -> None:
+    assert len(list(facts.resolved(Source("a.py", text), ["1.2"]))) == count
 
 
 # Put together here, so that this file cites nothing.
@@ -199,36 +199,36 @@ def test_links_are_looked_up_from_their_document() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "count"),
     [
         ("`lakefold_table.marks.marks` and `lakefold_table.marks.marks.Marks`", 0),
         ("`lakefold_table.gone`", 1),
         ("`lakefold_table.marks.marks.Gone`", 1),
     ],
 )
-def test_modules_in_documents(text: str, found: int) -> None:
+def test_modules_in_documents(text: str, count: int) -> None:
     sources = [Source("table/lakefold_table/marks/marks.py", "class Marks: ...\n")]
-    assert len(list(documents.named_modules(Source("README.md", text), sources))) == found
+    assert len(list(documents.named_modules(Source("README.md", text), sources))) == count
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "count"),
     [("run `make test`", 0), ("run `make coffee`", 1), ("```sh\nmake coffee\n```", 1), ("make coffee", 0)],
 )
-def test_make_targets_in_documents(text: str, found: int) -> None:
-    assert len(list(documents.named_targets(Source("README.md", text), {"test"}))) == found
+def test_make_targets_in_documents(text: str, count: int) -> None:
+    assert len(list(documents.named_targets(Source("README.md", text), {"test"}))) == count
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "count"),
     [
         (["0000-template.md", "0001-a.md"], 0),
         (["0000-template.md", "0002-a.md"], 1),
         (["0000-template.md", "0001-a.md", "0001-b.md"], 1),
     ],
 )
-def test_numbers_of_decisions(names: list[str], found: int) -> None:
-    assert len(list(documents.decision_numbers(names))) == found
+def test_numbers_of_decisions(names: list[str], count: int) -> None:
+    assert len(list(documents.decision_numbers(names))) == count
 
 
 def test_form_of_a_decision() -> None:
@@ -240,7 +240,7 @@ def test_form_of_a_decision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "found"),
+    ("row", "count"),
     [
         ("| **`kept`** It holds. | always | none | `tests/a.py`, `tests/b.py` |", 0),
         ("| **`kept`** It holds. | always | none | `tests/a.py`, `tests/none.py` |", 1),
@@ -248,6 +248,6 @@ def test_form_of_a_decision() -> None:
         ("| **`kept`** It holds. | always | none | none |", 1),
     ],
 )
-def test_promises_in_documents(row: str, found: int) -> None:
+def test_promises_in_documents(row: str, count: int) -> None:
     texts = {"tests/a.py": "Promise: kept.", "tests/b.py": "Promises: kept, more."}
-    assert len(list(documents.cited_promises(Source("docs/a.md", f"{row}\n"), texts))) == found
+    assert len(list(documents.cited_promises(Source("docs/a.md", f"{row}\n"), texts))) == count

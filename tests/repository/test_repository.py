@@ -75,7 +75,7 @@ def test_no_two_public_classes_have_one_name() -> None:
 
 def pure_core() -> list[checks.Source]:
     """The modules of the pure core, as the import contract names them."""
-    contracts = tomllib.loads(tree.one("pyproject.toml").text)["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads(tree.source_at("pyproject.toml").text)["tool"]["importlinter"]["contracts"]
     names = next(each["source_modules"] for each in contracts if each["name"] == CORE_CONTRACT)
     paths = "|".join(name.replace(".", "/") for name in names)
     return [each for each in tree.modules() if re.search(rf"(?:^|/)(?:{paths})(?:/|\.py$)", each.path)]
@@ -115,19 +115,19 @@ def test_documents_name_what_is_there() -> None:
 
 def test_the_map_has_every_module_and_no_other() -> None:
     parts = [each for each in tree.modules() if each.pure.parts[0] in PARTS]
-    page = tree.one("ARCHITECTURE.md")
+    page = tree.source_at("ARCHITECTURE.md")
     assert len(documents.PARTS.findall(page.text)) > len(PARTS)
     assert "\n".join([*documents.unmapped(page, parts), *documents.misplaced(page, tree.paths())]) == ""
 
 
 def test_facts_about_lance_name_the_tests_that_hold_them() -> None:
-    page = tree.one(facts.PAGE)
+    page = tree.source_at(facts.PAGE)
     texts = {each.path: each.text for each in tree.modules() if each.path.startswith("tests/")}
     assert "\n".join([*facts.anchored(page), *facts.held(page, texts)]) == ""
 
 
 def test_citations_of_facts_about_lance_lead_to_one() -> None:
-    numbers = {fact.number for fact in facts.facts_of(tree.one(facts.PAGE))}
+    numbers = {fact.number for fact in facts.facts_of(tree.source_at(facts.PAGE))}
     assert len(numbers) > 50
     names = [
         complaint
@@ -139,7 +139,7 @@ def test_citations_of_facts_about_lance_lead_to_one() -> None:
 
 def test_each_fact_about_lance_is_relied_on() -> None:
     modules = [each for each in citing() if each.path.endswith(".py")]
-    assert "\n".join(facts.uncited(tree.one(facts.PAGE), modules)) == ""
+    assert "\n".join(facts.uncited(tree.source_at(facts.PAGE), modules)) == ""
 
 
 def citing() -> list[checks.Source]:
@@ -157,7 +157,7 @@ def test_decisions_are_numbered_and_complete() -> None:
 
 
 def test_promises_are_cited_by_their_tests() -> None:
-    document = tree.one("docs/operations.md")
+    document = tree.source_at("docs/operations.md")
     assert len(documents.PROMISE.findall(document.text)) > 20
     texts = {each.path: each.text for each in tree.modules()}
     assert "\n".join(documents.cited_promises(document, texts)) == ""
@@ -167,7 +167,7 @@ def make_targets() -> set[str]:
     """The targets that a person can name."""
     return {
         target
-        for line in re.findall(r"^\.PHONY:(.*)$", tree.one("Makefile").text, re.MULTILINE)
+        for line in re.findall(r"^\.PHONY:(.*)$", tree.source_at("Makefile").text, re.MULTILINE)
         for target in line.split()
         if not target.startswith(".")
     }
@@ -182,7 +182,7 @@ def test_make_help_lists_every_target() -> None:
 
 
 def test_every_exception_to_a_linter_has_its_reason() -> None:
-    text = tree.one("pyproject.toml").text
+    text = tree.source_at("pyproject.toml").text
     tables = re.findall(
         r"^\[tool\.(?:ruff\.lint|ruff\.lint\.per-file-ignores)\]$.*?(?=^\[)", text, re.MULTILINE | re.DOTALL
     )
@@ -195,8 +195,8 @@ def test_every_exception_to_a_linter_has_its_reason() -> None:
 
 
 def test_lock_answers_every_requirement() -> None:
-    project = tomllib.loads(tree.one("pyproject.toml").text)["project"]
-    lock = tree.one("requirements.lock").text
+    project = tomllib.loads(tree.source_at("pyproject.toml").text)["project"]
+    lock = tree.source_at("requirements.lock").text
     locked = {
         canonicalize_name(name): version for name, version in re.findall(r"^(\S+)==(\S+)", lock, re.MULTILINE)
     }
@@ -214,7 +214,7 @@ def test_lock_answers_every_requirement() -> None:
 
 
 def test_lock_has_hashes_and_no_addresses() -> None:
-    lock = tree.one("requirements.lock").text
+    lock = tree.source_at("requirements.lock").text
     pins = re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]
     assert [pin.split()[0] for pin in pins if "--hash=sha256:" not in pin] == []
     assert re.findall(r"://|--find-links|--index-url", lock) == []
@@ -254,7 +254,7 @@ print(*sorted(sys.modules))
 )
 def test_what_a_package_never_loads(packages: str, others: set[str]) -> None:
     """A committer's image holds no Arrow; who only reads needs no Kafka."""
-    folders = tomllib.loads(tree.one("pyproject.toml").text)["tool"]["hatch"]["build"]["dev-mode-dirs"]
+    folders = tomllib.loads(tree.source_at("pyproject.toml").text)["tool"]["hatch"]["build"]["dev-mode-dirs"]
     path = ":".join(str(tree.ROOT / folder) for folder in folders)
     loaded = subprocess.run(
         [sys.executable, "-c", LOADED, packages],
@@ -268,4 +268,4 @@ def test_what_a_package_never_loads(packages: str, others: set[str]) -> None:
 
 def test_ci_runs_what_people_run() -> None:
     assert (tree.ROOT / ".ci/run").stat().st_mode & 0o111
-    assert "make test" in tree.one(".ci/run").text
+    assert "make test" in tree.source_at(".ci/run").text

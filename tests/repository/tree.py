@@ -43,7 +43,7 @@ def documents() -> list[Source]:
     return [source for source in texts() if source.path.endswith(".md") and source.path != "CHANGELOG.md"]
 
 
-def one(path: str) -> Source:
+def source_at(path: str) -> Source:
     """The file at `path`."""
     return Source(path, (ROOT / path).read_text(encoding="utf-8"))
 

@@ -32,19 +32,19 @@ def main() -> int:
     parser.add_argument("--transcript", action="store_true", help="with --seed: tell the whole history")
     options = parser.parse_args()
     if options.seed is not None:
-        return one(options.seed, told=options.transcript)
+        return play_seed(options.seed, with_history=options.transcript)
     first = Random().randrange(10**9) if options.first is None else options.first
     return many(first, options.seeds, options.seconds, options.jobs)
 
 
-def one(seed: int, *, told: bool) -> int:
+def play_seed(seed: int, *, with_history: bool) -> int:
     """Plays a seed. A failure prints its whole history."""
     try:
         hub = play(seed, None).hub
     except FailedError as error:
         say(str(error))
         return 1
-    if told:
+    if with_history:
         say(transcript(hub))
     say(f"seed {seed}: {hub.steps} steps, all well")
     return 0

@@ -105,7 +105,7 @@ def test_runs_are_written_where_they_are_shorter(bitmap: Bitmap, encoded: bytes)
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "end too early"),
         (b"\x3a\x30\0\0", "end too early"),
@@ -131,8 +131,8 @@ def test_runs_are_written_where_they_are_shorter(bitmap: Bitmap, encoded: bytes)
         (everything(), "expand to 536870912 bytes"),
     ],
 )
-def test_what_isnt_a_bitmap_is_damage(data: bytes, told: str) -> None:
-    with pytest.raises(DamagedError, match=told) as caught:
+def test_what_isnt_a_bitmap_is_damage(data: bytes, message: str) -> None:
+    with pytest.raises(DamagedError, match=message) as caught:
         decode_bitmap(data, "here")
     assert caught.value.where == "here"
 
@@ -172,7 +172,7 @@ def test_a_treemap_there_and_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "end too early"),
         (struct.pack("<Q", 2**60), "more than fit in its 8 bytes"),
@@ -183,8 +183,8 @@ def test_a_treemap_there_and_back() -> None:
         (struct.pack("<Q", 1) + bucket(1, Bitmap([1]))[:-1], "fit in its 8 bytes|end too early"),
     ],
 )
-def test_what_isnt_a_treemap_is_damage(data: bytes, told: str) -> None:
-    with pytest.raises(DamagedError, match=told):
+def test_what_isnt_a_treemap_is_damage(data: bytes, message: str) -> None:
+    with pytest.raises(DamagedError, match=message):
         decode_treemap(data)
 
 

@@ -28,24 +28,28 @@ def file(ids: Sequence[int], indices: Sequence[int] | None = None) -> DataFile:
     return DataFile(fields=ids, column_indices=places, file_major_version=2, file_minor_version=2)
 
 
-def found(files: Sequence[DataFile], *stored: pa.Schema) -> list[ColumnSource | None] | None:
+def sources_of(files: Sequence[DataFile], *stored: pa.Schema) -> list[ColumnSource | None] | None:
     return sources(columns_of(fields(TABLE)), files, [fields(schema) for schema in stored])
 
 
 def test_columns_of_one_file() -> None:
     whole = file([0, 2, 3, 4])
-    assert found([whole], TABLE) == [ColumnSource(0, "id"), ColumnSource(0, "at"), ColumnSource(0, "text")]
+    assert sources_of([whole], TABLE) == [
+        ColumnSource(0, "id"),
+        ColumnSource(0, "at"),
+        ColumnSource(0, "text"),
+    ]
 
 
 def test_columns_go_by_id_not_by_name_or_order() -> None:
     stored = pa.schema([("words", pa.string()), ("id", POINT), ("n", pa.int64())])
-    assert found([file([4, 2, 3, 0])], stored) == [
+    assert sources_of([file([4, 2, 3, 0])], stored) == [
         ColumnSource(0, "n"),
         ColumnSource(0, "id"),
         ColumnSource(0, "words"),
     ]
     permuted = file([0, 4, 2, 3], [3, 0, 1, 2])
-    assert found([permuted], stored) == [
+    assert sources_of([permuted], stored) == [
         ColumnSource(0, "n"),
         ColumnSource(0, "id"),
         ColumnSource(0, "words"),
@@ -54,7 +58,7 @@ def test_columns_go_by_id_not_by_name_or_order() -> None:
 
 def test_columns_of_several_files_and_absent_ones() -> None:
     first, second = pa.schema([("id", pa.int64())]), pa.schema([("at", POINT)])
-    assert found([file([0]), file([2, 3])], first, second) == [
+    assert sources_of([file([0]), file([2, 3])], first, second) == [
         ColumnSource(0, "id"),
         ColumnSource(1, "at"),
         None,
@@ -62,18 +66,18 @@ def test_columns_of_several_files_and_absent_ones() -> None:
 
 
 def test_an_absent_column_that_may_not_be_null_is_not_made_up() -> None:
-    assert found([file([2, 3])], pa.schema([("at", POINT)])) is None
+    assert sources_of([file([2, 3])], pa.schema([("at", POINT)])) is None
 
 
 def test_parts_of_a_column_in_two_files() -> None:
     first = pa.schema([("id", pa.int64()), ("at", pa.struct([("x", pa.int32())]))])
     second = pa.schema([("at", pa.struct([("y", pa.int32())]))])
-    assert found([file([0, 2]), file([3])], first, second) is None
+    assert sources_of([file([0, 2]), file([3])], first, second) is None
 
 
 def test_a_part_of_a_column_that_was_replaced_since() -> None:
     replaced = pa.schema([("at", pa.struct([("y", pa.int32())]))])
-    assert found([file([0, 2, -2, 4]), file([3])], TABLE, replaced) is None
+    assert sources_of([file([0, 2, -2, 4]), file([3])], TABLE, replaced) is None
 
 
 def test_another_shape_than_the_table_has() -> None:
@@ -83,13 +87,13 @@ def test_another_shape_than_the_table_has() -> None:
         pa.struct([("x", pa.int32()), pa.field("y", pa.int32(), nullable=False)]),
         pa.struct([("x", pa.int32()), pa.field("y", pa.int32(), metadata={"k": "v"})]),
     ):
-        assert found([file([0, 2, 3])], pa.schema([("id", pa.int64()), ("at", other)])) is None
+        assert sources_of([file([0, 2, 3])], pa.schema([("id", pa.int64()), ("at", other)])) is None
 
 
 def test_a_file_that_lists_other_columns_than_it_holds() -> None:
-    assert found([file([0, 2, 3])], TABLE) is None
-    assert found([file([0, 2, 3, 4], [0, 1, 2, 4])], TABLE) is None
-    assert found([file([0, 2, 3, 4], [0, 1, 2, 2])], TABLE) is None
+    assert sources_of([file([0, 2, 3])], TABLE) is None
+    assert sources_of([file([0, 2, 3, 4], [0, 1, 2, 4])], TABLE) is None
+    assert sources_of([file([0, 2, 3, 4], [0, 1, 2, 2])], TABLE) is None
 
 
 def test_files_that_are_never_read_directly() -> None:

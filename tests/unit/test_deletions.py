@@ -47,8 +47,8 @@ def arrow(
     return bytes(sink.getvalue().to_pybytes())
 
 
-def decode(data: bytes, physical_rows: int = 10, said: int = 0, kind: int = ARRAY) -> list[int]:
-    file = DeletionFile(num_deleted_rows=said)
+def decode(data: bytes, physical_rows: int = 10, stated: int = 0, kind: int = ARRAY) -> list[int]:
+    file = DeletionFile(num_deleted_rows=stated)
     file.file_type = KIND(kind)
     return sorted(decode_deletions(file, data, physical_rows, "here"))
 
@@ -72,7 +72,7 @@ def test_rows_there_and_back(kind: int, rows: list[int]) -> None:
     ],
 )
 def test_arrays_that_are_read(data: bytes) -> None:
-    assert decode(data, said=3) == [3, 7, 9]
+    assert decode(data, stated=3) == [3, 7, 9]
 
 
 def with_nulls() -> pa.Array:
@@ -80,7 +80,7 @@ def with_nulls() -> pa.Array:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "Arrow can't read it"),
         (arrow([1])[:-1], "Arrow can't read it"),
@@ -101,14 +101,14 @@ def with_nulls() -> pa.Array:
         (encode_bitmap(Bitmap([1, 2])), "Arrow can't read it"),
     ],
 )
-def test_arrays_that_are_damage(data: bytes, told: str) -> None:
-    with pytest.raises(DamagedError, match=told) as caught:
-        decode(data, said=2)
+def test_arrays_that_are_damage(data: bytes, message: str) -> None:
+    with pytest.raises(DamagedError, match=message) as caught:
+        decode(data, stated=2)
     assert caught.value.where == "here"
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (encode_bitmap(Bitmap([1, 10])), "it contains 10, but must stay below 10"),
         (encode_bitmap(Bitmap([1])), "the file has 1 deleted rows, its fragment claims 2"),
@@ -116,9 +116,9 @@ def test_arrays_that_are_damage(data: bytes, told: str) -> None:
         (arrow([1, 2]), "begins with"),
     ],
 )
-def test_bitmaps_that_are_damage(data: bytes, told: str) -> None:
-    with pytest.raises(DamagedError, match=told):
-        decode(data, said=2, kind=BITMAP)
+def test_bitmaps_that_are_damage(data: bytes, message: str) -> None:
+    with pytest.raises(DamagedError, match=message):
+        decode(data, stated=2, kind=BITMAP)
 
 
 def test_no_other_kind_is_known() -> None:
@@ -178,13 +178,13 @@ def test_a_footer_of_another_version_or_with_dictionaries_is_refused() -> None:
         decode(bytes(with_dictionaries))
 
 
-@pytest.mark.parametrize(("place", "size"), [(BLOCK_BODY, 2**40), (BLOCK_BODY, -1), (0, 2**40), (0, -8)])
-def test_a_batch_that_says_it_lies_outside_of_the_file_is_refused(place: int, size: int) -> None:
+@pytest.mark.parametrize(("position", "size"), [(BLOCK_BODY, 2**40), (BLOCK_BODY, -1), (0, 2**40), (0, -8)])
+def test_a_batch_that_says_it_lies_outside_of_the_file_is_refused(position: int, size: int) -> None:
     """Lance allocates the memory that the footer states, before it reads anything."""
     data = arrow([1])
     flat = _Flat(data, "")
     _, block = flat.vector(flat.follow(len(data) - TAIL - flat.number(len(data) - TAIL, 4)), FOOTER_BATCHES)
-    at = block + place
+    at = block + position
     spoilt = data[:at] + size.to_bytes(8, "little", signed=True) + data[at + 8 :]
     with pytest.raises(DamagedError, match="reaches beyond the footer"):
         _check_sizes(_Flat(spoilt, ""), 9)
@@ -199,10 +199,10 @@ def test_a_column_that_says_it_has_more_buffers_is_refused() -> None:
         _check_sizes(_Flat(bytes(data), ""), 9)
 
 
-@pytest.mark.parametrize("place", [-1, -8, 5, 2**40])
-def test_nothing_is_read_outside_of_the_file(place: int) -> None:
+@pytest.mark.parametrize("position", [-1, -8, 5, 2**40])
+def test_nothing_is_read_outside_of_the_file(position: int) -> None:
     with pytest.raises(DamagedError, match="points outside"):
-        _Flat(bytes(8), "").number(place, 4)
+        _Flat(bytes(8), "").number(position, 4)
 
 
 def test_whatever_a_file_says_of_its_sizes_is_read_within_its_bounds() -> None:

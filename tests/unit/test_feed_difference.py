@@ -50,7 +50,7 @@ def side(*fragments: DataFragment, fields: frozenset[int] = FIELDS) -> Side:
     )
 
 
-def found(
+def difference_of(
     before: Side, after: Side, kind: Kind, reported: dict[int, Bitmap] | None = None, *, lineage: bool = False
 ) -> dict[str, list[tuple[int, list[int] | None]]]:
     """What became of which rows: fragment and offsets."""
@@ -70,32 +70,34 @@ def test_a_fragment_of_the_same_id_is_another_one_where_it_shares_no_file() -> N
     before, after = side(fragment(4, "a")), side(fragment(4, "b"))
     in_place = {"before": [(4, None)], "after": [(4, None)]}
     anew = {"deleted": [(4, None)], "inserted": [(4, None)]}
-    assert found(before, after, Kind.DATA_REPLACEMENT) == in_place
+    assert difference_of(before, after, Kind.DATA_REPLACEMENT) == in_place
     for kind in (Kind.RESTORE, Kind.UNKNOWN, Kind.OVERWRITE):
-        assert found(before, after, kind) == anew
+        assert difference_of(before, after, kind) == anew
     shared = side(fragment(4, "a", "b")), side(fragment(4, "a", "c"))
-    assert found(*shared, Kind.RESTORE) == in_place
-    assert found(side(fragment(4, "a")), side(fragment(4, "b", rows=2)), Kind.MERGE) == anew
+    assert difference_of(*shared, Kind.RESTORE) == in_place
+    assert difference_of(side(fragment(4, "a")), side(fragment(4, "b", rows=2)), Kind.MERGE) == anew
 
 
 def test_deleted_rows_go_and_come_and_are_not_among_those_that_changed() -> None:
     before, after = side(fragment(4, "a", deleted=1)), side(fragment(4, "b", deleted=2))
-    assert found(before, after, Kind.MERGE) == {
+    assert difference_of(before, after, Kind.MERGE) == {
         "deleted": [(4, [2])],
         "inserted": [(4, [1])],
         "before": [(4, [0])],
         "after": [(4, [0])],
     }
-    assert found(before, side(fragment(4, "a", deleted=1)), Kind.UNKNOWN) == {}
+    assert difference_of(before, side(fragment(4, "a", deleted=1)), Kind.UNKNOWN) == {}
     values = {4: Bitmap([0, 1])}
-    assert found(before, side(fragment(4, "b", deleted=1)), Kind.UPDATE, values)["after"] == [(4, [0])]
+    assert difference_of(before, side(fragment(4, "b", deleted=1)), Kind.UPDATE, values)["after"] == [
+        (4, [0])
+    ]
 
 
 def test_columns_that_go_change_nothing_and_those_that_come_do() -> None:
     single = fragment(4, "a", "b")
     few = frozenset({0})
-    assert found(side(single), side(single, fields=few), Kind.UNKNOWN) == {}
-    assert found(side(single, fields=few), side(single), Kind.UNKNOWN) == {
+    assert difference_of(side(single), side(single, fields=few), Kind.UNKNOWN) == {}
+    assert difference_of(side(single, fields=few), side(single), Kind.UNKNOWN) == {
         "before": [(4, None)],
         "after": [(4, None)],
     }
@@ -105,26 +107,30 @@ def test_rows_that_moved_are_known_by_their_ids() -> None:
     before = side(changed(fragment(4, "a", ids=range(10, 13)), 1, 1, 1), fragment(5, "x", ids=range(20, 23)))
     after = side(changed(fragment(6, "b", ids=range(11, 14)), 1, 2, 2))
     moved = {"deleted": [(4, [0]), (5, [0, 1, 2])], "inserted": [(6, [2])]}
-    assert found(before, after, Kind.UPDATE, lineage=True) == moved | {
+    assert difference_of(before, after, Kind.UPDATE, lineage=True) == moved | {
         "before": [(4, [1, 2])],
         "after": [(6, [0, 1])],
     }
-    assert found(before, after, Kind.UNKNOWN, lineage=True) == moved | {
+    assert difference_of(before, after, Kind.UNKNOWN, lineage=True) == moved | {
         "before": [(4, [2])],
         "after": [(6, [1])],
     }
     whole = {"deleted": [(4, None), (5, None)], "inserted": [(6, None)]}
-    assert found(before, after, Kind.UPDATE) == found(before, after, Kind.OVERWRITE, lineage=True) == whole
+    assert (
+        difference_of(before, after, Kind.UPDATE)
+        == difference_of(before, after, Kind.OVERWRITE, lineage=True)
+        == whole
+    )
 
 
 def test_rows_that_nobody_counted_are_not_followed() -> None:
     before, after = side(fragment(4, "a", rows=0, ids=range(3))), side(fragment(5, "b", rows=0, ids=range(3)))
-    assert found(before, after, Kind.UPDATE) == {"deleted": [(4, None)], "inserted": [(5, None)]}
+    assert difference_of(before, after, Kind.UPDATE) == {"deleted": [(4, None)], "inserted": [(5, None)]}
     with pytest.raises(InvalidError, match="fragment 4 doesn't say how many rows it has"):
-        found(before, after, Kind.UPDATE, lineage=True)
+        difference_of(before, after, Kind.UPDATE, lineage=True)
     before, after = side(fragment(4, "a", rows=2**62)), side(fragment(5, "b", rows=2**62))
     with pytest.raises(InvalidError, match="can't be decoded"):
-        found(before, after, Kind.UPDATE, lineage=True)
+        difference_of(before, after, Kind.UPDATE, lineage=True)
 
 
 def test_fragments_that_are_the_same_are_passed_over() -> None:

@@ -23,8 +23,8 @@ from tests.folding import (
     column,
     created,
     entries,
+    known_history,
     reserve,
-    told,
 )
 
 
@@ -116,7 +116,7 @@ def test_the_summaries_of_older_versions_are_added() -> None:
     state = after({Kind.APPEND: 9}, since=6).state
     summaries = [summary(number, kind) for number, kind in [(6, "merge"), (5, "append"), (4, "merge")]]
     informed = FORMAT.with_history(state, iter(summaries))
-    assert told(informed) == (3, {Kind.APPEND: 9, Kind.MERGE: 6})
+    assert known_history(informed) == (3, {Kind.APPEND: 9, Kind.MERGE: 6})
     assert FORMAT.with_history(state, []).history == state.history
 
 
@@ -125,21 +125,21 @@ def test_a_foreign_version_goes_on_with_what_is_known() -> None:
     foreign = after({}, version=11, since=11).state
     deleting = changed(append(), lambda e: e.lance.delete.SetInParent()).lance
     foreign = replace(foreign, transaction=deleting)
-    assert told(FORMAT.follow_foreign(own, foreign)) == (0, {Kind.APPEND: 10, Kind.DELETE: 11})
+    assert known_history(FORMAT.follow_foreign(own, foreign)) == (0, {Kind.APPEND: 10, Kind.DELETE: 11})
     unknown = replace(foreign, transaction=None)
-    assert told(FORMAT.follow_foreign(own, unknown)) == (0, {Kind.APPEND: 10, Kind.UNKNOWN: 11})
+    assert known_history(FORMAT.follow_foreign(own, unknown)) == (0, {Kind.APPEND: 10, Kind.UNKNOWN: 11})
 
 
 def test_nothing_is_known_of_the_versions_before_a_gap() -> None:
     """A version that is missing may have done anything."""
     own = after({Kind.APPEND: 10}).state
     foreign = replace(after({}, version=13, since=13).state, transaction=append().lance)
-    assert told(FORMAT.follow_foreign(own, foreign)) == (13, {})
+    assert known_history(FORMAT.follow_foreign(own, foreign)) == (13, {})
     last = summary(12, "delete")
-    assert told(FORMAT.follow_foreign(own, foreign, [last])) == (12, {Kind.APPEND: 13})
+    assert known_history(FORMAT.follow_foreign(own, foreign, [last])) == (12, {Kind.APPEND: 13})
     both = [summary(11, "merge"), last]
     kinds = {Kind.APPEND: 13, Kind.MERGE: 11, Kind.DELETE: 12}
-    assert told(FORMAT.follow_foreign(own, foreign, both)) == (0, kinds)
+    assert known_history(FORMAT.follow_foreign(own, foreign, both)) == (0, kinds)
 
 
 RENAMED = (column("a", 0, nullable=False), column("t", 1, "string"))

@@ -94,7 +94,7 @@ def test_only_reading_is_allowed(port: int, method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reply"),
     [
         (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b" 414 "),
         (b"GET /livez HTTP/1.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", b"431 Request Header Fields Too Large"),
@@ -104,9 +104,9 @@ def test_only_reading_is_allowed(port: int, method: str) -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"bad request"),
     ],
 )
-def test_what_is_no_request_is_refused_without_an_echo(port: int, words: bytes, told: bytes) -> None:
+def test_what_is_no_request_is_refused_without_an_echo(port: int, words: bytes, reply: bytes) -> None:
     answer = say(port, words)
-    assert told.lower() in answer.lower()
+    assert reply.lower() in answer.lower()
     assert b"script" not in answer
     assert len(answer) < 500
     assert ask(port, "/livez")[0] == 200

@@ -82,7 +82,7 @@ def test_a_time_out_of_range_is_no_entry(seconds: int, nanos: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tail", "said"),
+    ("tail", "reason"),
     [
         (b"\x80", "a length that is cut off"),
         (b"\xff" * 9, "a length that is cut off"),
@@ -91,9 +91,9 @@ def test_a_time_out_of_range_is_no_entry(seconds: int, nanos: int) -> None:
         (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "a length of 18446744073709551615 bytes, the limit"),
     ],
 )
-def test_broken_framing_is_refused_before_anything_is_handed_out(tail: bytes, said: str) -> None:
+def test_broken_framing_is_refused_before_anything_is_handed_out(tail: bytes, reason: str) -> None:
     good = framed([proposal(0)])
-    with pytest.raises(InvalidError, match=f"envelope 1 at byte {len(good)} has {said}") as caught:
+    with pytest.raises(InvalidError, match=f"envelope 1 at byte {len(good)} has {reason}") as caught:
         FileLog(good + tail, where="some.bin")
     assert caught.value.where == "some.bin"
 

@@ -18,7 +18,7 @@ MOST_METADATA_BYTES = 4096
 """As brokers are set by default (`offset.metadata.max.bytes`)."""
 
 
-def place(offset: int, since: int = 0) -> ReportCheckpoint:
+def checkpoint(offset: int, since: int = 0) -> ReportCheckpoint:
     return ReportCheckpoint(offset, offset, since)
 
 
@@ -26,8 +26,8 @@ def place(offset: int, since: int = 0) -> ReportCheckpoint:
     "report",
     [
         LastReport("a-1", 7, 3, None),
-        LastReport("a-1", 7, 0, place(5, 2)),
-        LastReport("a-1", 70, 3, ReportCheckpoint(50, 49, 2), ((60, place(40, 1)), (0, place(0)))),
+        LastReport("a-1", 7, 0, checkpoint(5, 2)),
+        LastReport("a-1", 70, 3, ReportCheckpoint(50, 49, 2), ((60, checkpoint(40, 1)), (0, checkpoint(0)))),
     ],
 )
 def test_a_report_is_told_by_a_text(report: LastReport) -> None:
@@ -42,18 +42,20 @@ def test_what_is_no_report_is_none(text: str) -> None:
 
 
 def test_the_place_before_a_report_comes_first_in_its_history() -> None:
-    report = LastReport("a-1", 70, 3, place(50), ((60, place(40)),))
-    assert report.history == ((70, place(50)), (60, place(40)))
+    report = LastReport("a-1", 70, 3, checkpoint(50), ((60, checkpoint(40)),))
+    assert report.history == ((70, checkpoint(50)), (60, checkpoint(40)))
     assert report.end == 73
     assert LastReport("a-1", 70, 3, None).history == ()
 
 
 def grown(reports: int, step: int) -> LastReport:
     """The last of so many reports of `step` outcomes each, an outcome and a marker in the topic."""
-    last = LastReport("a-0", 0, step, place(0))
+    last = LastReport("a-0", 0, step, checkpoint(0))
     for number in range(1, reports):
         begin = number * (step + 1)
-        last = LastReport(f"a-{number}", begin, step, place(number * step), thinned(last.history, last.end))
+        last = LastReport(
+            f"a-{number}", begin, step, checkpoint(number * step), thinned(last.history, last.end)
+        )
     return last
 
 
@@ -64,7 +66,7 @@ def test_however_much_is_lost_a_place_before_it_is_known_and_not_much_more_is_re
     begin, known = next(version for version in last.history if version[0] < end)
     assert known.offset * 2 == begin
     assert last.end - begin <= 3 * max(lost, 2)
-    assert last.history[-1] == (0, place(0))
+    assert last.history[-1] == (0, checkpoint(0))
 
 
 def test_the_metadata_of_long_histories_fits() -> None:

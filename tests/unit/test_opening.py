@@ -16,7 +16,7 @@ from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import MARK, RULES, Marks
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
-from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, opened, told, versions_at
+from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, known_history, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
 
 NAME = "opening"
@@ -49,7 +49,7 @@ def history(table: FoldedTable) -> History:
 
 def told_of(table: FoldedTable) -> tuple[int, Mapping[Kind, int]]:
     assert isinstance(table.state, LanceState)
-    return told(table.state)
+    return known_history(table.state)
 
 
 def metadata_of(version: int) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Stamped(Reports):
     """Reports, and the offset that came with each."""
 
     stamps: list[OffsetMetadata] = field(default_factory=list)
-    told: threading.Event = field(default_factory=threading.Event)
+    notified: threading.Event = field(default_factory=threading.Event)
 
     def report(
         self,
@@ -66,7 +66,7 @@ class Stamped(Reports):
         assert next_offset == stamp.low_watermark
         self.stamps.append(stamp)
         end = super().report(outcomes, dead_letters, next_offset, stamp)
-        self.told.set()
+        self.notified.set()
         return end
 
 
@@ -158,8 +158,8 @@ def test_what_a_table_waits_for_is_counted(tmp_path: Path, error: Exception, wha
 
 def wait_for(reports: Stamped, wanted: set[int]) -> None:
     while not wanted <= set(offsets(reports)):
-        assert reports.told.wait(20)
-        reports.told.clear()
+        assert reports.notified.wait(20)
+        reports.notified.clear()
 
 
 def test_what_was_answered_above_the_stamp_is_not_answered_again(tmp_path: Path) -> None:

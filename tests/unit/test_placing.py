@@ -50,10 +50,10 @@ def test_an_ordinal_that_nobody_counted_is_refused() -> None:
         fixed(read_settings({"partitions": "ordinal/3"}), "lakefold-3")
 
 
-@pytest.mark.parametrize("said", ["ordinal/0", "ordinal", "ordinal/x", "share", "0,shared"])
-def test_what_is_neither_is_named(said: str) -> None:
+@pytest.mark.parametrize("text", ["ordinal/0", "ordinal", "ordinal/x", "share", "0,shared"])
+def test_what_is_neither_is_named(text: str) -> None:
     with pytest.raises(SettingError, match=r"not a partition, nor a range .*nor ordinal/N, nor shared"):
-        read_settings({"partitions": said})
+        read_settings({"partitions": text})
 
 
 @pytest.mark.parametrize("partitions", range(12))
@@ -65,7 +65,7 @@ def test_each_partition_is_the_turn_of_one(partitions: int, replicas: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "complaint"),
+    ("text", "complaint"),
     [
         (["--partitions", "shared", "--until-caught-up"], "can't be used with --partitions shared"),
         (["--partitions", "ordinal/2", "--ordinal", "2"], "ordinal 2 is too high"),
@@ -73,8 +73,8 @@ def test_each_partition_is_the_turn_of_one(partitions: int, replicas: int) -> No
     ],
 )
 def test_a_committer_that_can_not_be_placed_says_so_and_begins_nothing(
-    said: list[str], complaint: str, capfd: pytest.CaptureFixture[str]
+    text: list[str], complaint: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     nobody = ["--bootstrap-servers", "127.0.0.1:1", "--http-port", "0"]
-    assert run(["committer", *nobody, *said]) == 2
+    assert run(["committer", *nobody, *text]) == 2
     assert complaint in capfd.readouterr().err

@@ -74,7 +74,7 @@ def add(to: Reporting, *offsets: int) -> None:
         to.add(message, read, Outcome(read.position, URI, Committed(1, rebased=False)))  # type: ignore[arg-type]
 
 
-def told(outcomes: Sequence[Outcome]) -> list[int]:
+def offsets_of(outcomes: Sequence[Outcome]) -> list[int]:
     return [outcome.position.offset for outcome in outcomes]
 
 
@@ -87,8 +87,8 @@ def test_what_was_begun_is_made_again_as_it_was_before_what_came_since() -> None
     add(ours, 6, 9)
     reported = ours.report(10, broker.stop)
     assert reported is not None
-    assert told(reported[1]) == [5, 7, 6, 9]
-    assert told(broker.outcomes) == [5, 7, 6, 9]
+    assert offsets_of(reported[1]) == [5, 7, 6, 9]
+    assert offsets_of(broker.outcomes) == [5, 7, 6, 9]
     assert broker.watermarks == [8, 10]
     assert ours.waiting == 0
 
@@ -100,7 +100,7 @@ def test_nothing_more_is_reported_where_nothing_came_since() -> None:
     assert ours.report(6, broker.stop) is None
     reported = ours.report(6, broker.stop)
     assert reported is not None
-    assert told(reported[1]) == told(broker.outcomes) == [5]
+    assert offsets_of(reported[1]) == offsets_of(broker.outcomes) == [5]
     assert broker.watermarks == [6]
 
 

@@ -122,7 +122,7 @@ def test_no_ids_are_no_segment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"\x0a", "not a RowIdSequence"),
         (sequence(U64Segment()), "an unknown form"),
@@ -145,8 +145,8 @@ def test_no_ids_are_no_segment() -> None:
         (sequence(U64Segment(array=EncodedU64Array())), "an unknown width"),
     ],
 )
-def test_what_isnt_a_sequence_of_three_ids_is_damage(data: bytes, told: str) -> None:
-    with pytest.raises(DamagedError, match=told) as caught:
+def test_what_isnt_a_sequence_of_three_ids_is_damage(data: bytes, message: str) -> None:
+    with pytest.raises(DamagedError, match=message) as caught:
         decode_row_ids(data, 3, "here")
     assert caught.value.where == "here"
 
@@ -214,7 +214,7 @@ def test_versions_are_written_as_offsets_of_neighbours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"\x0a", "not a RowDatasetVersionSequence"),
         (one_version(3, 1), "3 row versions for 4 rows"),
@@ -222,9 +222,9 @@ def test_versions_are_written_as_offsets_of_neighbours() -> None:
         (versions((between(4, 0), 1)), "a range from 4 to 0"),
     ],
 )
-def test_what_isnt_a_sequence_of_four_versions_is_damage(data: bytes, told: str) -> None:
+def test_what_isnt_a_sequence_of_four_versions_is_damage(data: bytes, message: str) -> None:
     for read in (decode_versions, decode_runs):
-        with pytest.raises(DamagedError, match=told):
+        with pytest.raises(DamagedError, match=message):
             read(data, 4, "here")
 
 

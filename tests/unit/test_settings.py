@@ -95,11 +95,11 @@ def test_storage_options_come_from_single_variables(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("given", "meant"),
     [("0,2,4-7", (0, 2, 4, 5, 6, 7)), ("3", (3,)), ("", None), ("2,1-2", (1, 2)), ([1], (1,))],
 )
-def test_partitions_are_a_list_with_ranges(said: object, meant: tuple[int, ...] | None) -> None:
-    assert read_settings({"partitions": said}).partitions == meant
+def test_partitions_are_a_list_with_ranges(given: object, meant: tuple[int, ...] | None) -> None:
+    assert read_settings({"partitions": given}).partitions == meant
 
 
 def test_roots_are_made_canonical() -> None:

@@ -128,9 +128,9 @@ def test_columns_told_otherwise_are_not_those_that_lance_filters() -> None:
     assert unchanged(schema, reported).field("b").type == pa.uint8()
 
 
-@pytest.mark.parametrize(("name", "told"), [("z", "long"), ("a", "variant"), ("l", "long")])
-def test_a_schema_that_the_table_can_not_give_is_refused(name: str, told: str) -> None:
+@pytest.mark.parametrize(("name", "message"), [("z", "long"), ("a", "variant"), ("l", "long")])
+def test_a_schema_that_the_table_can_not_give_is_refused(name: str, message: str) -> None:
     schema = pa.schema({"a": pa.int8(), "l": pa.list_(pa.int8())})
     with pytest.raises(InvalidError) as raised:
-        readable(schema, arrow_schema(_struct(name, told)))
+        readable(schema, arrow_schema(_struct(name, message)))
     assert raised.value.where == name

@@ -64,7 +64,7 @@ def put_late(between: Callable[[], object]) -> TableWriter:
     return table
 
 
-def there() -> list[int]:
+def existing_files() -> list[int]:
     return versions_at(HERE).numbers()
 
 
@@ -79,13 +79,13 @@ def test_it_is_removed_where_the_next_version_was_not_made_from_it(*, own: bool)
 
     table = put_late(next_one)
     assert table.strays_removed == 1
-    assert there() == [3]
+    assert existing_files() == [3]
 
 
 def test_it_stays_where_nothing_proves_it() -> None:
     table = put_late(lambda: commit(HERE, "append", wipe))
     assert table.strays_removed == 0
-    assert there() == [2, 3]
+    assert existing_files() == [2, 3]
 
 
 def test_it_stays_where_a_tag_names_it() -> None:
@@ -94,7 +94,7 @@ def test_it_stays_where_a_tag_names_it() -> None:
         Refs(MemoryStorage(HERE)).create_tag("kept", 2)
 
     assert put_late(tagged).strays_removed == 0
-    assert there() == [2, 3]
+    assert existing_files() == [2, 3]
 
 
 def test_a_verb_removes_its_own_late_file() -> None:
@@ -105,7 +105,7 @@ def test_a_verb_removes_its_own_late_file() -> None:
         publish_move(
             FORMAT, versions, HERE, lambda table: Rebinding(RebindReason.DETACHED, table.marks.position, None)
         )
-    assert there() == [3]
+    assert existing_files() == [3]
 
 
 class LateStorage(MemoryStorage):
@@ -161,7 +161,7 @@ def test_nothing_is_judged_by_what_it_did() -> None:
     for number in (1, 2, 3):
         MemoryStorage(HERE).delete(versions_at(HERE).path(number))
     MemoryStorage(HERE).put_if_absent(publication.path, publication.buffers)
-    assert there() == [3, 4]
+    assert existing_files() == [3, 4]
 
     recovery = RecoveryContext(LOG, lambda: 100, 2)
     after = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)

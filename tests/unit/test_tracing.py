@@ -55,7 +55,7 @@ class Message:
     headers: Headers = ()
 
 
-class Told:
+class Traced:
     """A partition's spans, and those that were exported."""
 
     def __init__(self) -> None:
@@ -84,19 +84,19 @@ def entry(offset: int) -> Entry:
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    made = Told()
+def traced() -> Iterator[Traced]:
+    made = Traced()
     yield made
     made.exporter.shutdown()
 
 
-def test_a_traced_proposal_ends_where_its_version_is_visible(told: Told) -> None:
+def test_a_traced_proposal_ends_where_its_version_is_visible(traced: Traced) -> None:
     group = [entry(4), entry(5)]
-    told.spans.folded(group, 0.5)
-    told.spans.published(group, 7, 0.125)
+    traced.spans.folded(group, 0.5)
+    traced.spans.published(group, 7, 0.125)
     visible = time.time_ns()
-    told.answered((group[0], Committed(7), TRACED), (group[1], Committed(7), ()))
-    (mine,) = told.named("process transactions")
+    traced.answered((group[0], Committed(7), TRACED), (group[1], Committed(7), ()))
+    (mine,) = traced.named("process transactions")
     assert mine.context is not None
     assert mine.parent is not None
     assert f"{mine.context.trace_id:032x}" == TRACE
@@ -121,19 +121,19 @@ def test_a_traced_proposal_ends_where_its_version_is_visible(told: Told) -> None
         "lakefold.version": 7,
     }
     assert mine.status.status_code is StatusCode.UNSET
-    (group_span,) = told.named("group")
+    (group_span,) = traced.named("group")
     assert [link.context for link in mine.links] == [group_span.context]
 
 
-def test_a_group_is_a_trace_of_its_steps_with_links_to_its_proposals(told: Told) -> None:
+def test_a_group_is_a_trace_of_its_steps_with_links_to_its_proposals(traced: Traced) -> None:
     group = [entry(4), entry(5), entry(9)]
-    told.spans.folded(group, 0.5)
-    told.spans.folded(group, 0.5)
-    told.spans.published(group, 7, 0.125)
-    told.answered(
+    traced.spans.folded(group, 0.5)
+    traced.spans.folded(group, 0.5)
+    traced.spans.published(group, 7, 0.125)
+    traced.answered(
         (group[0], Committed(7), TRACED), (group[1], Duplicate(3), ()), (group[2], Committed(7), ())
     )
-    (span,) = told.named("group")
+    (span,) = traced.named("group")
     assert span.parent is None
     assert span.context is not None
     assert [(f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}") for link in span.links] == [
@@ -147,7 +147,7 @@ def test_a_group_is_a_trace_of_its_steps_with_links_to_its_proposals(told: Told)
     assert span.attributes["messaging.batch.message_count"] == 3
     assert span.attributes["lakefold.committed"] == 2
     assert span.attributes["lakefold.duplicate"] == 1
-    steps = [each for each in told.exporter.get_finished_spans() if each.parent == span.context]
+    steps = [each for each in traced.exporter.get_finished_spans() if each.parent == span.context]
     assert [span.name for span in steps] == ["fold", "fold", "publish", "report"]
     lengths = [(span.end_time or 0) - (span.start_time or 0) for span in steps]
     assert lengths == [500_000_000, 500_000_000, 125_000_000, 250_000_000]
@@ -162,76 +162,76 @@ def test_a_group_is_a_trace_of_its_steps_with_links_to_its_proposals(told: Told)
         (Rejected(Conflict(retryable=True, message="met 6")), "met 6"),
     ],
 )
-def test_a_refusal_is_seen_in_the_writers_trace(told: Told, result: Result, reason: str) -> None:
+def test_a_refusal_is_seen_in_the_writers_trace(traced: Traced, result: Result, reason: str) -> None:
     group = [entry(4)]
-    told.spans.folded(group, 0.5)
-    told.answered((group[0], result, TRACED))
-    (mine,) = told.named("process transactions")
+    traced.spans.folded(group, 0.5)
+    traced.answered((group[0], result, TRACED))
+    (mine,) = traced.named("process transactions")
     assert (mine.status.status_code, mine.status.description) == (StatusCode.ERROR, reason)
     assert mine.attributes is not None
     assert "lakefold.version" not in mine.attributes
-    assert mine.end_time == told.named("group")[0].end_time
+    assert mine.end_time == traced.named("group")[0].end_time
 
 
-def test_what_never_came_to_a_fold_is_told_too(told: Told) -> None:
+def test_what_never_came_to_a_fold_is_told_too(traced: Traced) -> None:
     read = Undecodable(Position(LOG, 8), LOGGED_US, "", "no envelope", "", 3)
-    told.answered((read, Invalid("no envelope"), TRACED))
-    (mine,) = told.named("process transactions")
+    traced.answered((read, Invalid("no envelope"), TRACED))
+    (mine,) = traced.named("process transactions")
     assert not mine.links
-    assert told.named("group") == []
+    assert traced.named("group") == []
 
 
-def test_headers_that_are_no_context_are_none(told: Told) -> None:
+def test_headers_that_are_no_context_are_none(traced: Traced) -> None:
     group = [entry(offset) for offset in range(4)]
-    told.spans.folded(group, 0.5)
+    traced.spans.folded(group, 0.5)
     wrong: list[Headers] = [
         (("traceparent", b"00-nonsense"),),
         (("traceparent", None),),
         (("traceparent", b"\xff\xfe"),),
         (("traceparent", f"00-{'0' * 32}-{PARENT}-01".encode()),),
     ]
-    told.answered(*((entry, Committed(1), headers) for entry, headers in zip(group, wrong, strict=True)))
-    assert told.named("process transactions") == []
-    assert not told.named("group")[0].links
+    traced.answered(*((entry, Committed(1), headers) for entry, headers in zip(group, wrong, strict=True)))
+    assert traced.named("process transactions") == []
+    assert not traced.named("group")[0].links
 
 
-def test_a_sender_that_samples_nothing_gets_nothing(told: Told) -> None:
+def test_a_sender_that_samples_nothing_gets_nothing(traced: Traced) -> None:
     group = [entry(4)]
-    told.spans.folded(group, 0.5)
-    told.answered((group[0], Committed(1), (("traceparent", f"00-{TRACE}-{PARENT}-00".encode()),)))
-    assert told.named("process transactions") == []
-    assert len(told.named("group")) == 1
+    traced.spans.folded(group, 0.5)
+    traced.answered((group[0], Committed(1), (("traceparent", f"00-{TRACE}-{PARENT}-00".encode()),)))
+    assert traced.named("process transactions") == []
+    assert len(traced.named("group")) == 1
 
 
-def test_a_log_whose_clock_is_ahead_gives_no_span_that_ends_before_it_begins(told: Told) -> None:
+def test_a_log_whose_clock_is_ahead_gives_no_span_that_ends_before_it_begins(traced: Traced) -> None:
     ahead = Entry(
         entry(4).position, (time.time_ns() // 1000) + 10_000_000, entry(4).envelope, 10, entry(4).proposal
     )
-    told.spans.folded([ahead], 0.5)
-    told.answered((ahead, Committed(1), TRACED))
-    (mine,) = told.named("process transactions")
+    traced.spans.folded([ahead], 0.5)
+    traced.answered((ahead, Committed(1), TRACED))
+    (mine,) = traced.named("process transactions")
     assert mine.start_time == mine.end_time
 
 
-def test_a_group_has_no_more_links_than_collectors_take(told: Told) -> None:
+def test_a_group_has_no_more_links_than_collectors_take(traced: Traced) -> None:
     group = [entry(offset) for offset in range(MOST_LINKS + 50)]
-    told.spans.folded(group, 0.5)
-    told.answered(*((entry, Committed(1), TRACED) for entry in group))
-    (span,) = told.named("group")
+    traced.spans.folded(group, 0.5)
+    traced.answered(*((entry, Committed(1), TRACED) for entry in group))
+    (span,) = traced.named("group")
     assert len(span.links) == MOST_LINKS
-    assert len(told.named("process transactions")) == len(group)
+    assert len(traced.named("process transactions")) == len(group)
 
 
-def test_groups_without_an_answer_are_kept_within_bounds(told: Told) -> None:
+def test_groups_without_an_answer_are_kept_within_bounds(traced: Traced) -> None:
     for offset in range(MOST_KEPT + 10):
-        told.spans.folded([entry(offset)], 0.0)
-    assert len(told.spans._groups) == MOST_KEPT
-    told.answered((entry(0), Committed(1), ()), (entry(MOST_KEPT), Committed(1), ()))
-    assert len(told.named("group")) == 1
+        traced.spans.folded([entry(offset)], 0.0)
+    assert len(traced.spans._groups) == MOST_KEPT
+    traced.answered((entry(0), Committed(1), ()), (entry(MOST_KEPT), Committed(1), ()))
+    assert len(traced.named("group")) == 1
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("variables", "wanted"),
     [
         ({}, ()),
         ({"OTEL_SERVICE_NAME": "x", "OTEL_TRACES_SAMPLER": "always_on"}, ()),
@@ -252,10 +252,10 @@ def test_groups_without_an_answer_are_kept_within_bounds(told: Told) -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, ()),
     ],
 )
-def test_the_standard_variables_switch_it_on(said: dict[str, str], wanted: tuple[str, ...]) -> None:
-    assert exporters_wanted(said) == wanted
+def test_the_standard_variables_switch_it_on(variables: dict[str, str], wanted: tuple[str, ...]) -> None:
+    assert exporters_wanted(variables) == wanted
     if not wanted:
-        assert tracing_from(said) is NO_TRACES
+        assert tracing_from(variables) is NO_TRACES
 
 
 def test_an_exporter_that_is_not_there_is_an_error_that_says_so() -> None:
@@ -298,9 +298,9 @@ def test_the_service_has_a_name_unless_one_was_given(monkeypatch: pytest.MonkeyP
     assert Exporting(())._provider.resource.attributes["service.name"] == "mine"
 
 
-def test_a_message_carries_the_context_of_the_span_that_sends_it(told: Told) -> None:
+def test_a_message_carries_the_context_of_the_span_that_sends_it(traced: Traced) -> None:
     envelope = Envelope(table=TABLE)
-    with told.tracer.start_as_current_span("writer") as writer:
+    with traced.tracer.start_as_current_span("writer") as writer:
         begun = sending("transactions", 2, envelope, (("mine", b"1"),))
     begun.done(5)
     names = [name for name, _ in begun.headers]
@@ -310,13 +310,13 @@ def test_a_message_carries_the_context_of_the_span_that_sends_it(told: Told) -> 
     assert carried.decode().split("-")[1] == f"{writer.get_span_context().trace_id:032x}"
 
 
-def test_a_proposal_that_is_sent_again_stays_in_its_trace(told: Told) -> None:
-    with told.tracer.start_as_current_span("redrive"):
+def test_a_proposal_that_is_sent_again_stays_in_its_trace(traced: Traced) -> None:
+    with traced.tracer.start_as_current_span("redrive"):
         assert sending("transactions", 2, Envelope(table=TABLE), TRACED).headers == TRACED
 
 
 @pytest.mark.parametrize(
-    ("said", "headers"),
+    ("variables", "headers"),
     [
         ({}, ()),
         ({"TRACEPARENT": f"00-{TRACE}-{PARENT}-01"}, TRACED),
@@ -327,8 +327,8 @@ def test_a_proposal_that_is_sent_again_stays_in_its_trace(told: Told) -> None:
         ({"TRACEPARENT": "nonsense", "TRACESTATE": "a=b"}, ()),
     ],
 )
-def test_a_process_may_be_started_with_a_context(said: dict[str, str], headers: Headers) -> None:
-    assert headers_from(said) == headers
+def test_a_process_may_be_started_with_a_context(variables: dict[str, str], headers: Headers) -> None:
+    assert headers_from(variables) == headers
 
 
 def test_who_is_not_traced_sends_no_context() -> None:
