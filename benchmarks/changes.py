@@ -1,4 +1,4 @@
-"""What the changes of one version cost to read, on tables of few and many rows, beside pylance and delta-rs.
+"""What the changes of a version cost to read, on tables of few and many rows, beside pylance and delta-rs.
 
 Each step updates 100 rows of one fragment and deletes 100 others, and each reader then gives those changes as
 Arrow: ours both images of an update and the rows deleted; pylance's `delta` the rows updated and inserted

@@ -83,7 +83,7 @@ def fold_live(
 ) -> dict[str, float]:
     """Lets producers send what these make while a committer folds; figures of all of it.
 
-    The log must hold nothing unanswered before. Every outcome since then is looked at. `per_second`: how many
+    Every earlier entry of the log must be answered. Every later outcome is checked. `per_second`: how many
     all producers together send at most.
     """
     before = len(outcomes_of(ground))

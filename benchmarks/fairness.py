@@ -1,8 +1,8 @@
 """How long an honest proposal waits behind a flood: of names that are no tables, of Appends that cost much.
 
-One partition holds the proposals of many writers. What one of them sends, by mistake or on purpose, may take
-its own time and not everybody's. So each flood is sent at once, then one small Append to a table that is
-open already and one to a table that no committer has opened yet; what counts is when their answers come.
+A partition has the proposals of many writers. What a single writer sends, by mistake or on purpose, may take
+its own time and not that of the others. So each flood is sent at once, then one small Append to a table that
+is open already and one to a table that no committer has opened yet; what counts is when their answers come.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def measure(ground: Ground, unknown: int, large: int) -> dict[str, float]:
 
 
 def _behind(ground: Ground, flood: str, make: Callable[[], Iterator[Envelope]]) -> dict[str, float]:
-    """Sends what `make` gives, and right behind it one small Append to each of two tables."""
+    """Sends the result of `make`, and right after it a small Append to each of two tables."""
     open_already, not_open = (mould_of(ground, f"{flood}-{name}", FRAGMENTS) for name in ("open", "closed"))
     bad = list(make())
     with committer(ground) as process, Proposer(ground.config, ground.topics) as proposer:
@@ -51,7 +51,7 @@ def _behind(ground: Ground, flood: str, make: Callable[[], Iterator[Envelope]]) 
         started = time.perf_counter()
         sent = [proposer.send(envelope) for envelope in bad]
         with ThreadPoolExecutor(len(honest)) as together:
-            # Behind the flood: what is sent by one producer keeps its order.
+            # After the flood: a producer keeps the order of what it sends.
             sending = time.perf_counter() - started
             waits = list(together.map(_Honest.answered, honest))
         before = peak_mb(process)
@@ -71,14 +71,14 @@ def _behind(ground: Ground, flood: str, make: Callable[[], Iterator[Envelope]]) 
 
 @dataclass
 class _Honest:
-    """A writer of one small table."""
+    """A writer of a small table."""
 
     ground: Ground
     proposer: Proposer
     mould: Mould
 
     def answered(self) -> float:
-        """Sends one small Append; seconds until its outcome is there."""
+        """Sends a small Append. Returns the seconds until its outcome."""
         envelope = append_of(self.mould.uri, self.mould.cast(1), 2)
         with OutcomeWaiter(self.ground.config, self.ground.topics, self.mould.uri) as waiter:
             started = time.perf_counter()

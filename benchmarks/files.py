@@ -1,4 +1,4 @@
-"""Data files in bulk: one that pylance wrote, copied under as many names as a measurement asks for.
+"""Data files in bulk: a file that pylance wrote, copied under as many names as a measurement needs.
 
 Each copy is a file of its own, as a writer would have left it, and any client can read the table afterwards;
 to let pylance write 100,000 of them would take longer than everything that is measured.
@@ -57,7 +57,7 @@ def appends(mould: Mould, read_version: int, app_id: str, count: int, first_batc
 
 
 def append_of(uri: str, fragments: Iterable[DataFragment], read_version: int) -> Envelope:
-    """One Append of all these fragments, known by its uuid."""
+    """Returns an Append of all these fragments, identified by its uuid."""
     envelope = Envelope(table=uri)
     envelope.lance.uuid = str(uuid.uuid4())
     envelope.lance.read_version = read_version

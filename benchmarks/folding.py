@@ -1,6 +1,6 @@
 """What an entry costs the committer's processor, without a broker: decoded, folded, its answer encoded.
 
-The clock on the wall tells little on a machine that others work on; the processor's time of one thread does.
+The wall clock says little on a machine with other work; the processor's time of one thread does.
 Each kind of entry is folded several times on the same table, in groups as large as a busy log fills them,
 and the fastest round counts: what makes a round slower comes from outside.
 """

@@ -1,4 +1,4 @@
-"""What the figures are to reach, beside which they are printed and kept. Nothing fails where they don't."""
+"""The goals of the figures, which are printed and kept beside them. Nothing fails if a goal is missed."""
 
 from __future__ import annotations
 

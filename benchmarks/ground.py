@@ -1,4 +1,4 @@
-"""The ground a measurement stands on: a broker, a committer with default settings, tables with real files."""
+"""What a measurement needs: a broker, a committer with default settings, tables with real files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MEGABYTE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Ground:
-    """A broker with topics of one measurement, and the folder that its tables lie in."""
+    """A broker with topics of one measurement, and the folder of its tables."""
 
     bootstrap: str
     topics: Topics
@@ -69,7 +69,7 @@ def prepare(bootstrap: str, root: Path, name: str) -> Ground:
 
 @contextmanager
 def committer(ground: Ground, *extra: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A committer process with default settings, told to stop at the end. It logs to `committer.log`."""
+    """A committer process with default settings, stopped at the end. It logs to `committer.log`."""
     command = [sys.executable, "-m", "lakefold", "committer", "--http-port", "0"]
     command += ["--bootstrap-servers", ground.bootstrap, "--group", ground.group, "--root", str(ground.root)]
     command += [
@@ -185,14 +185,14 @@ def outcomes_of(ground: Ground) -> list[Outcome]:
 
 
 def not_committed(outcomes: Sequence[Outcome]) -> float:
-    """How many proposals their writers would have to look at again."""
+    """Returns how many proposals their writers would have to check."""
     return float(sum(1 for outcome in outcomes if not isinstance(outcome.result, Committed)))
 
 
 def prove(path: Path, rows: int, *, whole: bool = True) -> None:
     """Lets pylance count the rows, and validate the table if `whole`.
 
-    Raises `AssertionError` where they are others.
+    Raises `AssertionError` if they differ.
     """
     dataset = lance.dataset(str(path))
     if whole:

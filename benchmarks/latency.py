@@ -87,7 +87,7 @@ def _send(proposer: Proposer, envelopes: Sequence[Envelope]) -> list[float]:
 
 
 class Watch:
-    """Looks for one version after the other by name; `seen` says when each was there, by `perf_counter`."""
+    """Polls for each next version by name. `seen`: when each was seen, by `perf_counter`."""
 
     def __init__(self, path: Path, first: int) -> None:
         self.seen: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""How much memory a committer takes for one proposal of very many fragments, and for the table it makes."""
+"""How much memory a committer takes for a proposal of very many fragments, and for the table it makes."""
 
 from __future__ import annotations
 

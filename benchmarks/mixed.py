@@ -1,6 +1,6 @@
 """Appends, Deletes and Updates of one table, as eight writers send them at the same time.
 
-The Deletes and Updates tell which rows they change. Each writer takes rows of its own from fragments at
+The Deletes and Updates list the rows that they change. Each writer takes rows of its own from fragments at
 random, so that many change the same fragment, and no proposal has to be refused.
 """
 
@@ -97,7 +97,7 @@ class _Changes:
         return envelope
 
     def update(self, uri: str, moved: DataFragment) -> Envelope:
-        """Takes one row away and brings it again, changed, in a new fragment."""
+        """Deletes a row and adds it again, changed, in a new fragment."""
         envelope = self._envelope(uri)
         envelope.lance.update.updated_fragments.append(self._without_a_row(envelope))
         envelope.lance.update.new_fragments.append(moved)
@@ -109,7 +109,7 @@ class _Changes:
         return envelope
 
     def _without_a_row(self, envelope: Envelope) -> DataFragment:
-        """A fragment at random without a row that nobody else takes; its deletion file is written."""
+        """Returns a random fragment without a row that no other writer changes. Writes its deletion file."""
         fragment = self._random.choice(self._fragments)
         while not self._rows[fragment.id]:
             fragment = self._random.choice(self._fragments)

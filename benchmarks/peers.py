@@ -40,7 +40,7 @@ def race_delta(path: Path, racers: int) -> tuple[float, float]:
 
 
 def make_delta_table(path: Path, files: int) -> None:
-    """A Delta table that names this many files, in two versions; delta-rs looks at none when it commits."""
+    """A Delta table that names this many files, in two versions; delta-rs reads none when it commits."""
     write_deltalake(path, DELTA_SCHEMA.empty_table())
     table = DeltaTable(path)
     actions: list[AddAction | RemoveAction] = [_delta_file(f"first-{number}") for number in range(files)]
@@ -48,7 +48,7 @@ def make_delta_table(path: Path, files: int) -> None:
 
 
 def commit_batches(path: Path) -> float:
-    """By `commit_batch` of pylance: one process that has all transactions in its hands, no log."""
+    """By `commit_batch` of pylance: a single process that has all transactions, without a log."""
     dataset = lance.dataset(str(path))
     fragment = _fragment_of(dataset)
     done, start = 0, time.monotonic()

@@ -68,7 +68,7 @@ class Sent:
 
 
 class Producers:
-    """Producers that stand ready."""
+    """Producers that are ready."""
 
     def __init__(self, processes: Sequence[Any], go: Event, results: Queue[Sent]) -> None:
         self._processes = processes
@@ -91,7 +91,7 @@ def producers(
 ) -> Iterator[Producers]:
     """A process for each of `makers`, which makes what it will send; entered when all of it is made.
 
-    The log has the first proposal of each by then. They end where this is left.
+    The log has the first proposal of each by then. They end when the block ends.
 
     `per_second`: how many all of them together send at most; None: as many as they can.
     """
@@ -164,7 +164,7 @@ class _Requests:
         self._noted = threading.Event()
         milliseconds = int(NOTE_SECONDS * 1000)
         mixed = {"statistics.interval.ms": milliseconds, "stats_cb": self._note}
-        self.options = cast("dict[str, Option]", mixed)  # a callback stands among the client's options
+        self.options = cast("dict[str, Option]", mixed)  # a callback is among the client's options
 
     def again(self) -> int:
         """The count as of now."""

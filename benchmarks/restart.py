@@ -32,7 +32,7 @@ LINKS = 10_000
 
 
 def measure(ground: Ground, fragments: int, versions: int) -> dict[str, float]:
-    """Starts a committer, with one Append waiting for it, until that one is visible."""
+    """Starts a committer for which an Append waits. Returns when that is visible."""
     mould = mould_of(ground, "restart", fragments)
     path = ground.root / "restart"
     age(path, versions)
@@ -61,7 +61,7 @@ def measure(ground: Ground, fragments: int, versions: int) -> dict[str, float]:
 def age(path: Path, versions: int) -> None:
     """Gives the table's newest version a higher number, and the numbers before it to its first version.
 
-    Whoever opens the table lists them all, and reads only the newest.
+    Opening the table lists them all, and reads only the newest.
     """
     newest = path / Scheme.V2.path(2)
     file = decode_file(newest.read_bytes())

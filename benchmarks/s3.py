@@ -1,7 +1,7 @@
-"""How many requests a table on S3 costs: for a version published, and for one that a reader takes in.
+"""How many requests a table on S3 costs: for a published version, and for a version that a reader reads.
 
 A real server on loopback, and a proxy before it that counts. What counts is the number of requests: they cost
-money and a round trip each, on any S3, while a loopback tells nothing of how long they take.
+money and a round trip each, on any S3, while a loopback shows nothing of their duration.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a step of a reader costs on tables of few and many fragments, and how fast one catches up.
 
-A step is: learn of a new version, and read the 1,000 rows that it brought. The three follow tables of the
+A step is: learn of a new version, and read the 1,000 rows that it added. The three follow tables of the
 same number of files on the same disk, by turns, so that they share what else the machine does: the tail and
 pylance the very same table, delta-rs one of its own.
 """
@@ -107,7 +107,7 @@ class Written:
 
     @property
     def version(self) -> int:
-        """The newest one."""
+        """The newest version."""
         return self._owned.table.version
 
     def fold(self, envelope: Envelope) -> None:
@@ -134,7 +134,7 @@ class Followed:
         single = self._new(0)
         many = [DataFragment.FromString(single.SerializeToString()) for _ in range(size)]
         for number, fragment in enumerate(many):
-            fragment.files[0].path = f"{number:050}.lance"  # nobody reads these
+            fragment.files[0].path = f"{number:050}.lance"  # no reader reads these
         self._table.fold(append_of(self._table.uri, many, 1))
         make_delta_table(self._delta_path, size)
         self._tail = tail_of(source_on(LocalStorage(self._path)))
@@ -156,7 +156,7 @@ class Followed:
             _check(clocks[2].step(self._by_delta))
 
     def figures(self) -> dict[str, float]:
-        """The middle of each one's steps."""
+        """The median of each reader's steps."""
         return {
             "step, ms of CPU": _middle(self.ours.cpu),
             "step, ms": _middle(self.ours.wall),

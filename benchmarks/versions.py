@@ -73,7 +73,7 @@ def measure(root: Path, share: int = 1) -> dict[str, float]:
 
 
 def in_child(act: Callable[P, dict[str, float]], *given: P.args, **named: P.kwargs) -> dict[str, float]:
-    """Measures in a process of its own, so that no figure holds what another one left behind."""
+    """Measures in a process of its own, so that no figure contains what another measurement left."""
     with SPAWN.Pool(1) as pool:
         return pool.apply(act, given, named)
 
@@ -144,7 +144,7 @@ def measure_cpu(paths: Mapping[int, Path]) -> dict[str, float]:
 
 
 def measure_table(path: Path, size: int) -> dict[str, float]:
-    """Memory of the same, loading, and versions published for pylance to prove."""
+    """Memory of the same, loading, and versions published for pylance to check."""
     publishing, loading = Clocked(), Clocked()
     before = _memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
@@ -171,7 +171,7 @@ def measure_table(path: Path, size: int) -> dict[str, float]:
 
 
 def _middle(size: int, step: int) -> int:
-    """A fragment in the middle of the table, for each step another one."""
+    """A fragment in the middle of the table, a different one for each step."""
     return (size // 2 + step * MIDDLE_STEP) % size
 
 
@@ -278,7 +278,7 @@ def _link_files(path: Path) -> None:
 
 
 def _prove(path: Path, rows: int, *, whole: bool) -> None:
-    """Lets pylance count the rows, and look into every file where there are not too many."""
+    """Lets pylance count the rows, and read every file if there are not too many."""
     dataset = lance.dataset(str(path))
     if whole:
         _link_files(path)
