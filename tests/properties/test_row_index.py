@@ -122,5 +122,5 @@ def test_ids_that_stand_in_too_many_rows_are_damage() -> None:
     count = 100_000
     index = StableIds.of(ranges([(number, count + 100) for number in range(count)]))
     assert index.find(np.arange(count, count + 20, dtype=np.uint64)).which.size == 20 * count
-    with pytest.raises(DamagedError, match="100 row ids stand in over"):
+    with pytest.raises(DamagedError, match="100 row ids are in over"):
         index.find(np.arange(count, count + 100, dtype=np.uint64))
