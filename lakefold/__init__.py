@@ -24,6 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakefold.maintaining.compaction import compact as compact
     from lakefold.writing.append import append as append
     from lakefold.writing.delete import delete as delete
     from lakefold.writing.options import WriteOptions as WriteOptions
@@ -97,6 +98,7 @@ __all__ = [
     "Writer",
     "append",
     "changes",
+    "compact",
     "consumers",
     "delete",
     "open",
@@ -105,6 +107,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "lakefold.maintaining.compaction": ("compact",),
     "lakefold.writing.append": ("append",),
     "lakefold.writing.delete": ("delete",),
     "lakefold.writing.upsert": ("upsert",),

@@ -94,6 +94,9 @@ VERBS: Final = {
     "refs": Verb("lakefold.reading.refs:command", "List a table's tags and branches."),
     "consumers": Verb("lakefold.reading.consumers:command", "List, set and drop a table's named consumers."),
     "cleanup": Verb("lakefold.reading.cleanup:command", "Remove old versions that no consumer needs."),
+    "compact": Verb(
+        "lakefold.maintaining.compact:command", "Join a table's small fragments, through the log."
+    ),
     "explain": Verb("lakefold.proposals.explain:command", "Show the outcome of one proposal and its reason."),
     "replay": Verb("lakefold.folding.replay:command", "Fold the log again and compare with what is stored."),
     "redrive": Verb("lakefold.proposals.redrive:command", "List dead letters and send chosen ones again."),

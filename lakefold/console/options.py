@@ -36,6 +36,7 @@ _SINGULAR: Final = {"storage_options": "--storage-option", "roots": "--root"}
 _METAVARS: Final = {
     "kafka": "KEY=VALUE",
     "storage_options": "KEY=VALUE",
+    "maintenance": "KEY=VALUE",
     "roots": "URI",
     "partitions": "LIST",
 }

@@ -3,10 +3,10 @@
 Every process of Lakefold uses the same names for the same settings. The error for a wrong value names the
 setting and the flag, variable or file that it comes from.
 
-In the environment a setting is `LAKEFOLD_` and its name in capitals. `kafka` and `storage_options` are
-tables of options: in the environment they are a JSON object, or a variable per option with two underscores
-before its name, which suits a secret (`LAKEFOLD_KAFKA__SASL_PASSWORD` is `sasl.password`). The options of a
-table are merged option by option over all sources.
+In the environment a setting is `LAKEFOLD_` and its name in capitals. `kafka`, `storage_options` and
+`maintenance` are tables of options: in the environment they are a JSON object, or one variable per option
+with two underscores before its name, which suits a secret (`LAKEFOLD_KAFKA__SASL_PASSWORD` is
+`sasl.password`). The options of a table are merged one by one over all sources.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "LAKEFOLD_"
 """The prefix of the names of all environment variables."""
 
-TABLES: Final = {"kafka": ".", "storage_options": "_"}
+TABLES: Final = {"kafka": ".", "storage_options": "_", "maintenance": "_"}
 """The settings that are tables of options, and the separator between the words of their options' names."""
 
 _SECRET = re.compile(
@@ -127,6 +127,12 @@ class Settings(BaseModel):
         default=True,
         description="whether the transaction of each version is also written to its own file; without it, "
         "Lance clients before 14 can't commit after that version",
+    )
+
+    maintenance: dict[str, str] = Field(
+        {},
+        description="a key of the maintenance policy, for tables whose configuration has no "
+        "lakefold.maintenance.KEY of its own; repeatable",
     )
 
     @field_validator("bootstrap_servers")

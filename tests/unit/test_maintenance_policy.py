@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +106,11 @@ def test_a_refusal_says_what_the_key_is_for() -> None:
     with pytest.raises(InvalidError) as caught:
         policy_of({PREFIX + "grwth": "2"})
     assert all(name in caught.value.hint for name in NAMES)
+
+
+def test_the_documentation_names_each_key() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    assert [name for name in NAMES if f"| `{name}` |" not in page] == []
 
 
 def test_quiet_hours_may_pass_midnight() -> None:

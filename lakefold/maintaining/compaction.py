@@ -1,0 +1,127 @@
+"""`lakefold.compact`: joins the small fragments of one table, through the log."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypedDict
+
+from lakefold.console.settings import read_settings
+from lakefold_maintenance.planning.plan import plan
+from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Progress
+from lakefold_maintenance.rewriting.pacing import Pacing
+from lakefold_maintenance.rewriting.sending import TIMEOUT_S, TableLog
+from lakefold_maintenance.rewriting.survey import Surveyor
+from lakefold_maintenance.rewriting.tasks import THREADS, TaskLimits
+from lakefold_reader.opening import open_branch
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Unpack
+
+    from lakefold.console.settings import Settings
+    from lakefold_maintenance.planning.plan import RewriteTask
+    from lakefold_maintenance.rewriting.survey import TableSurvey
+
+
+class CompactOptions(TypedDict, total=False):
+    """Options of `compact`; all may be left out.
+
+    `by_policy`: rewrite only what `lakefold maintain` would, so that rows of a stream are not rewritten more
+    often than needed. `policy`: keys of the maintenance policy (`{"target_rows": "500000"}`), used for what
+    the table's configuration doesn't say. `timeout`: seconds to wait for each outcome. `threads`: how many
+    read and write data files. The other settings come from `LAKEFOLD_…` variables if they aren't given, else
+    from the TOML file `config`, the brokers at last from `lakefold up`.
+    """
+
+    branch: str | None
+    by_policy: bool
+    policy: Mapping[str, str]
+    timeout: float
+    threads: int
+    bootstrap_servers: str
+    transactions_topic: str
+    outcomes_topic: str
+    kafka: Mapping[str, str]
+    storage_options: Mapping[str, str]
+    config: Path
+
+
+_SETTINGS = {
+    **{name: name for name in ("bootstrap_servers", "transactions_topic", "outcomes_topic")},
+    "kafka": "kafka",
+    "storage_options": "storage_options",
+    "policy": "maintenance",
+}
+"""The options that are settings, and the settings' names."""
+
+
+def compact(table: str | os.PathLike[str], **options: Unpack[CompactOptions]) -> CompactionReport:
+    """Joins adjacent small fragments of a table and removes deleted rows from its files, through the log.
+
+    This process rewrites the fragments; a committer folds each result into the table. Rows, their ids and
+    what queries return stay the same.
+
+    A rewrite that fails or is refused leaves its fragments as they were; `failed` of the report names it, and
+    the others go on. Raises `InvalidError` if the policy makes no sense or an option is unknown,
+    `NotATableError` if there is no table, and `RetryError` if no committer answers in time: what was sent may
+    still be folded.
+    """
+    unknown = sorted(options.keys() - CompactOptions.__annotations__.keys())
+    if unknown:
+        hint = f"the options are: {', '.join(CompactOptions.__annotations__)}"
+        raise InvalidError(f"there is no option {unknown[0]!r}", where=unknown[0], hint=hint)
+    given = {setting: options[name] for name, setting in _SETTINGS.items() if name in options}  # type: ignore[literal-required]
+    settings = read_settings(given, options.get("config"))
+    compaction = compaction_of(
+        settings,
+        str(table),
+        options.get("branch"),
+        timeout_s=options.get("timeout", TIMEOUT_S),
+        threads=options.get("threads", THREADS),
+    )
+    return compaction.run(full=not options.get("by_policy", False))
+
+
+def compaction_of(
+    settings: Settings,
+    table: str,
+    branch: str | None,
+    *,
+    timeout_s: float,
+    threads: int,
+    progress: Progress | None = None,
+) -> Compaction:
+    """Returns the compaction of a table; nothing is read or connected to yet."""
+    pacing = Pacing(threading.Event())
+
+    def opened(survey: TableSurvey) -> TableLog:
+        return TableLog(
+            survey,
+            settings.kafka_config(),
+            settings.topics(),
+            timeout_s=timeout_s,
+            storage_options=settings.storage_options,
+        )
+
+    return Compaction(
+        _surveyor(settings, table, branch),
+        opened,
+        limits=TaskLimits(threads),
+        progress=progress,
+        pause=lambda survey, size: pacing.after(size, survey.policy.bytes_per_second),
+    )
+
+
+def planned(
+    settings: Settings, table: str, branch: str | None, *, full: bool
+) -> tuple[TableSurvey, Sequence[RewriteTask]]:
+    """Returns what a compaction of the newest version would do. Needs no broker."""
+    survey = _surveyor(settings, table, branch).survey()
+    return survey, plan(survey.figures, survey.policy, full=full)
+
+
+def _surveyor(settings: Settings, table: str, branch: str | None) -> Surveyor:
+    return Surveyor(open_branch(table, branch, settings.storage_options), settings.maintenance)

@@ -1,0 +1,52 @@
+"""Shows how far a compaction is: a bar on stderr if that is a terminal, else nothing."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from click._termui_impl import ProgressBar
+
+    from lakefold_maintenance.planning.plan import RewriteTask
+
+
+class Bar:
+    """The bar of one plan after the other, by bytes of data files. See `Progress`."""
+
+    def __init__(self) -> None:
+        self._bar: ProgressBar[int] | None = None
+        self._stack = ExitStack()
+
+    def planned(self, tasks: Sequence[RewriteTask]) -> None:
+        """Begins a bar for these tasks."""
+        self._stack.close()
+        size = sum(map(_weight, tasks))
+        bar = click.progressbar(
+            length=size, label=f"{len(tasks)} rewrites", file=sys.stderr, hidden=not sys.stderr.isatty()
+        )
+        self._bar = self._stack.enter_context(bar)
+
+    def done(self, task: RewriteTask) -> None:
+        """Moves the bar by a task."""
+        if self._bar is not None:
+            self._bar.update(_weight(task))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+def _weight(task: RewriteTask) -> int:
+    """Returns the bytes of a task; its fragments if the table doesn't say how many they have."""
+    return task.bytes or len(task.fragment_ids)
