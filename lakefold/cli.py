@@ -97,6 +97,11 @@ VERBS: Final = {
     "compact": Verb(
         "lakefold.maintaining.compact:command", "Join a table's small fragments, through the log."
     ),
+    "maintain": Verb(
+        "lakefold.maintaining.maintain:command",
+        "Compact and clean up tables by their policies.",
+        runs_on=True,
+    ),
     "explain": Verb("lakefold.proposals.explain:command", "Show the outcome of one proposal and its reason."),
     "replay": Verb("lakefold.folding.replay:command", "Fold the log again and compare with what is stored."),
     "redrive": Verb("lakefold.proposals.redrive:command", "List dead letters and send chosen ones again."),

@@ -11,11 +11,6 @@ from lakefold.console.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
-    from lakefold_maintenance.rewriting.compact import CompactionReport
-
-REFUSED = 3
-SHOWN = 20
-"""At most so many fragments of a failed rewrite are printed for people."""
 
 
 @click.command(
@@ -73,59 +68,24 @@ def command(
     """
     from lakefold.maintaining.compaction import compaction_of, planned
     from lakefold.maintaining.progress import Bar
+    from lakefold.maintaining.reports import plain_report, print_failed
+    from lakefold_table.uri import canonical
 
     if dry_run:
-        survey, tasks = planned(settings, table, branch, full=not by_policy)
-        joined = sum(len(task.fragment_ids) for task in tasks)
-        document = {
-            "table": survey.source.uri,
-            "version": survey.version,
-            "fragments_before": survey.figures.count,
-            "fragments_after": survey.figures.count - joined + len(tasks),
-            "rewrites": len(tasks),
-            "rows": sum(task.rows for task in tasks),
-            "bytes": sum(task.bytes for task in tasks),
-            "deleted_rows": sum(task.deleted for task in tasks),
-            "failed": [],
-            "dry_run": True,
-        }
-        _print(document, as_json=as_json)
-        return
-    with Bar() as bar:
-        report = compaction_of(
-            settings, table, branch, timeout_s=work["wait"], threads=work["threads"], progress=bar
-        ).run(full=not by_policy)
-    _print({"table": table, **_plain(report), "dry_run": False}, as_json=as_json)
-    if report.failed:
-        errors = [each.error for each in report.failed if each.error is not None]
-        context.exit(REFUSED if len(errors) < len(report.failed) else errors[0].exit_code)
-
-
-def _plain(report: CompactionReport) -> dict[str, object]:
-    return {
-        "version": report.version,
-        "fragments_before": report.fragments_before,
-        "fragments_after": report.fragments_after,
-        "rewrites": report.tasks,
-        "rows": report.rows,
-        "bytes": report.bytes,
-        "deleted_rows": report.deleted_rows,
-        "failed": [{"fragments": list(each.fragment_ids), "reason": each.message} for each in report.failed],
-    }
-
-
-def _print(document: dict[str, object], *, as_json: bool) -> None:
+        report = planned(settings, table, branch, full=not by_policy)
+    else:
+        with Bar() as bar:
+            report = compaction_of(
+                settings, table, branch, timeout_s=work["wait"], threads=work["threads"], progress=bar
+            ).run(full=not by_policy)
     if as_json:
-        print_json(document)
-        return
-    would = " (dry run: nothing was rewritten)" if document["dry_run"] else ""
-    print_line(
-        f"{document['fragments_before']:,} fragments before, {document['fragments_after']:,} after; "
-        f"{document['rewrites']:,} rewrites of {document['rows']:,} rows in {document['bytes']:,} bytes, "
-        f"{document['deleted_rows']:,} deleted rows removed{would}"
-    )
-    failed = document["failed"]
-    for each in failed if isinstance(failed, list) else ():
-        numbers = each["fragments"]
-        named = ", ".join(map(str, numbers[:SHOWN])) + (", …" if len(numbers) > SHOWN else "")
-        print_line(f"fragments {named} are as they were: {each['reason']}")
+        print_json({"table": canonical(table), **plain_report(report), "dry_run": dry_run})
+    else:
+        would = " (dry run: nothing was rewritten)" if dry_run else ""
+        print_line(
+            f"{report.fragments_before:,} fragments before, {report.fragments_after:,} after; "
+            f"{report.tasks:,} rewrites of {report.rows:,} rows in {report.bytes:,} bytes, "
+            f"{report.deleted_rows:,} deleted rows removed{would}"
+        )
+        print_failed(report)
+    context.exit(report.exit_code)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from lakefold.console.settings import read_settings
 from lakefold_maintenance.planning.plan import plan
-from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Progress
+from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Progress, planned_report
 from lakefold_maintenance.rewriting.pacing import Pacing
 from lakefold_maintenance.rewriting.sending import TIMEOUT_S, TableLog
 from lakefold_maintenance.rewriting.survey import Surveyor
@@ -17,12 +17,11 @@ from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
     from typing import Unpack
 
     from lakefold.console.settings import Settings
-    from lakefold_maintenance.planning.plan import RewriteTask
     from lakefold_maintenance.rewriting.survey import TableSurvey
 
 
@@ -115,12 +114,10 @@ def compaction_of(
     )
 
 
-def planned(
-    settings: Settings, table: str, branch: str | None, *, full: bool
-) -> tuple[TableSurvey, Sequence[RewriteTask]]:
+def planned(settings: Settings, table: str, branch: str | None, *, full: bool) -> CompactionReport:
     """Returns what a compaction of the newest version would do. Needs no broker."""
     survey = _surveyor(settings, table, branch).survey()
-    return survey, plan(survey.figures, survey.policy, full=full)
+    return planned_report(survey, plan(survey.figures, survey.policy, full=full))
 
 
 def _surveyor(settings: Settings, table: str, branch: str | None) -> Surveyor:

@@ -35,14 +35,14 @@ main()
 """
 STEPS = {
     "before it has rewritten anything": "compact.Rewriter.run = lambda *_, **__: os._exit(9)",
-    "before it proposes": "compact.Compaction._propose = lambda *_: os._exit(9)",
+    "before it proposes": "compact.rewrite = lambda *_: os._exit(9)",
     "before it hears the outcome": "sending.OutcomeWaiter.wait = lambda *_: os._exit(9)",
     "after the ids are reserved": "compact.rewrite_with_reuse = lambda *_, **__: os._exit(9)",
 }
 
 
 @dataclass
-class Stand:
+class CompactedTable:
     """A table, its log, and how the verb is called."""
 
     root: Path
@@ -50,7 +50,7 @@ class Stand:
     bootstrap: str
 
     @property
-    def table(self) -> str:
+    def path(self) -> str:
         return str(self.root / "t")
 
     @property
@@ -61,62 +61,66 @@ class Stand:
             "outcomes_topic": self.names.outcomes,
         }
 
+    @property
+    def flags(self) -> list[str]:
+        """The options of the log, for a verb."""
+        return [
+            text for name, value in self.options.items() for text in (f"--{name.replace('_', '-')}", value)
+        ]
+
     def append(self, first: int, count: int = 10) -> None:
         rows = pa.table({"n": pa.array(range(first, first + count), pa.int64())})
-        lakefold.append(self.table, rows, **self.options)  # type: ignore[arg-type] # names of its options
+        lakefold.append(self.path, rows, **self.options)  # type: ignore[arg-type] # names of its options
 
     def verb(
         self, *extra: str, interpreter: tuple[str, ...] = ("-m", "lakefold")
     ) -> subprocess.CompletedProcess[str]:
-        flags = [
-            text for name, value in self.options.items() for text in (f"--{name.replace('_', '-')}", value)
-        ]
-        command = [sys.executable, *interpreter, "compact", self.table, *flags, *extra]
+        command = [sys.executable, *interpreter, "compact", self.path, *self.flags, *extra]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     def check(self, rows: int) -> int:
         """Reads every version by pylance. Returns the number of fragments of the newest."""
-        newest = lance.dataset(self.table)
+        newest = lance.dataset(self.path)
         for version in newest.versions():
-            lance.dataset(self.table, version=version["version"]).validate()
+            lance.dataset(self.path, version=version["version"]).validate()
         assert sorted(newest.to_table()["n"].to_pylist()) == list(range(rows))
         return len(newest.get_fragments())
 
 
 @pytest.fixture
-def stand(tmp_path: Path, bootstrap: str, topic_names: TopicNames) -> Iterator[Stand]:
+def table(tmp_path: Path, bootstrap: str, topic_names: TopicNames) -> Iterator[CompactedTable]:
     OwnLog.make(bootstrap, topic_names)
     with running_committer(bootstrap, topic_names, tmp_path) as committer:
         committer.wait_until_ready()
-        yield Stand(tmp_path, topic_names, bootstrap)
+        yield CompactedTable(tmp_path, topic_names, bootstrap)
         assert committer.process.poll() is None, committer.log.read_text()
     close_clients()
 
 
-def test_the_verb_joins_what_was_appended(stand: Stand) -> None:
+def test_the_verb_joins_what_was_appended(table: CompactedTable) -> None:
     for number in range(12):
-        stand.append(number * 10)
-    dry = stand.verb("--dry-run", "--json")
+        table.append(number * 10)
+    dry = table.verb("--dry-run", "--json")
     assert json.loads(dry.stdout)["fragments_after"] == 1
-    assert stand.check(120) == 12
-    done = stand.verb("--json")
+    assert table.check(120) == 12
+    done = table.verb("--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["fragments_before"], report["fragments_after"], report["rows"]) == (12, 1, 120)
-    assert report["table"] == canonical(stand.table)
-    assert stand.check(120) == 1
-    again = stand.verb()
+    assert report["table"] == canonical(table.path)
+    assert table.check(120) == 1
+    again = table.verb()
     assert again.stdout.startswith("1 fragments before, 1 after; 0 rewrites of 0 rows"), again.stdout
 
 
-def test_writers_and_a_compaction_do_not_turn_each_other_back(stand: Stand) -> None:
-    stand.append(0)
+def test_writers_and_a_compaction_do_not_turn_each_other_back(table: CompactedTable) -> None:
+    table.append(0)
     failures: list[BaseException] = []
 
     def write() -> None:
         try:
             for number in range(1, 40):
-                stand.append(number * 10)
+                table.append(number * 10)
         except BaseException as error:  # noqa: BLE001 - the test reports it
             failures.append(error)
 
@@ -124,47 +128,49 @@ def test_writers_and_a_compaction_do_not_turn_each_other_back(stand: Stand) -> N
     writer.start()
     rewritten = 0
     while writer.is_alive():
-        report = lakefold.compact(stand.table, policy={"target_rows": "100"}, **stand.options)  # type: ignore[arg-type] # names of its options
+        report = lakefold.compact(table.path, policy={"target_rows": "100"}, **table.options)  # type: ignore[arg-type] # names of its options
         assert report.failed == []
         rewritten += report.tasks
     writer.join()
     assert failures == []
     assert rewritten > 1
-    lakefold.compact(stand.table, **stand.options)  # type: ignore[arg-type] # names of its options
-    assert stand.check(400) == 1
+    lakefold.compact(table.path, **table.options)  # type: ignore[arg-type] # names of its options
+    assert table.check(400) == 1
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_killed_compaction_changes_no_rows_and_the_next_one_goes_on(stand: Stand, step: str) -> None:
+def test_a_killed_compaction_changes_no_rows_and_the_next_one_goes_on(
+    table: CompactedTable, step: str
+) -> None:
     for number in range(6):
-        stand.append(number * 10)
-    lance.dataset(stand.table).create_scalar_index("n", "BTREE")
+        table.append(number * 10)
+    lance.dataset(table.path).create_scalar_index("n", "BTREE")
     for number in range(6, 9):
-        stand.append(number * 10)
-    killed = stand.verb(interpreter=("-c", DIES.format(hook=STEPS[step])))
+        table.append(number * 10)
+    killed = table.verb(interpreter=("-c", DIES.format(hook=STEPS[step])))
     assert killed.returncode == 9, killed.stderr
-    stand.check(90)
-    done = stand.verb("--json")
+    table.check(90)
+    done = table.verb("--json")
     assert done.returncode == 0, done.stderr
-    assert stand.check(90) == 2
+    assert table.check(90) == 2
     for number in (3, 55, 71):
-        assert lance.dataset(stand.table).to_table(filter=f"n = {number}").num_rows == 1
+        assert lance.dataset(table.path).to_table(filter=f"n = {number}").num_rows == 1
 
 
 def test_without_a_committer_the_outcome_is_not_known_and_the_files_stay(
     tmp_path: Path, bootstrap: str, topic_names: TopicNames
 ) -> None:
     OwnLog.make(bootstrap, topic_names)
-    stand = Stand(tmp_path, topic_names, bootstrap)
+    table = CompactedTable(tmp_path, topic_names, bootstrap)
     with running_committer(bootstrap, topic_names, tmp_path) as committer:
         committer.wait_until_ready()
         for number in range(4):
-            stand.append(number * 10)
+            table.append(number * 10)
     close_clients()
     before = len(list((tmp_path / "t" / "data").iterdir()))
     with pytest.raises(RetryError, match="no outcome within 1 s"):
-        lakefold.compact(stand.table, timeout=1, **stand.options)  # type: ignore[arg-type] # names of its options
+        lakefold.compact(table.path, timeout=1, **table.options)  # type: ignore[arg-type] # names of its options
     assert len(list((tmp_path / "t" / "data").iterdir())) == before + 1
     with running_committer(bootstrap, topic_names, tmp_path, "--until-caught-up") as committer:
         assert committer.process.wait(60) == 0
-    assert stand.check(40) == 1
+    assert table.check(40) == 1

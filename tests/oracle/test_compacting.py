@@ -41,6 +41,7 @@ class FoldingLog:
     table: Path
     before: Callable[[Envelope], object] = lambda _: None
     asked: list[Envelope] = field(default_factory=list)
+    closed: bool = False
 
     def ask(self, envelope: Envelope) -> Outcome:
         self.before(envelope)
@@ -48,6 +49,9 @@ class FoldingLog:
         offset = 100 * state(self.table).version + len(self.asked)
         (result,) = fold(owned(self.table), [envelope], offset)
         return Outcome(Position(LOG, offset, "t"), envelope.table, result, envelope.lance.uuid)
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def compaction(table: Path, log: FoldingLog, **settings: str) -> Compaction:
@@ -93,8 +97,10 @@ def test_small_fragments_become_one(tmp_path: Path, stable: bool, version: str) 
     lance.dataset(str(table)).delete("a % 4 = 1")
     before = lance.dataset(str(table)).to_table()
     ids = lance.dataset(str(table)).to_table(with_row_id=True).sort_by("a")["_rowid"]
-    report = compaction(table, FoldingLog(table)).run(full=True)
+    log = FoldingLog(table)
+    report = compaction(table, log).run(full=True)
     dataset = check(table, before)
+    assert log.closed
     assert (report.fragments_before, report.fragments_after) == (9, 1)
     assert (report.tasks, report.rows, report.deleted_rows, report.failed) == (1, len(before), 23, [])
     assert report.version == dataset.version

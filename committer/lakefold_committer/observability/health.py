@@ -14,16 +14,16 @@ from contextlib import suppress
 from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from lakefold_committer.observability.metrics import Metrics
+    from prometheus_client import CollectorRegistry
 
 LOG = structlog.get_logger("lakefold.committer")
 PLAIN = "text/plain; charset=utf-8"
@@ -31,6 +31,19 @@ JSON = "application/json"
 MAX_CONNECTIONS: Final = 32
 SILENT_SECONDS: Final = 5.0
 """How long a client may send nothing, or receive nothing."""
+
+
+class ServedMetrics(Protocol):
+    """What the port serves: the committer's metrics, or those of another daemon."""
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The metrics."""
+        ...
+
+    def parked(self) -> Sequence[Any]:
+        """Returns the tables that are parked now, as instances of a dataclass. For any thread."""
+        ...
 
 
 class HealthServer:
@@ -44,7 +57,7 @@ class HealthServer:
         self,
         host: str,
         port: int,
-        metrics: Metrics,
+        metrics: ServedMetrics,
         trouble: Callable[[], str],
         role: Callable[[], str],
         detail: Callable[[], str] = str,
@@ -69,7 +82,7 @@ class HealthServer:
         """Sets `seen` once the metrics have been served after this call."""
         self._seen = seen
 
-    def _scraped(self, metrics: Metrics) -> bytes:
+    def _scraped(self, metrics: ServedMetrics) -> bytes:
         seen, page = self._seen, generate_latest(metrics.registry)
         if seen is not None:
             seen.set()
@@ -92,7 +105,7 @@ def _readiness(reason: str, role: str, detail: str) -> tuple[HTTPStatus, str, by
     return status, PLAIN, "".join(f"{line}\n" for line in lines).encode()
 
 
-def _parked(metrics: Metrics) -> bytes:
+def _parked(metrics: ServedMetrics) -> bytes:
     """Returns the parked tables with their reasons as JSON, for `lakefold status`."""
     return json.dumps({"parked": [asdict(table) for table in metrics.parked()]}).encode()
 

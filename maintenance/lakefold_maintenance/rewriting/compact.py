@@ -19,19 +19,21 @@ from lakefold_maintenance.planning.plan import plan
 from lakefold_maintenance.rewriting.proposals import reservation, rewrite, rewrite_with_reuse
 from lakefold_maintenance.rewriting.tasks import Rewriter, remove_files
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
-from lakefold_table.errors import LakefoldError, RetryError
+from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakefold_maintenance.planning.plan import RewriteTask
     from lakefold_maintenance.rewriting.sending import Asking
     from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
     from lakefold_maintenance.rewriting.tasks import RewrittenTask, TaskLimits
-    from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome
+    from lakefold_table.entry import Result
 
 LOG = structlog.get_logger("lakefold")
+REFUSED = 3
+SHOWN = 20
+"""A log line names at most so many fragments."""
 TOGETHER = 64
 """At most so many tasks share one proposal, so that its deferred work stays small."""
 
@@ -92,6 +94,28 @@ class CompactionReport:
     deleted_rows: int = 0
     failed: list[FailedTask] = field(default_factory=list)
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a verb that did this: 3 if a proposal was refused, else of the first failure."""
+        errors = [each.error for each in self.failed if each.error is not None]
+        if len(errors) < len(self.failed):
+            return REFUSED
+        return errors[0].exit_code if errors else 0
+
+
+def planned_report(survey: TableSurvey, tasks: Sequence[RewriteTask]) -> CompactionReport:
+    """Returns what these tasks would do if all of them were run and folded."""
+    joined = sum(len(task.fragment_ids) for task in tasks)
+    return CompactionReport(
+        fragments_before=survey.figures.count,
+        fragments_after=survey.figures.count - joined + len(tasks),
+        version=survey.version,
+        tasks=len(tasks),
+        rows=sum(task.rows for task in tasks),
+        bytes=sum(task.bytes for task in tasks),
+        deleted_rows=sum(task.deleted for task in tasks),
+    )
+
 
 class Compaction:
     """Compacts one table by its policy. `pause` is called with the bytes of each task that was run."""
@@ -118,10 +142,17 @@ class Compaction:
         `full`: join all adjacent small fragments, whatever their size class. Raises as `Surveyor.survey` and
         `TableLog` do, and `RetryError` if the outcome of a proposal is not known.
         """
+        try:
+            return self._run(set(passed_over), full=full, rounds=rounds)
+        finally:
+            if self._log is not None:
+                self._log.close()
+                self._log = None
+
+    def _run(self, passed: set[int], *, full: bool, rounds: int) -> CompactionReport:
         report = CompactionReport()
         survey = self._surveyor.survey()
         report.fragments_before = survey.figures.count
-        passed = set(passed_over)
         for _ in range(rounds):
             tasks = plan(survey.figures, survey.policy, passed_over=passed, full=full)
             if not tasks:
@@ -140,11 +171,15 @@ class Compaction:
         plain = [task for task in tasks if survey.covered.isdisjoint(task.fragment_ids)]
         shared = [task for task in tasks if not survey.covered.isdisjoint(task.fragment_ids)][:TOGETHER]
         self._progress.planned([*plain, *shared])
+        if self._log is None:
+            # Before anything is written: without a log it would be in vain.
+            self._log = self._open_log(survey)
+        log = self._log
         rewriter = Rewriter(survey, self._limits)
         for task in plain:
             result = self._rewritten(rewriter, task, report, with_moved_rows=False)
             if result is not None:
-                self._propose(survey, [result], rewrite(survey, [result]), report)
+                self._note(survey, log.ask(rewrite(survey, [result])).result, [result], report)
             if not self._go_on(survey, task.bytes):
                 return False
         results: list[RewrittenTask] = []
@@ -156,7 +191,7 @@ class Compaction:
                 going = False
                 break
         if results:
-            self._propose(survey, results, self._with_reuse(survey, results), report)
+            self._note(survey, self._ask_with_reuse(survey, log, results), results, report)
         return going
 
     def _rewritten(
@@ -168,62 +203,54 @@ class Compaction:
             report.failed.append(FailedTask(task.fragment_ids, error))
             LOG.warning(
                 "fragments could not be rewritten; they stay as they are",
-                fragments=task.fragment_ids[:20],
+                fragments=task.fragment_ids[:SHOWN],
                 error=str(error),
             )
             return None
         finally:
             self._progress.done(task)
 
-    def _with_reuse(
-        self, survey: TableSurvey, results: Sequence[RewrittenTask]
-    ) -> Envelope | Rejected | Invalid:
-        count = sum(len(result.new) for result in results)
-        outcome = self._ask(survey, reservation(survey, count))
-        reserved = outcome.result
-        if isinstance(reserved, Rejected | Invalid):
-            return reserved
+    def _ask_with_reuse(self, survey: TableSurvey, log: Asking, results: Sequence[RewrittenTask]) -> Result:
+        """Reserves the new fragments' ids, then proposes the results with their fragment-reuse index."""
+        try:
+            reserved = log.ask(reservation(survey, sum(len(result.new) for result in results))).result
+        except LakefoldError:
+            _remove(survey, results)
+            raise
         if not isinstance(reserved, Committed):
-            raise RetryError(f"the ids of new fragments were reserved before: {reserved}", where=survey.table)
-        return rewrite_with_reuse(
+            return reserved
+        envelope = rewrite_with_reuse(
             survey, results, reserved_in=reserved.version, first_id=reserved.first_fragment_id
         )
+        return log.ask(envelope).result
 
-    def _propose(
+    def _note(
         self,
         survey: TableSurvey,
+        answer: Result,
         results: Sequence[RewrittenTask],
-        envelope: Envelope | Rejected | Invalid,
         report: CompactionReport,
     ) -> None:
-        """Proposes the results and removes their files if they are refused."""
-        refusal: Rejected | Invalid | None = None
-        if isinstance(envelope, Rejected | Invalid):
-            refusal = envelope
-        else:
-            outcome = self._ask(survey, envelope).result
-            refusal = None if isinstance(outcome, Committed | Duplicate) else outcome
-        if refusal is None:
+        """Adds an answer to the report. If it is a refusal, the new files are removed."""
+        if isinstance(answer, Committed | Duplicate):
             report.tasks += len(results)
             report.rows += sum(result.task.rows for result in results)
             report.bytes += sum(result.task.bytes for result in results)
             report.deleted_rows += sum(result.task.deleted for result in results)
             return
-        for result in results:
-            remove_files(survey, result.files)
-            report.failed.append(FailedTask(result.task.fragment_ids, None, refusal))
+        _remove(survey, results)
+        report.failed += [FailedTask(result.task.fragment_ids, None, answer) for result in results]
         LOG.warning(
-            "a compaction was refused; its files were removed",
+            "a compaction was refused",
             table=survey.table,
-            fragments=_some(results),
+            fragments=[number for result in results for number in result.task.fragment_ids][:SHOWN],
             reason=report.failed[-1].message,
         )
 
-    def _ask(self, survey: TableSurvey, envelope: Envelope) -> Outcome:
-        if self._log is None:
-            self._log = self._open_log(survey)
-        return self._log.ask(envelope)
 
-
-def _some(results: Sequence[RewrittenTask]) -> Collection[int]:
-    return [number for result in results for number in result.task.fragment_ids][:20]
+def _remove(survey: TableSurvey, results: Sequence[RewrittenTask]) -> None:
+    """Removes the new files of results that no version names. Without the right to do so they stay."""
+    try:
+        remove_files(survey, [path for result in results for path in result.files])
+    except LakefoldError as error:
+        LOG.warning("files of a refused compaction can't be removed", table=survey.table, error=str(error))

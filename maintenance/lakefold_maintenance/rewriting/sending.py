@@ -10,8 +10,6 @@ from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
-    from typing import Self
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
@@ -28,6 +26,10 @@ class Asking(Protocol):
 
     def ask(self, envelope: Envelope) -> Outcome:
         """Sends the envelope and returns its outcome. Raises `RetryError` if that is not known in time."""
+        ...
+
+    def close(self) -> None:
+        """Closes the connections."""
         ...
 
 
@@ -71,14 +73,6 @@ class TableLog:
         """Closes the connections."""
         self._waiter.close()
         self._proposer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check_binding(self, survey: TableSurvey) -> None:
         if survey.bound is None:

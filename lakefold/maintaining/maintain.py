@@ -1,0 +1,178 @@
+"""`lakefold maintain`: compacts tables and removes old versions by their policies, once or repeatedly."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.output import print_json, print_line
+from lakefold.errors import SettingError
+from lakefold.maintaining.reports import plain_report, print_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold.console.settings import Settings
+    from lakefold_maintenance.upkeep.maintainer import Maintainer
+    from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
+    from lakefold_maintenance.upkeep.table_upkeep import RoundReport
+
+SETTINGS = ("group", "roots", "http_host", "http_port", "maintenance")
+
+
+@click.command(
+    epilog=examples(
+        "lakefold maintain --root /data/tables",
+        "lakefold maintain /data/flights /data/orders --every 30",
+        "lakefold maintain --once --dry-run",
+        "lakefold maintain --once --json --maintenance version_age=2d",
+    )
+)
+@click.argument("tables", nargs=-1, metavar="[TABLE]…")
+@settings_options(*KAFKA, *TOPICS, *STORE, *SETTINGS)
+@click.option("--once", is_flag=True, help="Maintain each table once, then exit.")
+@click.option("--dry-run", is_flag=True, help="With --once: change nothing; print what would be done.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1, 86_400),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The pause between two rounds.",
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    settings: Settings,
+    tables: tuple[str, ...],
+    *,
+    once: bool,
+    dry_run: bool,
+    every: float,
+    as_json: bool,
+) -> None:
+    """Compact tables and remove their old versions, by the policy of each table, while writers go on.
+
+    Without TABLE it maintains all tables in the local folders below the roots. The policy is in the table's
+    configuration (lakefold.maintenance.target_rows, …) and in the setting `maintenance`. Versions stay that
+    tags, branches, named consumers or proposals that wait in the log need. Several maintainers may run: one
+    of them works on a table at a time.
+
+    Without --once it runs until SIGTERM or Ctrl-C, which let the current rewrite finish. /livez, /readyz and
+    /metrics are served on --http-port. With --once the exit code is that of the first failure.
+    """
+    if dry_run and not once:
+        raise click.UsageError("--dry-run needs --once")
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
+
+    metrics = MaintenanceMetrics()
+    maintainer = _maintainer(settings, tables, metrics, stopped)
+    if once:
+        codes: list[int] = []
+        for report in maintainer.round(dry_run=dry_run):
+            _print(report, dry_run=dry_run, as_json=as_json)
+            codes.append(report.compaction.exit_code)
+        codes += [error.exit_code for error in maintainer.failed.values()]
+        context.exit(next(filter(None, codes), 0))
+    with ExitStack() as stack:
+        if settings.http_port:
+            stack.enter_context(_served(settings, metrics))
+        maintainer.run(every)
+
+
+def _maintainer(
+    settings: Settings, tables: tuple[str, ...], metrics: MaintenanceMetrics, stopped: threading.Event
+) -> Maintainer:
+    from lakefold_maintenance.rewriting.pacing import Pacing
+    from lakefold_maintenance.rewriting.sending import TableLog
+    from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
+    from lakefold_maintenance.rewriting.tasks import TaskLimits
+    from lakefold_maintenance.upkeep.maintainer import Maintainer
+    from lakefold_maintenance.upkeep.table_upkeep import UpkeepParts
+    from lakefold_maintenance.upkeep.waiting import WaitingProposals, read_waiting
+    from lakefold_reader.opening import open_source
+
+    kafka, topics, pacing = settings.kafka_config(), settings.topics(), Pacing(stopped)
+
+    def opened(survey: TableSurvey) -> TableLog:
+        return TableLog(survey, kafka, topics, storage_options=settings.storage_options)
+
+    def waiting(survey: TableSurvey) -> WaitingProposals:
+        return read_waiting(survey, kafka, topics, settings.group)
+
+    def go_on(survey: TableSurvey, size: int) -> bool:
+        return pacing.after(size, survey.policy.bytes_per_second)
+
+    return Maintainer(
+        lambda: _tables(settings, tables),
+        lambda table: Surveyor(open_source(table, settings.storage_options), settings.maintenance),
+        UpkeepParts(opened, waiting, go_on, TaskLimits(), metrics),
+        stopped,
+    )
+
+
+def _tables(settings: Settings, named: tuple[str, ...]) -> Iterable[str]:
+    """Returns the tables that were named, else those that exist below the roots."""
+    from lakefold.setup.tables import local_tables
+    from lakefold_table.uri import canonical
+
+    if named:
+        return [canonical(table) for table in named]
+    remote = [root for root in settings.roots if not root.startswith("file:")]
+    if remote:
+        message = f"the tables below {remote[0]} can't be listed"
+        raise SettingError(message, where="roots", hint="name the tables: lakefold maintain TABLE…")
+    return local_tables(settings.roots)
+
+
+def _served(settings: Settings, metrics: MaintenanceMetrics) -> ExitStack:
+    """Returns the HTTP port, open. Raises `SettingError` if the port is taken."""
+    from lakefold_committer.observability.health import HealthServer
+
+    stack = ExitStack()
+    try:
+        stack.enter_context(
+            HealthServer(settings.http_host, settings.http_port, metrics, str, lambda: "maintaining")
+        )
+    except OSError as error:
+        message = f"{settings.http_host}:{settings.http_port} can't be served: {error.strerror}"
+        hint = "set http_port to a free port, or to 0 for none; http_host must be an address of this machine"
+        raise SettingError(message, where="http_port", hint=hint) from error
+    return stack
+
+
+def _print(report: RoundReport, *, dry_run: bool, as_json: bool) -> None:
+    done = report.compaction
+    if as_json:
+        fragments = {"fragments_before": report.fragments, "fragments_after": report.fragments}
+        compaction = plain_report(done) | ({} if done.version else {"version": report.version, **fragments})
+        print_json(
+            {
+                "table": report.table,
+                **compaction,
+                "skipped": report.skipped,
+                "removed_versions": report.cleaned.versions,
+                "removed_data_files": report.cleaned.data_files,
+                "removed_bytes": report.cleaned.bytes,
+                "kept_for_waiting_proposals": report.kept_for_waiting,
+                "dry_run": dry_run,
+            }
+        )
+        return
+    would = " (dry run: nothing was changed)" if dry_run else ""
+    skipped = f"; not compacted: {report.skipped}" if report.skipped else ""
+    print_line(
+        f"{report.table}: {done.tasks:,} rewrites of {done.rows:,} rows, "
+        f"{report.cleaned.versions:,} versions removed{skipped}{would}"
+    )
+    print_failed(done)

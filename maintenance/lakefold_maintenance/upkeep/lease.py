@@ -1,0 +1,71 @@
+"""A note in the table that says which maintainer works on it, so that two of them don't do the same work.
+
+The note only saves work. If two maintainers believe that they have it, because a clock is wrong or a store is
+slow, both rewrite the same fragments, the committer refuses the second Rewrite, and its files are removed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.storage.base import DoubtfulPutError, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_table.storage.base import Storage
+
+PATH: Final = "_lakefold/maintainer"
+SECONDS: Final = 120.0
+"""How long a note counts after it was last renewed. A maintainer that was killed delays others by so much."""
+
+
+class MaintainerNote:
+    """The note of one maintainer in one table."""
+
+    def __init__(self, storage: Storage, clock: Callable[[], float] = time.time) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._id = str(uuid.uuid4())
+        self._renewed_at = 0.0
+
+    def acquire(self) -> bool:
+        """Leaves the note. Returns False if another maintainer's is there and still counts."""
+        for _ in range(2):
+            try:
+                stored = self._storage.put_if_absent(PATH, [self._content()])
+            except DoubtfulPutError:
+                stored = Put.EXISTS
+            if stored is Put.STORED or self._holder() == self._id:
+                self._renewed_at = self._clock()
+                return True
+            if self._holder():
+                return False
+            # It is out of date, damaged, or gone meanwhile.
+            self._storage.delete(PATH)
+        return False
+
+    def renew(self) -> None:
+        """Renews the note if a quarter of its time has passed."""
+        if self._clock() - self._renewed_at > SECONDS / 4:
+            self._storage.put(PATH, [self._content()])
+            self._renewed_at = self._clock()
+
+    def release(self) -> None:
+        """Removes the note if it is this maintainer's."""
+        if self._holder() == self._id:
+            self._storage.delete(PATH)
+
+    def _holder(self) -> str:
+        """Returns the id of the maintainer whose note counts, or an empty text."""
+        try:
+            note = json.loads(self._storage.get(PATH))
+            return str(note["maintainer"]) if float(note["until"]) > self._clock() else ""
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return ""
+
+    def _content(self) -> bytes:
+        return json.dumps({"maintainer": self._id, "until": self._clock() + SECONDS}).encode()

@@ -1,0 +1,56 @@
+"""The maintainer's metrics, in Prometheus' form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_maintenance.rewriting.compact import CompactionReport
+
+
+class MaintenanceMetrics:
+    """What maintenance did and found, for each table, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry: CollectorRegistry = CollectorRegistry()
+        self.fragments = self._gauge("fragments", "Fragments of the newest version")
+        self.small = self._gauge("small_fragments", "Fragments below the policy's target")
+        self.deleted_share = self._gauge("deleted_share", "Share of deleted rows in the data files")
+        self.passed_over = self._gauge(
+            "passed_over_fragments",
+            "Fragments that are not rewritten any more because that failed repeatedly",
+        )
+        self.versions = self._gauge("versions", "Versions that exist")
+        self.kept = Gauge(
+            "lakefold_maintenance_kept_versions",
+            "Versions old enough to be removed that are kept because proposals in the log were built on them",
+            ["table"],
+            registry=self.registry,
+        )
+        self.rewrites = self._counter("rewrites_total", "Rewrites that were folded")
+        self.failures = self._counter("failed_rewrites_total", "Rewrites that failed or were refused")
+        self.rows = self._counter("rewritten_rows_total", "Live rows rewritten")
+        self.bytes = self._counter("rewritten_bytes_total", "Bytes of data files read to be rewritten")
+        self.removed = self._counter("removed_versions_total", "Versions removed")
+        self.errors = self._counter("errors_total", "Rounds of a table that ended with an error")
+
+    def parked(self) -> Sequence[object]:
+        """Returns nothing: a maintainer parks no tables. The HTTP port asks for it."""
+        return ()
+
+    def rewritten(self, table: str, report: CompactionReport) -> None:
+        """Adds what a compaction did."""
+        self.rewrites.labels(table).inc(report.tasks)
+        self.failures.labels(table).inc(len(report.failed))
+        self.rows.labels(table).inc(report.rows)
+        self.bytes.labels(table).inc(report.bytes)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"lakefold_maintenance_{name}", text, ["table"], registry=self.registry)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(f"lakefold_maintenance_{name}", text, ["table"], registry=self.registry)

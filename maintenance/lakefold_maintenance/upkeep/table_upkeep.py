@@ -1,0 +1,165 @@
+"""One round of maintenance of one table: survey, compaction by the policy, clean-up by the policy."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from lakefold_maintenance.planning.plan import plan, weights_of
+from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, planned_report
+from lakefold_maintenance.upkeep.lease import MaintainerNote
+from lakefold_reader.consumers.expire_versions import clean_up
+from lakefold_reader.consumers.expire_versions import plan as plan_clean_up
+from lakefold_reader.format.snapshots import Cleaned
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_maintenance.planning.policy import MaintenancePolicy
+    from lakefold_maintenance.rewriting.sending import Asking
+    from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
+    from lakefold_maintenance.rewriting.tasks import TaskLimits
+    from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
+    from lakefold_maintenance.upkeep.waiting import WaitingProposals
+
+LOG = structlog.get_logger("lakefold")
+TRIES: Final = 3
+"""A fragment whose rewrite failed so often is passed over by this process."""
+NOTHING_CLEANED: Final = Cleaned(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What a round did, or would do in a dry run.
+
+    `skipped`: why nothing was rewritten; empty if the compaction ran. `kept_for_waiting`: old versions that
+    proposals in the log need.
+    """
+
+    table: str
+    version: int
+    fragments: int
+    compaction: CompactionReport = field(default_factory=CompactionReport)
+    skipped: str = ""
+    cleaned: Cleaned = NOTHING_CLEANED
+    kept_for_waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepParts:
+    """What a round needs of its surroundings.
+
+    `open_log` connects to the log of a table. `read_waiting` reads what waits in it. `go_on` is called with
+    the bytes of each rewrite, and returns whether to continue.
+    """
+
+    open_log: Callable[[TableSurvey], Asking]
+    read_waiting: Callable[[TableSurvey], WaitingProposals]
+    go_on: Callable[[TableSurvey, int], bool]
+    limits: TaskLimits
+    metrics: MaintenanceMetrics
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    load: Callable[[], float] = lambda: os.getloadavg()[0] / (os.cpu_count() or 1)
+
+
+class TableUpkeep:
+    """Maintains one table, round by round."""
+
+    def __init__(self, surveyor: Surveyor, parts: UpkeepParts) -> None:
+        self._surveyor = surveyor
+        self._parts = parts
+        self._failures: Counter[int] = Counter()
+        self._note = MaintainerNote(surveyor.source.storage)
+
+    def round(self, *, dry_run: bool = False) -> RoundReport:
+        """Does what the policy asks for now.
+
+        Raises `InvalidError` if the policy makes no sense, and as `Compaction.run`.
+        """
+        survey = self._surveyor.survey()
+        self._measure(survey)
+        waiting = self._parts.read_waiting(survey)
+        report = RoundReport(survey.source.uri, survey.version, survey.figures.count)
+        passed_over = {number for number, count in self._failures.items() if count >= TRIES}
+        passed_over |= waiting.rewritten
+        if dry_run:
+            report = replace(report, compaction=self._planned(survey, passed_over))
+        else:
+            skipped = self._quiet(survey.policy)
+            report = replace(report, skipped=skipped) if skipped else self._compact(report, passed_over)
+        return self._clean_up(survey, report, waiting, dry_run=dry_run)
+
+    def _quiet(self, policy: MaintenancePolicy) -> str:
+        """Returns why nothing is rewritten now, or an empty text."""
+        now = self._parts.now()
+        if not policy.compaction:
+            return "the policy says that it isn't compacted"
+        if policy.quiet_hours is not None and policy.quiet_hours.contain(now.hour * 60 + now.minute):
+            return "it is in the quiet hours of the policy"
+        if policy.quiet_load is not None and self._parts.load() >= policy.quiet_load:
+            return "the machine's load is above that of the policy"
+        return ""
+
+    def _compact(self, report: RoundReport, passed_over: set[int]) -> RoundReport:
+        """Compacts the table, unless another maintainer does. Returns the report with the result."""
+        if not self._note.acquire():
+            return replace(report, skipped="another maintainer works on it")
+
+        def go_on(survey: TableSurvey, size: int) -> bool:
+            self._note.renew()
+            return self._parts.go_on(survey, size)
+
+        compaction = Compaction(self._surveyor, self._parts.open_log, limits=self._parts.limits, pause=go_on)
+        try:
+            done = compaction.run(full=False, passed_over=passed_over)
+        finally:
+            self._note.release()
+        for failed in done.failed:
+            # A refused rewrite may fit next time; a file that can't be read won't.
+            self._failures.update(failed.fragment_ids if failed.error is not None else ())
+        self._parts.metrics.rewritten(report.table, done)
+        return replace(report, compaction=done, version=done.version, fragments=done.fragments_after)
+
+    def _planned(self, survey: TableSurvey, passed_over: set[int]) -> CompactionReport:
+        tasks = (
+            plan(survey.figures, survey.policy, passed_over=passed_over) if survey.policy.compaction else []
+        )
+        return planned_report(survey, tasks)
+
+    def _clean_up(
+        self, survey: TableSurvey, report: RoundReport, waiting: WaitingProposals, *, dry_run: bool
+    ) -> RoundReport:
+        policy, metrics, table = survey.policy, self._parts.metrics, survey.source.uri
+        if not policy.cleanup:
+            return report
+        try:
+            planned = plan_clean_up(
+                survey.source, policy.version_age, keep=policy.min_versions, now=self._parts.now
+            )
+            oldest = planned.newest if waiting.oldest_read is None else waiting.oldest_read
+            needless = [number for number in planned.versions if number < oldest]
+            cleaned = clean_up(survey.source, replace(planned, versions=needless), dry_run=dry_run)
+        except InvalidError as error:
+            # Not allowed to delete, or a branch whose origin is gone: the rest of the maintenance goes on.
+            LOG.warning("old versions can't be removed", table=table, error=str(error))
+            metrics.errors.labels(table).inc()
+            return report
+        kept = len(planned.versions) - len(needless)
+        metrics.kept.labels(table).set(kept)
+        metrics.versions.labels(table).set(planned.newest - planned.oldest + 1 - cleaned.versions)
+        metrics.removed.labels(table).inc(0 if dry_run else cleaned.versions)
+        return replace(report, cleaned=cleaned, kept_for_waiting=kept)
+
+    def _measure(self, survey: TableSurvey) -> None:
+        figures, metrics, table = survey.figures, self._parts.metrics, survey.source.uri
+        rows = int(figures.rows.sum())
+        metrics.fragments.labels(table).set(figures.count)
+        metrics.small.labels(table).set(int((weights_of(figures, survey.policy) < 1).sum()))
+        metrics.deleted_share.labels(table).set(float(figures.deleted.sum()) / max(rows, 1))
+        metrics.passed_over.labels(table).set(sum(count >= TRIES for count in self._failures.values()))

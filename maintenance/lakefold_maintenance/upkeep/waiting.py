@@ -1,0 +1,102 @@
+"""What waits in the log for one table: on which versions its proposals were built, and what they rewrite.
+
+A proposal that waits needs the version that it was built on, because the committer compares it with all
+that came after. So a clean-up keeps these versions. A Rewrite that waits shows that another maintainer has
+done the work already.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from lakefold_log.codec.envelope import parsed
+from lakefold_log.read.answered import answered_offsets
+from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.lookup import Lookup
+from lakefold_table.allocation import check_allocated
+from lakefold_table.errors import RetryError
+from lakefold_table.lance.rows.row_order import groups_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.topic_names import Topics
+    from lakefold_maintenance.rewriting.survey import TableSurvey
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+TIMEOUT_S: Final = 30.0
+_BATCH: Final = 5_000
+_POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingProposals:
+    """The proposals for a branch that have no outcome yet.
+
+    `oldest_read`: the lowest version that one of them was built on; None if none waits, 0 if it is not known
+    (the proposal is stored beside the table). `rewritten`: the ids of the fragments that Rewrites among them
+    replace.
+    """
+
+    count: int = 0
+    oldest_read: int | None = None
+    rewritten: frozenset[int] = frozenset()
+
+
+def read_waiting(
+    survey: TableSurvey, kafka: KafkaConfig, topics: Topics, group: str, *, timeout_s: float = TIMEOUT_S
+) -> WaitingProposals:
+    """Returns what waits for the survey's branch, by the committed offset of the committers' group.
+
+    Raises `RetryError` if that can't be read in time, `GapError` if the log is another one meanwhile.
+    """
+    deadline = time.monotonic() + timeout_s
+    lookup = Lookup(kafka, topics, survey.table, survey.partition, timeout_s=timeout_s)
+    status = lookup.status(group)
+    if status.next_offset >= status.end:
+        return WaitingProposals()
+    done: set[int] = set()
+    if status.outcomes_from is not None:
+        done.update(
+            answered_offsets(
+                kafka, topics, lookup.log, status.next_offset, status.outcomes_from, status.trust
+            )
+        )
+    envelopes: list[Envelope] = []
+    key = survey.table.encode()
+    with PartitionReader(kafka, topics.transactions, status.log, status.next_offset) as reader:
+        while reader.position < status.end:
+            if time.monotonic() >= deadline:
+                message = f"what waits in the log was not read within {timeout_s:g} s: {reader.last_error}"
+                raise RetryError(message, where=f"{topics.transactions}/{status.log.partition}")
+            for found in reader.poll(_BATCH, _POLL_S):
+                if found.key == key and found.offset < status.end and found.offset not in done:
+                    envelopes += _decoded(found.value)
+    return waiting_of(envelopes, survey.branch)
+
+
+def waiting_of(envelopes: Iterable[Envelope], branch: str) -> WaitingProposals:
+    """Returns what these envelopes need of a branch; those for other branches are left out."""
+    count, oldest, rewritten = 0, list[int](), set[int]()
+    for envelope in envelopes:
+        if envelope.branch != branch:
+            continue
+        count += 1
+        oldest.append(envelope.lance.read_version if envelope.HasField("lance") else 0)
+        for group in groups_of(envelope.lance.rewrite):
+            rewritten.update(fragment.id for fragment in group.old_fragments)
+    return WaitingProposals(count, min(oldest, default=None), frozenset(rewritten))
+
+
+def _decoded(data: bytes) -> list[Envelope]:
+    """Returns the envelope, or nothing if the message is none: it will be answered Invalid."""
+    try:
+        return [parsed(data)]
+    except DecodeError as error:
+        check_allocated(error)
+        return []

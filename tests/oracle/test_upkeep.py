@@ -1,0 +1,250 @@
+"""Rounds of maintenance of one table: what is done, what is kept, and what stops it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+
+from lakefold_maintenance.planning.policy import PREFIX
+from lakefold_maintenance.rewriting.survey import Surveyor
+from lakefold_maintenance.rewriting.tasks import TaskLimits
+from lakefold_maintenance.upkeep.lease import PATH, SECONDS, MaintainerNote
+from lakefold_maintenance.upkeep.maintainer import Maintainer
+from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
+from lakefold_maintenance.upkeep.table_upkeep import TRIES, TableUpkeep, UpkeepParts
+from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_reader.opening import open_source
+from lakefold_table.errors import InvalidError
+from lakefold_table.storage.local import LocalStorage
+from lakefold_table.uri import canonical
+from tests.oracle.compactions import append
+from tests.oracle.test_compacting import FoldingLog, data_files, made
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LATER = timedelta(days=30)
+
+
+@dataclass
+class Surroundings:
+    """A table and what its maintenance sees."""
+
+    table: Path
+    waiting: WaitingProposals = field(default_factory=WaitingProposals)
+    metrics: MaintenanceMetrics = field(default_factory=MaintenanceMetrics)
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    load: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.log = FoldingLog(self.table)
+
+    @property
+    def parts(self) -> UpkeepParts:
+        return UpkeepParts(
+            lambda _: self.log,
+            lambda _: self.waiting,
+            lambda *_: True,
+            TaskLimits(),
+            self.metrics,
+            now=lambda: self.now,
+            load=lambda: self.load,
+        )
+
+    def upkeep(self, **settings: str) -> TableUpkeep:
+        return TableUpkeep(
+            Surveyor(open_source(str(self.table)), {"growth": "4", "target_rows": "1000", **settings}),
+            self.parts,
+        )
+
+    def versions(self) -> list[int]:
+        return [each["version"] for each in lance.dataset(str(self.table)).versions()]
+
+    def metric(self, name: str) -> float | None:
+        return self.metrics.registry.get_sample_value(
+            f"lakefold_maintenance_{name}", {"table": canonical(str(self.table))}
+        )
+
+
+@pytest.fixture
+def around(tmp_path: Path) -> Surroundings:
+    """Nine fragments of ten rows in nine versions."""
+    return Surroundings(made(tmp_path / "t", stable=False, version="2.1"))
+
+
+def test_a_round_compacts_by_the_policy(around: Surroundings) -> None:
+    report = around.upkeep(target_rows="40").round()
+    assert (report.compaction.tasks, report.skipped, report.fragments) == (2, "", 3)
+    assert around.metric("fragments") == 9
+    assert around.metric("small_fragments") == 9
+    assert around.metric("rewrites_total") == 2
+    assert around.metric("rewritten_rows_total") == 80
+    assert lance.dataset(str(around.table)).to_table().num_rows == 90
+    assert not (around.table / PATH).exists()
+
+
+def test_nothing_is_rewritten_before_it_moves_rows_to_a_larger_class(around: Surroundings) -> None:
+    report = around.upkeep(target_rows="2560", growth="16").round()
+    assert (report.compaction.tasks, report.skipped) == (0, "")
+
+
+def test_old_versions_are_removed_and_rows_stay(around: Surroundings) -> None:
+    around.now += LATER
+    report = around.upkeep(min_versions="2").round()
+    left = around.versions()
+    assert len(left) == 2
+    assert report.cleaned.versions == around.metric("removed_versions_total")
+    assert lance.dataset(str(around.table)).to_table().num_rows == 90
+    lance.dataset(str(around.table)).validate()
+
+
+def test_versions_that_waiting_proposals_were_built_on_stay(around: Surroundings) -> None:
+    around.now += LATER
+    around.waiting = WaitingProposals(3, 5)
+    report = around.upkeep(compaction="false").round()
+    assert around.versions() == [5, 6, 7, 8, 9]
+    assert report.kept_for_waiting == 4
+    assert around.metric("kept_versions") == 4
+
+
+def test_all_versions_stay_if_a_waiting_proposal_can_not_be_read(around: Surroundings) -> None:
+    around.now += LATER
+    around.waiting = WaitingProposals(1, 0)
+    around.upkeep(compaction="false").round()
+    assert around.versions() == list(range(1, 10))
+
+
+def test_what_a_waiting_rewrite_replaces_is_left_alone(around: Surroundings) -> None:
+    around.waiting = WaitingProposals(1, 9, frozenset(range(9)))
+    assert around.upkeep(target_rows="40").round().compaction.tasks == 0
+
+
+def test_a_dry_round_changes_nothing(around: Surroundings) -> None:
+    around.now += LATER
+    files = data_files(around.table)
+    report = around.upkeep(target_rows="40").round(dry_run=True)
+    assert (report.compaction.tasks, report.compaction.fragments_after) == (2, 3)
+    assert report.cleaned.versions == 8
+    assert around.versions() == list(range(1, 10))
+    assert data_files(around.table) == files
+    assert around.log.asked == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "load", "reason"),
+    [
+        ({"compaction": "false"}, 0.0, "policy"),
+        ({"quiet_hours": "11:00-13:00"}, 0.0, "quiet hours"),
+        ({"quiet_load": "0.5"}, 0.6, "load"),
+    ],
+)
+def test_nothing_is_rewritten_when_the_policy_says_so(
+    around: Surroundings, settings: dict[str, str], load: float, reason: str
+) -> None:
+    around.now, around.load = around.now.replace(hour=12), load
+    report = around.upkeep(target_rows="40", **settings).round()
+    assert reason in report.skipped
+    assert around.log.asked == []
+
+
+def test_two_maintainers_do_not_work_on_one_table_at_a_time(around: Surroundings) -> None:
+    other = MaintainerNote(LocalStorage(around.table))
+    assert other.acquire()
+    assert "another maintainer" in around.upkeep(target_rows="40").round().skipped
+    other.release()
+    assert around.upkeep(target_rows="40").round().skipped == ""
+
+
+def test_a_killed_maintainers_note_counts_no_longer_than_its_time(tmp_path: Path) -> None:
+    now = 1000.0
+    storage = LocalStorage(tmp_path)
+    killed = MaintainerNote(storage, lambda: 1000.0)
+    assert killed.acquire()
+    assert killed.acquire()
+    assert not MaintainerNote(storage, lambda: now + SECONDS - 1).acquire()
+    next_one = MaintainerNote(storage, lambda: now + SECONDS + 1)
+    assert next_one.acquire()
+    killed.release()
+    assert not MaintainerNote(storage, lambda: now + SECONDS + 2).acquire()
+    next_one.release()
+    assert not (tmp_path / PATH).exists()
+
+
+def test_a_damaged_note_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / PATH).parent.mkdir()
+    (tmp_path / PATH).write_text("{")
+    assert MaintainerNote(LocalStorage(tmp_path)).acquire()
+
+
+def test_a_fragment_that_fails_again_and_again_is_passed_over(around: Surroundings) -> None:
+    (gone,) = lance.dataset(str(around.table)).get_fragments()[1].data_files()
+    (around.table / "data" / gone.path).unlink()
+    upkeep = around.upkeep(target_rows="40")
+    for _ in range(TRIES):
+        report = upkeep.round()
+        assert [each.fragment_ids for each in report.compaction.failed] == [(0, 1, 2, 3)]
+    report = upkeep.round()
+    assert report.compaction.failed == []
+    assert around.metric("passed_over_fragments") == 4
+
+
+def test_a_table_without_sense_does_not_stop_the_others(around: Surroundings, tmp_path: Path) -> None:
+    other = made(tmp_path / "u", stable=False, version="2.1")
+    lance.dataset(str(other)).update_config({PREFIX + "growth": "0"})
+    maintainer = Maintainer(
+        lambda: [str(other), str(around.table)],
+        lambda table: Surveyor(open_source(table), {"target_rows": "40"}),
+        around.parts,
+        threading.Event(),
+    )
+    (report,) = maintainer.round()
+    assert report.table == canonical(str(around.table))
+    (error,) = maintainer.failed.values()
+    assert isinstance(error, InvalidError)
+    assert error.where == PREFIX + "growth"
+
+
+def test_a_stop_ends_the_rounds(around: Surroundings) -> None:
+    stopped = threading.Event()
+
+    def tables() -> list[str]:
+        stopped.set()
+        return [str(around.table)]
+
+    maintainer = Maintainer(tables, lambda table: Surveyor(open_source(table)), around.parts, stopped)
+    maintainer.run(3600)
+    assert around.log.asked == []
+
+
+def test_only_what_waits_for_the_branch_counts() -> None:
+    def waiting(read: int, branch: str = "", fragments: tuple[int, ...] = ()) -> Envelope:
+        envelope = Envelope(branch=branch)
+        envelope.lance.read_version = read
+        for number in fragments:
+            envelope.lance.rewrite.groups.add().old_fragments.add(id=number)
+        return envelope
+
+    envelopes = [waiting(7), waiting(4, "audit"), waiting(9, fragments=(3, 5))]
+    assert waiting_of(envelopes, "") == WaitingProposals(2, 7, frozenset({3, 5}))
+    assert waiting_of(envelopes, "audit") == WaitingProposals(1, 4)
+    assert waiting_of([], "") == WaitingProposals()
+    stored = Envelope()
+    stored.claim.uri = "file:///t/_lakefold/claims/x"
+    assert waiting_of([*envelopes, stored], "").oldest_read == 0
+
+
+def test_consecutive_rounds_leave_few_fragments(around: Surroundings) -> None:
+    upkeep = around.upkeep(target_rows="160")
+    for number in range(9, 60):
+        append(lance.dataset(str(around.table)), number * 10)
+        assert upkeep.round().compaction.failed == []
+    dataset = lance.dataset(str(around.table))
+    dataset.validate()
+    assert sorted(dataset.to_table()["a"].to_pylist()) == list(range(600))
+    assert len(dataset.get_fragments()) <= 3 + 4 * 3
