@@ -97,6 +97,9 @@ VERBS: Final = {
     "compact": Verb(
         "lakefold.maintaining.compact:command", "Join a table's small fragments, through the log."
     ),
+    "optimize-indices": Verb(
+        "lakefold.maintaining.optimize_indices:command", "Bring a table's indices up to date."
+    ),
     "maintain": Verb(
         "lakefold.maintaining.maintain:command",
         "Compact and clean up tables by their policies.",

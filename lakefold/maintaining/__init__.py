@@ -1,1 +1,1 @@
-"""The verbs of maintenance: `compact`, `maintain`."""
+"""The verbs of maintenance: `compact`, `optimize-indices`, `maintain`."""

@@ -13,6 +13,7 @@ import pytest
 from lakefold_committer.tables.branches import versions_of
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.compact import Compaction
+from lakefold_maintenance.rewriting.indices import IndexCoverage, IndexReport, optimize_indices
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_reader.opening import open_source
 from lakefold_table.entry import Outcome, Rejected
@@ -265,3 +266,27 @@ def test_figures_of_a_version_are_those_of_its_fragments(tmp_path: Path) -> None
     assert figures.rows.tolist() == [10] * 9
     assert figures.deleted.tolist() == [3, *([0] * 8)]
     assert figures.bytes.tolist() == [each.files[0].file_size_bytes for each in fragments]
+
+
+@STABLE
+def test_indices_are_brought_up_to_date(tmp_path: Path, stable: bool) -> None:  # noqa: FBT001 - a parameter
+    table = made(tmp_path / "t", stable=stable, version="2.1", appends=3)
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    for number in range(3, 6):
+        append(lance.dataset(str(table)), number * 10)
+    source = open_source(str(table))
+    dry = optimize_indices(source, dry_run=True)
+    assert dry.indices == (IndexCoverage("a_idx", 3, 3),)
+    report = optimize_indices(source)
+    assert report == IndexReport(dry.version + 1, 6, (IndexCoverage("a_idx", 3, 6),))
+    before = lance.dataset(str(table)).to_table()
+    assert compaction(table, FoldingLog(table)).run(full=True).failed == []
+    optimize_indices(source)
+    dataset = check(table, before)
+    assert "ScalarIndexQuery" in dataset.scanner(filter="a = 7").explain_plan()
+    assert dataset.to_table(filter="a = 57").num_rows == 1
+
+
+def test_a_table_without_indices_gets_no_version_by_optimizing_them(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1", appends=2)
+    assert optimize_indices(open_source(str(table))) == IndexReport(2, 2, ())

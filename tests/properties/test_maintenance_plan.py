@@ -179,7 +179,7 @@ def test_a_plan_of_100_000_fragments_takes_less_than_200_milliseconds() -> None:
         random.integers(0, 2, count).cumsum() // 50,
     )
     seconds, tasks = [], list[RewriteTask]()
-    for _ in range(5):
+    for _ in range(10):
         begin = time.process_time()
         tasks = plan(fragments, MaintenancePolicy())
         seconds.append(time.process_time() - begin)

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -97,15 +97,21 @@ class _Planning:
         self._fragments = fragments
         self._weights = weights
         self._free = free
+        self._sums = _sums(weights)
         self._parts: list[tuple[int, int]] = []
 
     def join(self, chosen: NDArray[np.bool_], least: float) -> None:
         """Joins runs of chosen fragments to at least this weight, and to the target if it is reached."""
         least *= 1 - ROUNDING
-        for begin, end in self._runs(chosen, least):
-            for first, last in _parts(self._weights[begin:end], least):
-                self._free[begin + first : begin + last] = False
-                self._parts.append((begin + first, begin + last))
+        parts = [
+            part for begin, end in self._runs(chosen, least) for part in _parts(self._sums, begin, end, least)
+        ]
+        self._parts += parts
+        if parts:
+            begins, ends = np.array(parts).T
+            steps = np.bincount(begins, minlength=len(self._free) + 1)
+            steps -= np.bincount(ends, minlength=len(self._free) + 1)
+            self._free &= np.cumsum(steps)[:-1] == 0
 
     def rewrite_alone(self, chosen: NDArray[np.bool_]) -> None:
         """Rewrites each of the chosen fragments that is still free."""
@@ -117,7 +123,9 @@ class _Planning:
         fragments = self._fragments
         ids = fragments.ids.tolist()
         live, deleted, size = map(_sums, (fragments.live, fragments.deleted, fragments.bytes))
-        for begin, end in sorted(self._parts, key=lambda part: (part[0] - part[1], part[0])):
+        parts = np.array(self._parts, np.int64).reshape(-1, 2)
+        order = np.lexsort((parts[:, 0], parts[:, 0] - parts[:, 1]))
+        for begin, end in parts[order].tolist():
             yield RewriteTask(
                 tuple(ids[begin:end]),
                 live[end] - live[begin],
@@ -139,21 +147,20 @@ class _Planning:
         yield from zip(begins.tolist(), (begins + lengths[worth]).tolist(), strict=True)
 
 
-def _sums(column: NDArray[np.int64]) -> list[int]:
+def _sums(column: NDArray[np.int64] | NDArray[np.float64]) -> list[Any]:
     """Returns the sum of the first n values for each n from 0 on."""
-    sums: list[int] = np.concatenate(([0], np.cumsum(column))).tolist()
+    sums: list[Any] = np.concatenate(([0], np.cumsum(column))).tolist()
     return sums
 
 
-def _parts(weights: NDArray[np.float64], least: float) -> Iterator[tuple[int, int]]:
+def _parts(sums: Sequence[float], begin: int, end: int, least: float) -> Iterator[tuple[int, int]]:
     """Yields the parts into which a run is divided: each ends as soon as it has reached the target.
 
-    The rest behind the last part is left out if it has less than `least`, or is a single fragment.
+    `sums`: those of the first n weights, for each n. The rest behind the last part is left out if it has less
+    than `least`, or is a single fragment.
     """
-    sums = np.cumsum(weights).tolist()
-    begin, base = 0, 0.0
-    while begin < len(sums):
-        end = min(bisect_left(sums, base + 1.0 - ROUNDING, begin) + 1, len(sums))
-        if end - begin > 1 and sums[end - 1] - base >= least:
-            yield begin, end
-        begin, base = end, sums[end - 1]
+    while begin < end:
+        last = min(bisect_left(sums, sums[begin] + 1.0 - ROUNDING, begin + 1, end), end)
+        if last - begin > 1 and sums[last] - sums[begin] >= least:
+            yield begin, last
+        begin = last

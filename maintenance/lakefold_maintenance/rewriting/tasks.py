@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from lakefold_maintenance.planning.plan import RewriteTask
     from lakefold_maintenance.rewriting.survey import TableSurvey
+    from lakefold_reader.format.source import Source
 
 THREADS: Final = 2
 BATCH_ROWS: Final = 8192
@@ -116,12 +117,7 @@ class Rewriter:
 
     @cached_property
     def _dataset(self) -> LanceDataset:
-        import lance
-
-        source = self._survey.source
-        return lance.dataset(
-            source.uri, version=self._survey.version, storage_options=dict(source.options) or None
-        )
+        return open_dataset(self._survey.source, self._survey.version)
 
     @cached_property
     def _options(self) -> dict[str, object]:
@@ -133,6 +129,13 @@ class Rewriter:
         document: str = plan.json()  # type: ignore[attr-defined] # not in its stubs
         options: dict[str, object] = json.loads(document)["options"]
         return options
+
+
+def open_dataset(source: Source, version: int) -> LanceDataset:
+    """Returns a version as pylance opens it."""
+    import lance
+
+    return lance.dataset(source.uri, version=version, storage_options=dict(source.options) or None)
 
 
 def remove_files(survey: TableSurvey, paths: Iterable[str]) -> None:
