@@ -206,7 +206,7 @@ def test_a_batch_with_other_rows_under_its_key_is_a_warning(
     assert answer == Duplicate(3, different_content=True)
     assert place.numbers() == [1, 2]
     warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    assert [text.partition("; ")[2] for text in warnings] == ["its content is another than that of the first"]
+    assert [text.split("; ")[1] for text in warnings] == ["its content is another than that of the first"]
 
 
 def test_the_newest_batch_with_other_rows_is_a_warning(
