@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    carried,
     changes,
     commits,
     fairness,
@@ -93,6 +94,7 @@ def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
 
 def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float]]]:
     return {
+        "carried": partial(carried.measure, share=share),
         "changes": partial(changes.measure, share=share),
         "fold": partial(folding.measure, share=share),
         "s3": partial(s3.measure, share=share),

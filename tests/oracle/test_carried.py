@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import lance
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.lance.rows.row_order import EMPTIED, KEPT, ROW_ORDER
 from lakefold_table.lance.rows.rowids import decode_row_ids, encode_row_ids
+from lakefold_table.versions.versions import Versions
 from tests.oracle.committing import fold, owned
 from tests.oracle.compactions import envelopes_of, rows
 from tests.oracle.manifests import manifest_files
@@ -338,6 +339,45 @@ def test_a_deletion_file_that_is_gone(stage: Stage) -> None:
         path.unlink()
     stage.restart()
     assert "that shows where to can't be read" in conflict(stage.fold(envelope))
+
+
+class KilledError(Exception):
+    """Stands for the end of a committer's process."""
+
+
+@pytest.mark.parametrize("moment", ["before any file", "before the version", "before the report"])
+@pytest.mark.parametrize("over", ["compaction", "delete"])
+def test_a_committer_that_dies_while_it_carries(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, moment: str, over: str
+) -> None:
+    """The next committer folds the same entry again, and finds what the first one has stored."""
+    change, rewrite = stage.delete("a = 3 OR a = 18"), stage.build_compaction()
+    if over == "compaction":
+        assert isinstance(stage.fold(rewrite), Committed)
+        (entry,) = send(stage.path, change)
+    else:
+        assert isinstance(stage.send(change), Committed)
+        entry = rewrite
+    publish, before = Versions._put_version, stage.open().version
+
+    def die(*arguments: Any, **options: Any) -> object:  # noqa: ANN401 - passed on
+        if moment == "before the report":
+            publish(*arguments, **options)
+        raise KilledError
+
+    name = "_publish" if moment == "before any file" else "_put_version"
+    with monkeypatch.context() as patch:
+        patch.setattr(Versions, name, die)
+        with pytest.raises(KilledError):
+            stage.fold(entry)
+    assert stage.open().version == before + (moment == "before the report")
+    stage.check(without(3, 18) if over == "delete" or moment == "before the report" else FIRST)
+    stage.restart()
+    stage.offset -= 1
+    result = stage.fold(entry)
+    assert isinstance(result, Committed)
+    assert result.version == before + 1
+    stage.check(without(3, 18))
 
 
 def test_compactions_that_overlap_conflict_and_others_do_not(plain: Stage) -> None:

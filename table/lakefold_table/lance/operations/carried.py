@@ -56,8 +56,8 @@ class CarriedRows:
 
 @dataclass(slots=True)
 class _Following:
-    rows: TracedRowsByFragment = field(default_factory=dict)
-    others: TracedRowsByFragment = field(default_factory=dict)
+    rows: dict[int, TracedRows] = field(default_factory=dict)
+    others: dict[int, TracedRows] = field(default_factory=dict)
     whole: set[int] = field(default_factory=set)
     carried: set[int] = field(default_factory=set)
     gone: list[TracedRows] = field(default_factory=list)
@@ -204,8 +204,8 @@ def _begin(
                 f"affected rows of fragments [{old.id}] are beyond their last row",
                 "use physical row offsets",
             )
-        every = Bitmap(range(old.physical_rows))
         if proposed is None:
+            every = Bitmap(range(old.physical_rows))
             rows, marked = every if named is None else named, every
             following.whole |= {old.id} if named is None else set()
         else:
@@ -221,8 +221,10 @@ def _begin(
                 )
             if not rows.issubset(marked):
                 return _contradiction(TracedRows.of(old.id, rows - marked).origins)
-        following.rows = {**following.rows, old.id: TracedRows.of(old.id, rows)}
-        following.others = {**following.others, old.id: TracedRows.of(old.id, marked - rows)}
+        following.rows[old.id] = TracedRows.of(old.id, rows)
+        others = marked - rows
+        if others:
+            following.others[old.id] = TracedRows.of(old.id, others)
     return None
 
 
@@ -235,7 +237,7 @@ def _follow(table: VersionBuilder, group: Group, following: _Following) -> None:
     removed = {fragment.id: fragment for fragment in group.old_fragments if fragment.id in following.whole}
     for number, fragment in removed.items():
         live = following.rows[number].rows - deleted(fragment)
-        following.rows = {**following.rows, number: TracedRows.of(number, live)}
+        following.rows[number] = TracedRows.of(number, live)
     following.rows, gone = moved_rows(following.rows, group, deleted)
     following.gone += [] if gone is None else [gone]
     following.others, _ = moved_rows(following.others, group, deleted)
@@ -246,7 +248,7 @@ def _follow(table: VersionBuilder, group: Group, following: _Following) -> None:
         each = following.rows.get(fragment.id)
         if each is not None and fragment.HasField("deletion_file"):
             old = each.within(deleted(fragment)) & np.isin(each.origins >> np.uint64(ROW_BITS), [*removed])
-            following.rows = {**following.rows, fragment.id: each.only(~old)}
+            following.rows[fragment.id] = each.only(~old)
     following.whole -= removed.keys()
 
 

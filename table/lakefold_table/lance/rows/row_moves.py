@@ -68,7 +68,7 @@ TracedRowsByFragment = Mapping[int, TracedRows]
 
 def moved_rows(
     rows: TracedRowsByFragment, group: Transaction.Rewrite.RewriteGroup, deleted: DeletedRows
-) -> tuple[TracedRowsByFragment, TracedRows | None]:
+) -> tuple[dict[int, TracedRows], TracedRows | None]:
     """Returns where the rows of a group's old fragments are in its new fragments, and those that are gone.
 
     Rows are gone that were deleted before the Rewrite read its fragments, or that are in a new fragment
@@ -84,8 +84,8 @@ def moved_rows(
         followed = rows.get(fragment.id)
         if followed is not None and followed.offsets.size:
             marked = deleted(fragment)
-            dead = followed.within(marked)
-            if dead.any():
+            dead = followed.within(marked) if marked else None
+            if dead is not None and dead.any():
                 gone.append(followed.only(dead))
                 followed = followed.only(~dead)
             ranks = _ranks(followed.offsets, marked) + first
