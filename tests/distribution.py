@@ -56,6 +56,8 @@ LONGEST: Final = (
     "test_sharing",
     "test_local_broker",
     "test_image",
+    "test_compacting_tables",
+    "test_maintaining",
     "test_crash",
     "test_batches",
     "test_gaps",

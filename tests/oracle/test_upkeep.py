@@ -176,6 +176,26 @@ def test_a_killed_maintainers_note_counts_no_longer_than_its_time(tmp_path: Path
     assert not (tmp_path / PATH).exists()
 
 
+class KeepsAll(LocalStorage):
+    """A store in which nothing may be deleted."""
+
+    def delete(self, path: str) -> None:
+        raise InvalidError("deleting is not allowed", where=path)
+
+
+def test_without_the_right_to_delete_a_note_stays_for_its_time(tmp_path: Path) -> None:
+    now = [1000.0]
+    storage = KeepsAll(tmp_path)
+    first, second = (MaintainerNote(storage, lambda: now[0]) for _ in range(2))
+    assert first.acquire()
+    first.release()
+    assert not second.acquire()
+    assert first.acquire()
+    now[0] += SECONDS + 1
+    assert second.acquire()
+    assert not first.acquire()
+
+
 def test_a_damaged_note_is_replaced(tmp_path: Path) -> None:
     (tmp_path / PATH).parent.mkdir()
     (tmp_path / PATH).write_text("{")

@@ -11,6 +11,9 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
+from lakefold_table.errors import InvalidError
 from lakefold_table.storage.base import DoubtfulPutError, Put
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     from lakefold_table.storage.base import Storage
 
+LOG = structlog.get_logger("lakefold")
 PATH: Final = "_lakefold/maintainer"
 SECONDS: Final = 120.0
 """How long a note counts after it was last renewed. A maintainer that was killed delays others by so much."""
@@ -34,19 +38,19 @@ class MaintainerNote:
 
     def acquire(self) -> bool:
         """Leaves the note. Returns False if another maintainer's is there and still counts."""
-        for _ in range(2):
-            try:
-                stored = self._storage.put_if_absent(PATH, [self._content()])
-            except DoubtfulPutError:
-                stored = Put.EXISTS
-            if stored is Put.STORED or self._holder() == self._id:
-                self._renewed_at = self._clock()
-                return True
-            if self._holder():
+        try:
+            stored = self._storage.put_if_absent(PATH, [self._content()])
+        except DoubtfulPutError:
+            stored = Put.EXISTS
+        if stored is Put.EXISTS:
+            if self._holder() not in {"", self._id}:
                 return False
-            # It is out of date, damaged, or gone meanwhile.
-            self._storage.delete(PATH)
-        return False
+            # It is out of date or damaged. If others replace it as well, the last one has it.
+            self._storage.put(PATH, [self._content()])
+            if self._holder() != self._id:
+                return False
+        self._renewed_at = self._clock()
+        return True
 
     def renew(self) -> None:
         """Renews the note if a quarter of its time has passed."""
@@ -55,9 +59,13 @@ class MaintainerNote:
             self._renewed_at = self._clock()
 
     def release(self) -> None:
-        """Removes the note if it is this maintainer's."""
-        if self._holder() == self._id:
+        """Removes the note if it is this maintainer's. Without the right to do so it stays for its time."""
+        if self._holder() != self._id:
+            return
+        try:
             self._storage.delete(PATH)
+        except InvalidError as error:
+            LOG.warning("the maintainer's note can't be removed", path=PATH, error=str(error))
 
     def _holder(self) -> str:
         """Returns the id of the maintainer whose note counts, or an empty text."""
