@@ -25,12 +25,13 @@ class Bar:
         self._stack = ExitStack()
 
     def planned(self, tasks: Sequence[RewriteTask]) -> None:
-        """Begins a bar for these tasks."""
+        """Begins a bar for these tasks, if stderr is a terminal."""
         self._stack.close()
-        size = sum(map(_weight, tasks))
-        bar = click.progressbar(
-            length=size, label=f"{len(tasks)} rewrites", file=sys.stderr, hidden=not sys.stderr.isatty()
-        )
+        self._bar = None
+        if not sys.stderr.isatty():
+            return
+        label = f"{len(tasks)} rewrites"
+        bar = click.progressbar(length=sum(map(_weight, tasks)), label=label, file=sys.stderr)
         self._bar = self._stack.enter_context(bar)
 
     def done(self, task: RewriteTask) -> None:
