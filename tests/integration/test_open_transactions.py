@@ -56,7 +56,8 @@ def test_a_committer_names_it_until_it_ends(stage: Stage, which: str) -> None:
     metrics = Metrics()
     committer = Committer(replace(stage.options(), held_back_every_s=0.2), metrics)
     with capture_logs() as lines, running(committer) as errors:
-        until(lambda: held_back(metrics, which) == 0, "the first look")
+        until(lambda: not committer.trouble, "the committer to fold")
+        until(lambda: held_back(metrics, which) == 0, "the first check")
         assert committer.detail == ""
         producer = left_open(stage.bootstrap, topic)
         assert len(open_transactions(stage.bootstrap, topic, 0)) == 1
