@@ -33,6 +33,7 @@ from benchmarks import (
     spark_source,
     streaming,
     tail,
+    upserts,
     versions,
     writer,
 )
@@ -88,6 +89,7 @@ def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
         "memory": partial(memory.measure, fragments=1_000_000 // share),
         "restart": partial(restart.measure, fragments=100_000 // share, versions=100_000 // share),
         "streaming": partial(streaming.measure, rows=4_000_000 // share),
+        "upserts": partial(upserts.measure, rows=10_000_000 // share),
         "writer": partial(writer.measure, seconds=20 / share),
     }
 

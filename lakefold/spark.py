@@ -14,16 +14,17 @@ if find_spec("pyspark") is None:
 
 from lakefold.writing.options import write_settings
 from lakefold_ingest.rows.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
-from lakefold_ingest.spark.sink import Sink
+from lakefold_ingest.spark.sink import Sink, merge_of
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from lakefold.spark_format import register
     from lakefold.writing.options import WriteOptions
+    from lakefold_ingest.spark.sink import SinkMode
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import OnOlderBatch, OnRolledBack, Wait
 
@@ -45,6 +46,9 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     app_id: str | None = None,
     wait: Wait = "commit",
     *,
+    write_mode: SinkMode = "append",
+    keys: str | Iterable[str] | None = None,
+    order_by: str | Iterable[str] | None = None,
     timeout: float = 60.0,
     transactions_topic: str | None = None,
     outcomes_topic: str | None = None,
@@ -60,7 +64,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     commit_properties: Mapping[str, str] | None = None,
     on_report: Callable[[BatchReport], object] | None = None,
 ) -> Sink:
-    """Returns a function for `foreachBatch` that appends each batch to a Lance table exactly once.
+    """Returns a function for `foreachBatch` that applies each batch to a Lance table exactly once.
 
         events.writeStream.foreachBatch(sink("/data/flights", "broker:9092"))
 
@@ -77,19 +81,16 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     checkpoint. Two sinks into one table within one `foreachBatch` need different ids. `wait`: "commit"
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
     refusal is logged with a later batch, if this user may read the outcomes, so watch the dead letters.
-    `timeout`: seconds for each. A batch that timed out and is run again is folded once. The first batch of a
-    new table always waits for its outcome. `on_rolled_back`: "raise" fails a batch that was folded before and
-    whose rows a Restore removed since (use another `app_id`), "skip" leaves its rows out; `wait="log"` may
-    notice it late. `on_older_batch`: the same for a query's batch that was folded before, as were later ones.
-    docs/reference/spark-writes.md describes the others.
+    `timeout`: seconds for each. The first batch of a new table always waits for its outcome. `write_mode`:
+    "append", or "upsert" or "delete" by the columns `keys` with `order_by`, as `lakefold.upsert` and
+    `lakefold.delete` do; the driver collects each batch for that. `on_rolled_back`: "raise" fails a batch
+    that was folded before and whose rows a Restore removed since (use another `app_id`), "skip" leaves its
+    rows out; `wait="log"` may notice it late. `on_older_batch`: the same for a query's batch that was folded
+    before, as were later ones. docs/reference/spark-writes.md describes the others.
 
-    The function returns the outcome, `Committed` or `Duplicate` with its version, and logs it with the logger
-    `lakefold`. The version is None if it isn't known: a batch without rows, or `wait="log"`. A Duplicate
-    added nothing; it is a warning if its rows were rolled back or differ from the first. It raises
-    `InvalidError` if rows don't fit, `RefusedError` if the batch was refused for good, `RetryError` if the
-    log or the committer did not answer, `StopError` if the topic is another one than before. `sink` itself
-    raises `LocationError` if no table can be written at `table`. `on_report` is called with a report of each
-    batch (`BatchReport`): rows, files, bytes and seconds, for metrics of your own.
+    The function returns the outcome, `Committed` or `Duplicate` with its version, or None if it isn't known
+    or nothing changed, and logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`.
+    `sink` itself raises `LocationError`. `on_report` gets a `BatchReport` of each batch, for your metrics.
     """
     options: WriteOptions = {
         "bootstrap_servers": bootstrap_servers,
@@ -108,4 +109,4 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
         "on_older_batch": on_older_batch,
         "commit_properties": commit_properties,
     }
-    return Sink(write_settings(table, options), app_id, on_report)
+    return Sink(write_settings(table, options), app_id, on_report, merge_of(write_mode, keys, order_by))

@@ -77,6 +77,42 @@ def send_events(bootstrap: str, topic: str, numbers: range) -> None:
     assert producer.flush(30) == 0
 
 
+def test_batches_are_merged_and_deleted_by_their_keys(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+
+    def batch(*rows: tuple[int, str, int]) -> DataFrame:
+        return spark.createDataFrame(list(rows), "id long, name string, at int").repartition(2)
+
+    more = told(bootstrap, topic_names) | {"app_id": "people"}
+    upserts = sink(table, write_mode="upsert", keys="id", order_by=["at"], **more)
+    deletes = sink(table, write_mode="delete", keys=["id"], **more)
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        upserts(batch((1, "a", 1), (2, "b", 1), (3, "c", 1)), 0)
+        changes = batch((2, "older", 2), (4, "new", 2), (2, "newer", 3))
+        assert isinstance(upserts(changes, 1), Committed)
+        assert isinstance(upserts(changes, 1), Duplicate)
+        assert isinstance(deletes(batch((3, "", 0), (3, "", 0), (9, "", 0)).select("id"), 2), Committed)
+    rows = lance.dataset(table).to_table().to_pylist()
+    assert sorted((row["id"], row["name"]) for row in rows) == [(1, "a"), (2, "newer"), (4, "new")]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"write_mode": "upsert"}, "no key column is named"),
+        ({"write_mode": "upsert", "keys": "id", "wait": "log"}, "have to wait for their outcome"),
+        ({"write_mode": "merge", "keys": "id"}, "no write mode 'merge'"),
+        ({"keys": "id"}, "rows that are appended need no keys"),
+        ({"write_mode": "delete", "keys": "id", "order_by": "at"}, "need no order"),
+    ],
+)
+def test_write_modes_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidError, match=words):
+        sink("/tables/t", "127.0.0.1:1", **options)
+
+
 def test_a_query_from_a_topic_goes_on_under_its_key_after_a_restart(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:

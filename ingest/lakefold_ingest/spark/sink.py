@@ -1,18 +1,21 @@
 """The function for `foreachBatch`: the executors write the rows of a batch, the driver proposes their files.
 
-Rows never reach the driver: each task writes its Arrow batches as files and returns their descriptions, some
-hundred bytes a file. The driver makes one proposal of them (see `writing.batch`).
+Rows that are appended never reach the driver: each task writes its Arrow batches as files and returns their
+descriptions, some hundred bytes a file. The driver makes one proposal of them (see `writing.batch`). The rows
+of an upsert or a delete are collected by the driver, which finds their keys in the table.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
+from lakefold_ingest.merge.clauses import UPSERT, MatchedDelete, Merge, names_of
 from lakefold_ingest.operations.append import AppendRows
+from lakefold_ingest.operations.upsert import UpsertRows, check_waits
 from lakefold_ingest.proposals.key import Key, check_app_id
 from lakefold_ingest.rows.task_files import TaskFiles, collect_fragments, write_task
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
@@ -20,15 +23,17 @@ from lakefold_ingest.writing.batch import put_batch
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame
 
     from lakefold_ingest.rows.fragments import Target
+    from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lance.table_pb2 import DataFragment
 
+SinkMode = Literal["append", "upsert", "delete"]
 _QUERY_ID = "sql.streaming.queryId"
 _RESULT = "fragments array<binary>, fault array<string>, seconds double, misfits bigint"
 _ARROW_RESULT = pa.schema(
@@ -46,30 +51,64 @@ class Sink:
     """A function for `DataStreamWriter.foreachBatch`. It holds plain values only and connects when called.
 
     If it has no `app_id`, the streaming query's id is used. `on_report` is called with the report of each
-    batch. Raises `InvalidError` if `app_id` can't be one.
+    batch. `merge` says what is done with the rows; None: they are appended. Raises `InvalidError` if `app_id`
+    can't be one, or a merge would not be awaited.
     """
 
     settings: WriteSettings
     app_id: str | None = None
     on_report: Callable[[BatchReport], object] | None = None
+    merge: Merge | None = None
 
     def __post_init__(self) -> None:
         if self.app_id is not None:
             check_app_id(self.app_id)
+        if self.merge is not None:
+            check_waits(self.settings)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> Any:  # noqa: ANN401 - pyspark's type says None
-        """Appends the rows of one batch to the table. Returns its outcome, or None if that is not known.
+        """Applies the rows of one batch to the table. Returns its outcome, or None if that is not known.
 
         Raises as `lakefold_ingest.writing.batch.put_batch` does. Spark ignores the returned value; a
         `foreachBatch` function that calls this one may use it.
         """
         query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
-        operation = AppendRows(arrow_schema_of(frame.schema), partial(_write, frame), count=frame.count)
-        report = put_batch(self.settings, key, operation, in_order=bool(query_id))
+        report = put_batch(self.settings, key, self._operation(frame), in_order=bool(query_id))
         if self.on_report is not None:
             self.on_report(report)
         return report.result
+
+    def _operation(self, frame: DataFrame) -> Operation:
+        schema = arrow_schema_of(frame.schema)
+        if self.merge is None:
+            return AppendRows(schema, partial(_write, frame), count=frame.count)
+        if self.merge.needs_one_row:
+            return UpsertRows(frame.toArrow().cast(schema), self.merge)
+        self.merge.check_columns(frame.columns, frame.columns, self.settings.table)
+        keys = frame.select(*self.merge.keys)
+        return UpsertRows(keys.toArrow().cast(arrow_schema_of(keys.schema)), self.merge)
+
+
+def merge_of(
+    write_mode: SinkMode, keys: str | Iterable[str] | None, order_by: str | Iterable[str] | None
+) -> Merge | None:
+    """Returns what a sink does with the rows of a batch; None if it appends them.
+
+    Raises `InvalidError` if the mode is unknown, or keys or an order are given that it has no use for.
+    """
+    if write_mode not in get_args(SinkMode):
+        hint = f"give one of {', '.join(get_args(SinkMode))}"
+        raise InvalidError(f"there is no write mode {write_mode!r}", where="write_mode", hint=hint)
+    if write_mode == "append" and (keys or order_by):
+        hint = 'give write_mode="upsert", or leave keys and order_by out'
+        raise InvalidError("rows that are appended need no keys", where="write_mode", hint=hint)
+    if write_mode == "delete" and order_by:
+        raise InvalidError("rows that are deleted need no order", where="order_by", hint="leave it out")
+    if write_mode == "append":
+        return None
+    clauses = UPSERT if write_mode == "upsert" else (MatchedDelete(),)
+    return Merge(names_of(keys, "keys"), names_of(order_by, "order_by"), clauses)
 
 
 def _checked_app_id(query_id: str) -> str:
