@@ -399,6 +399,13 @@ record. `sink` logs on the driver, and calls `on_report` with the same figures, 
 (`spark.tvf.python_worker_logs()`)."""
 
 
+def _planned_uses(option: WriteOption) -> str:
+    """Returns in which uses this release does not support the option, as the beginning of its meaning."""
+    if not option.planned:
+        return ""
+    return "not supported yet: " if option.planned == option.uses else "only for `sink` yet: "
+
+
 def spark_writes() -> str:
     """Returns the page of the options of Spark's writes."""
     parameters = parameters_of(WriteUse.SINK)
@@ -407,7 +414,7 @@ def spark_writes() -> str:
             f"`{option.name}`",
             f"`{option.parameter}`" if option in parameters else "",
             _write_uses(option),
-            option.meaning if option.built else f"not supported yet: {option.meaning}",
+            f"{_planned_uses(option)}{option.meaning}",
             option.shown_default,
         ]
         for option in WRITE_OPTIONS

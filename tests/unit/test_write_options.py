@@ -143,16 +143,10 @@ def test_secrets_are_not_shown() -> None:
     assert "hunter2" not in repr(given)
 
 
-MERGING = ("write_mode", "keys", "order_by")
-
-
 def test_the_parameters_of_sink_are_those_of_the_table() -> None:
-    """With the same defaults, unless the option's default is looked up when the sink is made.
-
-    Merging by keys is built in the sink alone so far, and is not in the table.
-    """
+    """With the same defaults, unless the option's default is looked up when the sink is made."""
     parameters = inspect.signature(sink).parameters
     options = {option.parameter: option for option in parameters_of(WriteUse.SINK)}
-    assert set(parameters) == {*options, "kafka", "storage_options", "on_report", *MERGING}
+    assert set(parameters) == {*options, "kafka", "storage_options", "on_report"}
     defaults = {name: parameter.default for name, parameter in parameters.items() if name in options}
     assert defaults == {name: options[name].default for name in defaults} | {"table": inspect.Parameter.empty}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from lakefold_ingest.options.write_options import (
     BUILT_MODES,
     KAFKA_PREFIX,
-    WRITE_OPTIONS,
     WriteMode,
     WriteUse,
     known_option,
+    parameters_of,
 )
 from lakefold_reader.spark.option_values import STORAGE_PREFIXES, read_value, refuse_catalog, without_prefix
 from lakefold_table.errors import InvalidError
@@ -58,7 +58,7 @@ class GivenWrite:
         """Raises `InvalidError` for options without a meaning for this use or mode, or that are not built."""
         for name, value in self.values.items():
             option = known_option(name)
-            if not option.built and value != option.default:
+            if use in option.planned and value != option.default:
                 raise _not_built(option.name, value)
             if value != option.default:
                 _check_meaning(option, use, mode)
@@ -75,14 +75,15 @@ class GivenWrite:
     def settings(self) -> dict[str, Any]:
         """Returns what was given as parameters of `sink`, without `app_id` and `table`.
 
-        Options of Kafka's client and of the store are in `kafka` and `storage_options`.
+        Options of Kafka's client and of the store are in `kafka` and `storage_options`. What the rows do to
+        the table is not among them: see `mode`.
         """
-        built = {option.name: option.parameter for option in WRITE_OPTIONS if WriteUse.SINK in option.uses}
-        left_out = {"", "table", "app_id"}
+        left_out = {"", "table", "app_id", "write_mode", "keys", "order_by"}
+        parameters = {option.name: option.parameter for option in parameters_of(WriteUse.SINK)}
         values = {
-            built[name]: value
+            parameters[name]: value
             for name, value in self.values.items()
-            if known_option(name).built and built.get(name, "") not in left_out
+            if parameters.get(name, "") not in left_out
         }
         return values | {"kafka": dict(self.kafka), "storage_options": dict(self.storage)}
 

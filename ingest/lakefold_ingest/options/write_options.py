@@ -43,7 +43,7 @@ class WriteMode(StrEnum):
 
 
 BUILT_MODES: Final = frozenset({WriteMode.APPEND, WriteMode.OVERWRITE})
-"""The modes in which this release writes from Spark."""
+"""The modes in which this release writes by `format("lakefold")`."""
 
 FRAMES: Final = frozenset({WriteUse.BATCH, WriteUse.STREAM})
 EVERYWHERE: Final = frozenset(WriteUse)
@@ -57,8 +57,8 @@ class WriteOption:
 
     `name` is its name in Spark, `parameter` that of `sink` (and of a `WriteSettings` field, if it is one).
     `read` returns the value of its text, or raises ValueError that says what may be given. `default` is its
-    value if it is not given, `default_text` the same in words. An option that is not `built` may be given its
-    default only.
+    value if it is not given, `default_text` the same in words. In the uses that are `planned`, this release
+    does not support it: it may be given its default only.
     """
 
     name: str
@@ -69,7 +69,7 @@ class WriteOption:
     default: Any = None
     default_text: str = ""
     modes: frozenset[WriteMode] = ALL_MODES
-    built: bool = True
+    planned: frozenset[WriteUse] = frozenset()
 
     @property
     def shown_default(self) -> str:
@@ -130,7 +130,7 @@ def _planned(
     modes: frozenset[WriteMode] = ALL_MODES,
 ) -> WriteOption:
     """Returns an option that this release does not support yet."""
-    return WriteOption(name, parameter, read, EVERYWHERE, meaning, default, modes=modes, built=False)
+    return WriteOption(name, parameter, read, EVERYWHERE, meaning, default, modes=modes, planned=EVERYWHERE)
 
 
 WRITE_OPTIONS: Final = (
@@ -187,8 +187,9 @@ WRITE_OPTIONS: Final = (
         "writeMode",
         "write_mode",
         choice("append", "upsert", "delete", "cdc"),
-        FRAMES,
-        "what is done with the rows; `upsert`, `delete` and `cdc` are refused by this release",
+        EVERYWHERE,
+        "what is done with the rows; `sink` also takes `upsert` and `delete`, which `format` refuses in this "
+        "release; `cdc` is refused by both",
         default="append",
     ),
     WriteOption(
@@ -301,13 +302,23 @@ WRITE_OPTIONS: Final = (
         default_text="all rows are replaced",
         modes=frozenset({WriteMode.OVERWRITE}),
     ),
-    _planned("keys", "keys", column_names, "the columns that identify a row, with commas", modes=ROWS_BY_KEY),
-    _planned(
+    WriteOption(
+        "keys",
+        "keys",
+        column_names,
+        EVERYWHERE,
+        "the columns that identify a row, with commas",
+        modes=ROWS_BY_KEY,
+        planned=FRAMES,
+    ),
+    WriteOption(
         "orderBy",
         "order_by",
-        word,
-        "the column by which the last row of a key is found",
-        modes=frozenset({WriteMode.UPSERT, WriteMode.CDC}),
+        column_names,
+        EVERYWHERE,
+        "the columns by which the last row of a key is found, with commas",
+        modes=ROWS_BY_KEY,
+        planned=FRAMES,
     ),
     _planned(
         "operationColumn",
@@ -331,8 +342,8 @@ _BY_NAME: Final = {option.name.lower(): option for option in WRITE_OPTIONS}
 
 
 def parameters_of(use: WriteUse) -> tuple[WriteOption, ...]:
-    """Returns the options that can be given to `use` and are built, in the order of the table."""
-    return tuple(option for option in WRITE_OPTIONS if use in option.uses and option.built)
+    """Returns the options that this release supports for `use`, in the order of the table."""
+    return tuple(option for option in WRITE_OPTIONS if use in option.uses - option.planned)
 
 
 def known_option(name: str) -> WriteOption:
