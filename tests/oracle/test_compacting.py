@@ -211,6 +211,27 @@ def test_a_refused_compaction_leaves_no_file_and_others_go_on(tmp_path: Path) ->
     assert (again.failed, again.fragments_after) == ([], 2)
 
 
+@STABLE
+@pytest.mark.parametrize("indexed", [False, True], ids=["no index", "index"])
+def test_rows_that_others_delete_meanwhile_turn_no_compaction_back(
+    tmp_path: Path,
+    stable: bool,  # noqa: FBT001 - a parameter
+    indexed: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    table = made(tmp_path / "t", stable=stable, version="2.1")
+    if indexed:
+        lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    left = lance.dataset(str(table)).to_table(filter="a % 5 != 2")
+
+    def delete_rows(envelope: Envelope) -> None:
+        if envelope.lance.HasField("rewrite"):
+            lance.dataset(str(table)).delete("a % 5 = 2")
+
+    report = compaction(table, FoldingLog(table, delete_rows)).run(full=True, rounds=1)
+    assert (report.failed, report.tasks, report.fragments_after) == ([], 1, 1)
+    check(table, left)
+
+
 def test_a_damaged_file_fails_its_task_alone(tmp_path: Path) -> None:
     table = made(tmp_path / "t", stable=False, version="2.1", appends=8)
     (broken,) = lance.dataset(str(table)).get_fragments()[2].data_files()
