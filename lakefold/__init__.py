@@ -140,6 +140,8 @@ _HOME["open"] = ("lakefold_reader.snapshot.snapshot", "open_table")
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may be a class or a function
+    if name == "__version__":
+        return _installed_version()
     if name not in _HOME:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
@@ -151,3 +153,13 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may be a class or a 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _installed_version() -> str:
+    """Returns the version of the installed package. Returns a text that says so if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("lakefold")
+    except PackageNotFoundError:
+        return "(not installed as a package)"

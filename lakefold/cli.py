@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -36,8 +35,13 @@ _BROKEN_PIPE: Final = 1
 MOST_NAMED: Final = 10
 """A hint names at most this many tables."""
 
-EXTRAS: Final = {"confluent_kafka": "kafka", "prometheus_client": "committer", "pyspark": "ingest"}
-"""The optional libraries, and the extra of the package that installs each."""
+INSTALLED_BY: Final = {
+    "confluent_kafka": "pip install 'lakefold[kafka]'",
+    "prometheus_client": "pip install 'lakefold[committer]'",
+    "pyspark": "pip install 'lakefold[ingest]'",
+    "lance": "the committer's image leaves pylance out: run this verb where lakefold is installed by pip",
+}
+"""The libraries that an installation may lack, and what to do then."""
 
 EXIT_CODES: Final = {
     0: "done; also if Ctrl-C or SIGTERM ended a committer or tail --follow",
@@ -154,11 +158,9 @@ class VerbGroup(click.Group):
 def _print_version(ctx: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click passes it so
     if not given:
         return
-    try:
-        installed = version("lakefold")
-    except PackageNotFoundError:
-        installed = "(not installed as a package)"
-    click.echo(f"lakefold {installed}")
+    from lakefold import __version__
+
+    click.echo(f"lakefold {__version__}")
     ctx.exit()
 
 
@@ -212,10 +214,10 @@ def run(args: Sequence[str]) -> int:
         _print_error(error, as_json=wants_json)
         return error.exit_code
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
+        if error.name not in INSTALLED_BY:
             raise
-        message, hint = f"{error.name} is not installed", f"pip install 'lakefold[{EXTRAS[error.name]}]'"
-        _print_error(InvalidError(message, hint=hint), as_json=wants_json, code=USAGE)
+        missing = InvalidError(f"{error.name} is not installed", hint=INSTALLED_BY[error.name])
+        _print_error(missing, as_json=wants_json, code=USAGE)
         return USAGE
     except click.ClickException as caught:
         misuse = _placed(caught)

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
+import lakefold
 from lakefold import cli
 from lakefold.console.options import KAFKA, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_columns, print_json
@@ -119,12 +121,16 @@ def test_an_error_of_a_private_class_is_named_by_the_public_one(
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "PreconditionError"
 
 
-def test_a_missing_library_names_the_extra_that_brings_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("library", "advice"),
+    [("pyspark", "pip install 'lakefold[ingest]'"), ("lance", "the committer's image leaves pylance out")],
+)
+def test_a_missing_library_is_named_with_what_to_do(
+    library: str, advice: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with_verb(monkeypatch, raising(ModuleNotFoundError("no", name="pyspark")))
+    with_verb(monkeypatch, raising(ModuleNotFoundError("no", name=library)))
     assert cli.run(["try"]) == 2
-    assert "pip install 'lakefold[ingest]'" in capsys.readouterr().err
+    assert advice in capsys.readouterr().err
 
 
 def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +350,8 @@ def test_no_cell_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("lakefold ")
+    assert capsys.readouterr().out == f"lakefold {version('lakefold')}\n"
+    assert lakefold.__version__ == version("lakefold")
 
 
 def test_an_option_that_belongs_before_the_verb_is_refused_with_its_place(

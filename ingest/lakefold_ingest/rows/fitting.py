@@ -6,7 +6,7 @@ column that the batch lacks is null, if the table allows that.
 
 Types must be equal, or every value of the batch must keep its meaning in the table's type: a wider type of
 the same kind, or a type that Spark doesn't have (unsigned integers, milliseconds, fixed sizes, dictionaries).
-For the latter each value is checked while it is written. Any other conversion has to be a cast in the query.
+For the latter each value is checked while it is written. Any other conversion has to be a cast before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakefold_table.lance.schemas.schema import BLOB_V2, EXTENSION_NAME
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_HINT = "rename, cast or drop these columns in the query; names are case-sensitive"
+_HINT = "rename, cast or drop these columns before; names are case-sensitive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +171,10 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
         converted = array if array.type == field.type else array.cast(field.type, safe=True)
     except pa.ArrowException as error:
         reason = f"a value doesn't fit the table's {field.type}: {error}"
-        raise InvalidError(
-            reason, where=field.name, hint="correct or leave out such rows in the query"
-        ) from error
+        raise InvalidError(reason, where=field.name, hint="correct or leave out such rows") from error
     path = _null_at(converted, field, field.name)
     if path:
-        hint = "leave out such rows in the query, or give them a value"
+        hint = "leave out such rows, or give them a value"
         raise InvalidError("the batch has a null, and the column is not nullable", where=path, hint=hint)
     return converted
 
