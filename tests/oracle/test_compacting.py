@@ -18,6 +18,7 @@ from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_reader.opening import open_source
 from lakefold_table.entry import Outcome, Rejected
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.rows.bitmaps import decode_bitmap
 from lakefold_table.position import LogId, Position
 from tests.oracle.committing import fold, owned, state
@@ -230,6 +231,8 @@ def test_rows_that_others_delete_meanwhile_turn_no_compaction_back(
     report = compaction(table, FoldingLog(table, delete_rows)).run(full=True, rounds=1)
     assert (report.failed, report.tasks, report.fragments_after) == ([], 1, 1)
     check(table, left)
+    after = state(table)
+    assert (after.fragments.deleted_rows, after.head.reader_feature_flags & Flag.DELETION_FILES) == (18, 1)
 
 
 def test_a_damaged_file_fails_its_task_alone(tmp_path: Path) -> None:

@@ -334,15 +334,17 @@ def test_an_append_beside_an_upsert_that_inserts_is_a_conflict(tmp_path: Path) -
     assert isinstance(result, Committed)
 
 
-def test_an_upsert_over_a_compaction_is_built_again(tmp_path: Path) -> None:
-    folding = table(tmp_path / "t", stable=True)
-    operation = UpsertRows(people([5, 200], "one"), Merge(("id",)))
-    stale = folding.build(operation)
-    assert stale is not None
+@pytest.mark.parametrize("stable", [False, True], ids=["plain", "stable"])
+def test_an_upsert_is_carried_over_a_compaction(tmp_path: Path, stable: bool) -> None:  # noqa: FBT001 - a parameter
+    folding = table(tmp_path / "t", stable=stable)
+    upsert = folding.build(UpsertRows(people([5, 200], "one"), Merge(("id",))))
+    assert upsert is not None
     lance.dataset(str(folding.path)).optimize.compact_files()
-    folding.refused(stale)
-    folding.put(operation)
-    assert len(folding.rows()) == 39
+    (result,) = folding.fold(upsert)
+    assert isinstance(result, Committed)
+    rows = {row["id"]: row["name"] for row in folding.rows()}
+    assert (len(rows), len(folding.rows())) == (39, 39)
+    assert (rows[5], rows[200]) == ("one 5", "one 200")
 
 
 def test_pylance_upserts_after_us_and_we_after_pylance(tmp_path: Path) -> None:

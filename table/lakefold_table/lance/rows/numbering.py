@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.manifests.chunks import new_chunks
+from lakefold_table.lance.manifests.chunks import counted, new_chunks
 from lakefold_table.lance.manifests.fragments import Numbered
 from lakefold_table.lance.rows.rowids import lineage, lineages
 from lakefold_table.lance.schemas.columns import some
@@ -122,7 +122,7 @@ class Numbering:
         for fragment, encoded in zip(fragments, plain, strict=True):
             number = fragment.id or self.reserve(1)
             complete = self._complete(fragment, encoded, number, version)
-            numbered.append(Numbered(number, complete, fragment.physical_rows))
+            numbered.append(counted(fragment, complete)._replace(id=number))
         self._next = max([self._next, *(entry.id + 1 for entry in numbered)])
         return numbered
 
