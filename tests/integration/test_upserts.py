@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import lance
@@ -107,16 +109,20 @@ def replayed(table: Path, batches: list[tuple[int, list[int], str, int]]) -> dic
     """What the batches leave in the order of their versions.
 
     A delete takes the rows that its own version had found: a row that was inserted between its read version
-    and its own stays, so the version before it says which rows were there.
+    and its own stays, so its version says which rows were there. Batches that share a version change
+    different rows.
     """
     model = dict.fromkeys(range(0, KEYS, 2), "first")
-    for version, ids, name, _ in batches:
-        if name:
-            model |= dict.fromkeys(ids, name)
-            continue
+    for version, shared in groupby(batches, key=itemgetter(0)):
+        deleted: set[int] = set()
+        for _, ids, name, _ in shared:
+            if name:
+                model |= dict.fromkeys(ids, name)
+            else:
+                deleted |= set(ids)
         left = set(lance.dataset(table, version=version).to_table()["id"].to_pylist())
-        assert set(model) - left <= set(ids)
-        model = {number: text for number, text in model.items() if number in left}
+        assert set(model) - left <= deleted
+        model = {number: name for number, name in model.items() if number in left}
     return model
 
 
