@@ -181,14 +181,20 @@ def on(branch: str, envelope: Envelope) -> Envelope:
 def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
     main = canonical(tmp_path / "table")
     branch = f"{main}/tree/team/a"
+    # No table is created inside another one, so the branch is made elsewhere and moved.
+    folded(messages([at(main, creation())]))
+    folded(messages([at(canonical(tmp_path / "made"), creation(uuid="the branch"))]))
+    (tmp_path / "table" / "tree" / "team").mkdir(parents=True)
+    (tmp_path / "made").rename(tmp_path / "table" / "tree" / "team" / "a")
     log = messages(
-        [at(main, creation()), at(branch, creation(uuid="the branch"))],
+        [at(main, creation())],
         [at(main, append("a")), on("team/a", at(main, append("b"))), at(branch, append("c"))],
     )
+    log.position = len(log.polls.pop(0))
     outcomes, committer = folded(log)
     results = [outcome.result for outcome in outcomes]
-    assert [committed.version for committed in results if isinstance(committed, Committed)] == [1, 1, 2, 2, 2]
-    assert [outcome.branch for outcome in outcomes] == ["", "", "", "team/a", ""]
+    assert [committed.version for committed in results if isinstance(committed, Committed)] == [2, 2, 2]
+    assert [outcome.branch for outcome in outcomes] == ["", "team/a", ""]
     assert committer._queues.keys() == {parse_location(main), parse_location(branch)}
     table = committer._queues[parse_location(branch)].table
     assert table is not None
