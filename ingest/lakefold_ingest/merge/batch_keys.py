@@ -224,10 +224,10 @@ def _missing(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
 def _numbers(array: pa.Array, values: pa.Array) -> Indices:
     """Returns the index of each value in `values`, `ABSENT` for others, for null and for NaN."""
     numbers = pc.index_in(array, value_set=values, skip_nulls=True).fill_null(ABSENT)
-    found = cast("Indices", numbers.to_numpy(zero_copy_only=False).astype(np.int64))
+    indices = cast("Indices", numbers.to_numpy(zero_copy_only=False).astype(np.int64))
     if types.is_floating(array.type):
-        found[_missing(array)] = ABSENT
-    return found
+        indices[_missing(array)] = ABSENT
+    return indices
 
 
 def _positions(known: Indices, numbers: Indices) -> Indices:
