@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
 import time
 from contextlib import closing
 from threading import Event
@@ -235,6 +238,22 @@ def test_a_lost_session_is_not_replaced_where_somebody_else_moved_the_offset(
     assert own.answers() == []
 
 
+def test_a_lost_session_does_not_fence_the_reporter_that_took_over(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    with own.reporter() as lost:
+        lost.report([own.committed(0, 1)], [], 1, own.stamp(1))
+        with own.reporter() as successor:
+            successor.report([own.committed(1, 2)], [], 2, own.stamp(2))
+            # As after a pause of the process: the call ends by its time limit before the broker refuses it.
+            lost._session.usable = False
+            with pytest.raises(StopError, match="moved to 2 by another process"):
+                lost.report([own.committed(1, 666)], [], 2, own.stamp(2))
+            successor.report([own.committed(2, 3)], [], 3, own.stamp(3))
+    assert own.answers() == [own.committed(offset, offset + 1) for offset in range(3)]
+
+
 def test_a_dead_letter_keeps_the_message_and_says_why(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     position = Position(own.log, 17, own.topics.transactions)
@@ -359,3 +378,42 @@ def test_a_call_that_hangs_ends_at_its_limit(
             session.send_offset(TopicPartition(own.topics.transactions, 0, 1), 0.1)
         assert not session.usable
         released.set()
+
+
+PAUSED = """
+import sys
+from types import SimpleNamespace
+from confluent_kafka import TopicPartition
+from lakefold_log.write.transactional_producer import Session
+
+def fenced(*_):
+    print("requested", flush=True)
+    sys.stdin.readline()
+    raise ValueError("another process took over")
+
+session = Session.__new__(Session)
+session._producer, session._membership, session._where = SimpleNamespace(), None, "here"
+session._producer.send_offsets_to_transaction = fenced
+try:
+    session._bounded(TopicPartition("topic", 0, 1), 2, 2)
+except Exception as error:
+    print(error)
+"""
+
+
+def test_the_limit_of_a_call_does_not_pass_while_the_process_is_paused() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PAUSED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "requested\n"
+        process.send_signal(signal.SIGSTOP)
+        # Longer than the limit.
+        Event().wait(3.5)
+        process.send_signal(signal.SIGCONT)
+        # A refusal of the broker needs a moment.
+        Event().wait(0.3)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.read() == "another process took over\n"

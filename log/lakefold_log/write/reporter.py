@@ -269,12 +269,14 @@ class Reporter:
         """
         self._session.close()
         known = self.outcomes_offset
+        moved = self._committed(stable=False)
+        if moved is not None:
+            # A session that failed because this process was paused must not fence its successor.
+            self._check_not_moved(moved)
         mark = self._take_over(deadline)
         self._check_not_shorter(known, self._end(read_committed=False))
+        self._check_not_moved(mark)
         done, doubtful = self._done, self._doubtful
-        if mark not in {self._before, self._mark} and (doubtful is None or mark != doubtful.mark):
-            message = f"the offset of group {self._group} was moved to {mark[0]} by another process"
-            raise FencedError(message, where=self._where, hint="run one committer for each partition")
         first = done or doubtful
         if first is not None:
             self._given |= self._answered_since(first.last.begin)
@@ -286,6 +288,13 @@ class Reporter:
         committed_reports = (done, doubtful if is_committed else None)
         self._owe([each for each in committed_reports if each is not None], at_all=is_lost)
         return doubtful.report if doubtful is not None and is_committed else None
+
+    def _check_not_moved(self, mark: _Mark) -> None:
+        """Raises `FencedError` if the group's offset is none that this reporter has committed."""
+        doubtful = self._doubtful
+        if mark not in {self._before, self._mark} and (doubtful is None or mark != doubtful.mark):
+            message = f"the offset of group {self._group} was moved to {mark[0]} by another process"
+            raise FencedError(message, where=self._where, hint="run one committer for each partition")
 
     def _owe(self, sent: Sequence[_Sent], *, at_all: bool) -> None:
         """What is missing of these reports is sent first; their dead letters may be sent twice.

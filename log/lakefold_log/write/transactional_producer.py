@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -49,6 +50,7 @@ _TUNED: Final[dict[str, Option]] = {
 _REQUEST_S: Final = 10.0
 _CONNECT_S: Final = 1.0
 _GRACE_S: Final = 1.0
+_PART_S: Final = 0.1
 # Errors of a partition that lost its end, for which older messages of this producer are the last messages.
 _FORGOTTEN: Final = frozenset({KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID})
 _QUEUE_PAUSE_S: Final = 0.05
@@ -176,11 +178,13 @@ class Session:
                 answer.set_result(None)
 
         threading.Thread(target=ask, name="lakefold-offset", daemon=True).start()
-        try:
-            answer.result(remaining_s + _GRACE_S)
-        except FutureTimeoutError as caught:
-            self.usable = False
-            raise RetryError("the group's coordinator gives no answer", where=self._where) from caught
+        # The wait is counted in parts: if this process was paused, only one of them has passed meanwhile, and
+        # the call still has the time to return that another process took over.
+        for _ in range(ceil((remaining_s + _GRACE_S) / _PART_S)):
+            with suppress(FutureTimeoutError):
+                return answer.result(_PART_S)
+        self.usable = False
+        raise RetryError("the group's coordinator gives no answer", where=self._where)
 
     def _connect(self) -> None:
         """Wait for a broker: a client without a connection looks for its coordinator half a second later.
