@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,6 +102,37 @@ def test_answers_that_are_gone_are_not_passed_over(bootstrap: str, topic_names: 
     own = OwnLog.make(bootstrap, topic_names)
     with pytest.raises(StopError, match="offset 5 is wanted, the log holds 0 up to 0"):
         list(read_outcomes(own.config, own.topics, 0, 5))
+
+
+class Waiting(Event):
+    """Signals that a thread waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.entered.set()
+        return super().wait(timeout)
+
+
+def test_closing_wakes_a_sender_that_waits_for_room_in_the_queue(
+    bootstrap: str, topic_names: TopicNames
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    full = KafkaConfig(bootstrap, {"queue.buffering.max.messages": 1, "linger.ms": 50_000})
+    proposer = Proposer(full, own.topics)
+    proposer._closed = closed = Waiting()
+    first = proposer.send(envelope(1))
+    with ThreadPoolExecutor(1) as threads:
+        second = threads.submit(proposer.send, envelope(2))
+        assert closed.entered.wait(PATIENCE_S)
+        proposer.close()
+        with pytest.raises(StopError, match="closed"):
+            second.result(PATIENCE_S)
+    assert first.result(0).offset == 0
+    with pytest.raises(StopError, match="closed"):
+        proposer.send(envelope(3))
 
 
 def test_no_broker_is_try_again() -> None:

@@ -29,7 +29,7 @@ from lakefold_log.codec.claims import put_claim
 from lakefold_log.codec.envelope import encode
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.write.tracing import sending
-from lakefold_table.errors import InvalidError, LakefoldError, RetryError
+from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 
@@ -85,6 +85,8 @@ class Proposer:
         self._limit = min(int(options["message.max.bytes"]), self._topic_limit())
         with client_set_up(config.bootstrap_servers):
             self._producer = Producer(options, logger=LOGGER)
+        # Set while `close` waits for what was sent; then the thread that serves the client ends.
+        self._closed = threading.Event()
         self._closing = threading.Event()
         self._fatal: KafkaError | None = None
         self._server = threading.Thread(target=self._serve, name="lakefold-proposer", daemon=True)
@@ -189,10 +191,17 @@ class Proposer:
                 return position
 
     def close(self) -> None:
-        """Wait for what is in flight (no longer than its time-out) and release the client."""
+        """Wait for what is in flight (no longer than its time-out) and release the client.
+
+        From now on `send` raises `StopError`, also if it waits for room in the client's queue.
+        """
+        self._closed.set()
         self._producer.flush(self._timeout_s + _GRACE_S)
         self._closing.set()
         self._server.join()
+        # What another thread handed over at the same moment fails rather than waiting for ever.
+        self._producer.purge()
+        self._producer.poll(0)
 
     def __enter__(self) -> Self:
         return self
@@ -227,13 +236,15 @@ class Proposer:
         """Hand a message to the client, waiting if its queue is full."""
         deadline = time.monotonic() + self._timeout_s
         while True:
+            if self._closed.is_set():
+                raise StopError("this producer is closed", where=self.topic.name, hint="make a new one")
             try:
                 return hand_over()
             except BufferError as caught:
                 if time.monotonic() >= deadline:
                     message = "the queue of proposals stays full"
                     raise RetryError(message, where=self.topic.name, hint=_AGAIN) from caught
-                time.sleep(_QUEUE_PAUSE_S)
+                self._closed.wait(_QUEUE_PAUSE_S)
 
     def _serve(self) -> None:
         while not self._closing.is_set():
