@@ -50,6 +50,7 @@ LONGEST: Final = (
     "test_exactly_once",
     "test_operations",
     "test_readme",
+    "test_examples",
     "test_log_cut_short",
     "test_s3_race",
     "test_log_broker_away",

@@ -106,8 +106,8 @@ class Stream:
     def _run(self) -> None:
         began = time.monotonic()
         try:
-            # A client that lost the race for a version has the more to check before its next attempt, the more
-            # versions were made meanwhile: beside a stream that never slows down it may lose for ever.
+            # A client that lost the race for a version must check all newer versions before its next attempt.
+            # Beside a stream that never slows down it may lose for ever.
             while not self._stop.wait(0.02 + (time.monotonic() - began) / 100):
                 self.commit()
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits

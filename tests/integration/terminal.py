@@ -1,0 +1,82 @@
+"""A shell in a folder, in which commands run as a reader of the documentation types them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakefold.local.broker import Broker
+from lakefold.local.ports import free_port
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BESIDE = "in a terminal of its own"
+SECONDS = 240
+
+
+@dataclass
+class Terminal:
+    """A shell in `folder`: commands that end are waited for, the others run until it is closed."""
+
+    folder: Path
+    stack: ExitStack
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def run(self, command: str) -> None:
+        """Runs one line of a shell block."""
+        text, _, comment = command.partition("#")
+        if BESIDE in comment:
+            self._begin(text)
+            return
+        done = subprocess.run(
+            ["bash", "-c", text], cwd=self.folder, env=self.variables, capture_output=True, text=True,
+            timeout=SECONDS, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        assert done.stdout.strip(), f"{command} says nothing"
+
+    def _begin(self, text: str) -> None:
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {text}"], cwd=self.folder, env=self.variables,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.stack.callback(_end, process)
+        until(lambda: self._is_ready() or process.poll() is not None, text, seconds=60)
+        assert process.poll() is None, f"{text} has ended"
+
+    def _is_ready(self) -> bool:
+        status = subprocess.run(
+            ["lakefold", "status"], cwd=self.folder, env=self.variables, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        return "no committer answers" not in status.stdout and status.returncode == 0
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+
+
+@contextmanager
+def terminal_in(folder: Path) -> Iterator[Terminal]:
+    """Yields a terminal as after `make demo`: programs are on the PATH, and no setting is set."""
+    variables = {name: text for name, text in os.environ.items() if not name.startswith("LAKEFOLD_")}
+    variables |= {
+        "PATH": f"{Path(sys.executable).parent}:{variables['PATH']}",
+        "LAKEFOLD_HTTP_PORT": str(free_port()),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    try:
+        with ExitStack() as stack:
+            yield Terminal(folder, stack, variables)
+    finally:
+        Broker(folder / ".lakefold").kill()

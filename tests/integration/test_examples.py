@@ -1,0 +1,43 @@
+"""The examples run as they are, in a folder with a broker and a committer, and check their own results."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold.local.home import known_broker
+from lakefold.local.jars import fetch_jars
+from tests.integration.terminal import BESIDE, Terminal, terminal_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+SHORT = {"service": "1", "dashboard": "2", "backfill": "100000"}
+"""Arguments with which an example takes less time."""
+LINES = 80
+"""An example is read at one glance."""
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    with terminal_in(tmp_path_factory.mktemp("examples")) as terminal:
+        terminal.run("lakefold up")
+        terminal.run(f"lakefold committer  # {BESIDE}")
+        yield terminal
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_an_example_runs(terminal: Terminal, example: Path) -> None:
+    assert example.read_text().count("\n") < LINES
+    argument = SHORT.get(example.stem, "")
+    if example.stem == "kafka_json":
+        jars = ",".join(map(str, fetch_jars("spark")))
+        terminal.variables["PYSPARK_SUBMIT_ARGS"] = f'--jars "{jars}" pyspark-shell'
+        broker = known_broker(terminal.folder)
+        assert broker is not None
+        argument = broker.bootstrap_servers
+    terminal.run(f"{sys.executable} {example} {argument}")
