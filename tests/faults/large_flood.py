@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from tests.unit.test_partition import Message
 
-COUNT, FRAGMENTS = 16, 10_000
-LIMITS = Limits(4096, 4 << 20)
+COUNT, FRAGMENTS = 16, 5_000
+LIMITS = Limits(4096, 2 << 20)
 
 
 class Bounded(Log):

@@ -199,12 +199,12 @@ def near(kind: str, limit: int) -> Sequence[Mapping[str, object]]:
     """A proposal that takes a little less than `limit`, by its bytes, and one that takes a little more."""
     some = [memory_to_fold(content_of(proposal(kind, count), Envelope)) for count in (SAMPLE, 2 * SAMPLE)]
     count = SAMPLE * (limit - some[0]) // (some[1] - some[0]) + SAMPLE
-    actual = []
-    for number in (count - count // 20, count + count // 20):
-        table = created()
-        table.fold(append("f", fragments=number))
-        actual.append(measured(table, proposal(kind, number), limit))
-    return actual
+    below, above = count - count // 20, count + count // 20
+    table = created()
+    table.fold(append("f", fragments=below))
+    # The second is refused before the table matters.
+    tables = {below: table, above: created()}
+    return [measured(tables[number], proposal(kind, number), limit) for number in tables]
 
 
 def main(kind: str) -> None:
