@@ -59,6 +59,8 @@ GOALS: dict[str, dict[str, Goal]] = {
         "p50 ms": below(5),
         "p99 ms": below(25),
         "100,000 fragments: p50 ms": below(40),
+        "100,000 fragments, limited: manifest MB/s": below(20.001),
+        "100,000 fragments, limited: max ms": below(1000),
     },
     "large": {"transactions/s": Goal(5_000), "not committed": below(1)},
     "memory": {"peak to what it may be": below(1)},

@@ -35,22 +35,33 @@ if TYPE_CHECKING:
 SMALL = 1_000
 PER_SECOND = 50
 WARM_UP = 50
+MINUTE = 60.0
+NO_LIMIT = ("--manifest-bytes-per-second", "0")
 LOOK_EVERY_SECONDS = 0.0005
 
 
 def measure(ground: Ground, proposals: int, fragments: int) -> dict[str, float]:
-    """Sends `proposals` Appends at 50 a second to a table of 1,000 fragments, then to one of `fragments`."""
+    """Sends `proposals` Appends at 50 a second to a table of 1,000 fragments, then to one of `fragments`.
+
+    The large table is measured without a limit for its manifests, and for a minute with the default one.
+    """
     figures = {"proposals": float(proposals), "proposals/s": float(PER_SECOND)}
     figures |= _measure(ground, "small", proposals, SMALL)
-    large = _measure(ground, "large", proposals, fragments)
-    return figures | {f"{fragments:,} fragments: {name}": value for name, value in large.items()}
+    large = _measure(ground, "large", proposals, fragments, *NO_LIMIT)
+    figures |= {f"{fragments:,} fragments: {name}": value for name, value in large.items()}
+    limited = _measure(ground, "limited", 3 * proposals, fragments)
+    return figures | {f"{fragments:,} fragments, limited: {name}": value for name, value in limited.items()}
 
 
-def _measure(ground: Ground, name: str, proposals: int, fragments: int) -> dict[str, float]:
+def _measure(ground: Ground, name: str, proposals: int, fragments: int, *options: str) -> dict[str, float]:
     mould = mould_of(ground, name, fragments)
     path = ground.root / name
     envelopes = appends(mould, 2, f"writer-{name}", WARM_UP + proposals)
-    with committer(ground), Watch(path, 3) as watch, Proposer(ground.config, ground.topics) as proposer:
+    with (
+        committer(ground, *options),
+        Watch(path, 3) as watch,
+        Proposer(ground.config, ground.topics) as proposer,
+    ):
         await_start(ground)
         sent = _send(proposer, envelopes)
         await_answers(ground)
@@ -70,7 +81,16 @@ def _measure(ground: Ground, name: str, proposals: int, fragments: int) -> dict[
         "p99 ms": 1000 * times[int(len(times) * 0.99)],
         "max ms": 1000 * times[-1],
         "versions": len(watch.seen),
+        "manifest MB/s": _most_per_second(path, watch) / 1e6,
     }
+
+
+def _most_per_second(path: Path, watch: Watch) -> float:
+    """Returns the bytes of manifests per second, of the minute in which most were written."""
+    written = [(at, (path / Scheme.V2.path(version)).stat().st_size) for version, at in watch.seen.items()]
+    minutes = [[size for at, size in written if first <= at < first + MINUTE] for first, _ in written]
+    seconds = min(MINUTE, written[-1][0] - written[0][0])
+    return max(map(sum, minutes)) / seconds
 
 
 def _send(proposer: Proposer, envelopes: Sequence[Envelope]) -> list[float]:

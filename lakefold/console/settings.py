@@ -109,6 +109,19 @@ class Settings(BaseModel):
         description="seconds that a group waits for more entries; if the log is idle, it doesn't wait",
     )
 
+    manifest_bytes_per_second: int = Field(
+        20_000_000,
+        ge=0,
+        description="bytes of manifests that a table gets per second, over a minute; above it, versions wait "
+        "and more entries share them; 0 = no limit",
+    )
+    manifest_max_wait: float = Field(
+        1.0,
+        ge=0,
+        le=60,
+        description="seconds that a version waits at most because of manifest_bytes_per_second",
+    )
+
     table_memory: int = Field(
         268_435_456,
         ge=0,

@@ -198,6 +198,11 @@ class Publication:
     before: tuple[NewFile, ...] = ()
     copy: CopyFile | None = None
 
+    @property
+    def size(self) -> int:
+        """The bytes of the version's file."""
+        return sum(len(buffer) for buffer in self.buffers)
+
 
 @dataclass(frozen=True, slots=True)
 class VersionSummary:

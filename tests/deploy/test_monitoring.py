@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from lakefold_committer.fold.grouping import GroupEnd
 from lakefold_committer.observability.metrics import AWAY, OPERATIONS, OUTCOMES, REASONS, FoldStatus, Metrics
 from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
 
@@ -29,6 +30,7 @@ VALUES = {
     "operation": set(OPERATIONS),
     "reason": set(REASONS),
     "what": set(AWAY),
+    "limit": {end.value for end in GroupEnd},
 }
 OF_THE_SCRAPE = {"namespace", "job", "instance"}
 

@@ -5,12 +5,13 @@ Every seed draws its own mixture first, so that some histories are calm but for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.fold.manifest_budget import ManifestLimits
 from lakefold_committer.loop.ports import LoopLimits
 from lakefold_table.branch_names import root_of
 from lakefold_table.errors import GapError
@@ -141,12 +142,15 @@ class Scenario:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.mixture = Mixture.drawn(self.random)
+        # From a source of its own: a seed whose versions never wait keeps its history.
+        manifests = Random(f"manifests of {seed}")
+        budget = ManifestLimits(manifests.choice([0, 0, 100, 1000]), manifests.choice([0.05, 1.0]))
         self.world = World(
             f"simulation-{seed}",
             self.random,
             tables=self.mixture.tables,
             partitions=self.mixture.partitions,
-            pace=self.mixture.pace,
+            pace=replace(self.mixture.pace, manifests=budget),
         )
         self.hub = self.world.hub
         self.actors: list[Process] = []

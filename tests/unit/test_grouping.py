@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold.grouping import Limits, first_group, groups_of
+from lakefold_committer.fold.grouping import GroupEnd, Limits, end_of, first_group, groups_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexMetadata, IndexSection
 from lakefold_protos.lance.transaction_pb2 import Transaction
@@ -137,3 +137,26 @@ def test_an_entry_larger_than_the_limit_still_gets_its_group() -> None:
 
 def test_counting_begins_again_after_an_entry_that_goes_alone() -> None:
     assert groups([append(), tagged(), append(), append()], Limits(2, 10**9)) == [[0], [1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("limits", "waited", "end"),
+    [
+        (Limits(2, 10**9), None, GroupEnd.ENTRIES),
+        (Limits(9, 10), None, GroupEnd.BYTES),
+        (MANY, None, GroupEnd.NONE),
+        (MANY, GroupEnd.BUDGET, GroupEnd.BUDGET),
+        (Limits(2, 10**9), GroupEnd.DELAY, GroupEnd.ENTRIES),
+    ],
+)
+def test_the_limit_at_work_is_named(limits: Limits, waited: GroupEnd | None, end: GroupEnd) -> None:
+    waiting = entries([append()] * 3, 0)
+    group = first_group(waiting, LanceFormat(), limits, None)
+    following = waiting[len(group)] if len(group) < len(waiting) else None
+    assert end_of(group, following, limits, waited) is end
+
+
+def test_an_entry_that_can_not_join_ends_a_group_by_the_format() -> None:
+    waiting = entries([append(), tagged()], 0)
+    group = first_group(waiting, LanceFormat(), MANY, None)
+    assert end_of(group, waiting[len(group)], MANY, None) is GroupEnd.FORMAT

@@ -7,6 +7,7 @@ can change from version to version, so a group is cut from the entries that wait
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakefold_table.format import ALONE
@@ -24,6 +25,17 @@ class Limits:
 
     max_entries: int
     max_bytes: int
+
+
+class GroupEnd(Enum):
+    """Why a group has no more entries: the limit that was at work."""
+
+    NONE = "none"
+    ENTRIES = "entries"
+    BYTES = "bytes"
+    FORMAT = "format"
+    BUDGET = "manifest_budget"
+    DELAY = "manifest_wait"
 
 
 class Grouping(Protocol):
@@ -66,6 +78,22 @@ def groups_of(
         group = first_group(waiting, table_format, limits, state)
         yield group
         start += len(group)
+
+
+def end_of(
+    group: Sequence[Entry], following: Entry | None, limits: Limits, waited: GroupEnd | None
+) -> GroupEnd:
+    """Returns why a group that was cut ends before `following`, the entry that waits next (None: none waits).
+
+    `waited`: what ended the wait for the manifests' budget; None if it did not wait.
+    """
+    if following is None:
+        return waited or GroupEnd.NONE
+    if len(group) >= limits.max_entries:
+        return GroupEnd.ENTRIES
+    if sum(entry.size for entry in group) + following.size > limits.max_bytes:
+        return GroupEnd.BYTES
+    return GroupEnd.FORMAT
 
 
 def _is_full(entries: int, size: int, limits: Limits | None) -> bool:

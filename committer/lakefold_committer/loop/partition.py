@@ -234,9 +234,10 @@ class PartitionCommitter:
         """Returns for how many seconds to wait for a message if no task runs."""
         now = self._runtime.now()
         again = [queue.parked.until - now for queue in self._active.values() if queue.parked is not None]
+        again += [queue.held_until - now for queue in self._active.values() if queue.is_held]
         if self._admitting.strangers:
             again.append(self._admitting.again_at - now)
-        ready = any(queue.parked is None for queue in self._active.values())
+        ready = any(queue.parked is None and not queue.is_held for queue in self._active.values())
         return 0.0 if ready else max(0.0, min([IDLE_POLL_SECONDS, *again]))
 
     def _take_in(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakefold_committer.claims.claim_check import Claims
+from lakefold_committer.fold.manifest_budget import ManifestLimits
 from lakefold_table.branch_names import root_of
 from lakefold_table.uri import parse_location
 
@@ -152,11 +153,13 @@ class LoopLimits:
     """How much is taken at once: a group's limits, and how long a busy log may wait for a fuller group.
 
     `table_bytes`: how much memory idle tables may take before those unused for longest are closed.
+    `manifests`: how many bytes of manifests a table may get.
     """
 
     limits: Limits
     max_wait_s: float
     table_bytes: int = 256 << 20
+    manifests: ManifestLimits = field(default_factory=ManifestLimits)
 
 
 @dataclass(frozen=True, slots=True)

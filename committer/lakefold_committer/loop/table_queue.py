@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lakefold_committer.fold.grouping import first_group
+from lakefold_committer.fold.grouping import GroupEnd, end_of, first_group
+from lakefold_committer.fold.manifest_budget import ManifestBudget
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.waiting_offsets import Offsets
 from lakefold_committer.states.charts import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakefold_committer.fold.grouping import Limits
+    from lakefold_committer.fold.manifest_budget import ManifestLimits
     from lakefold_committer.states.machine import Machine
     from lakefold_committer.tables.table_writer import Prepared, TableWriter
     from lakefold_log.read.consumer import Message
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 B = TypeVar("B", bound="Batch")
 AT_WORK: Final = (PreparationState.OPENING, PreparationState.FOLDING, PreparationState.FOLDING_TO_PUBLISH)
 """A task opens the table or folds."""
-READY: Final = (PreparationState.CLOSED, PreparationState.OPEN)
+READY: Final = (PreparationState.CLOSED, PreparationState.OPEN, PreparationState.HELD)
 """The table may be opened, or its next group be folded."""
 LONGEST_PARKING_SECONDS = 60.0
 """The longest pause between attempts at a table whose store answers."""
@@ -122,7 +124,9 @@ class TableQueue:
     of these steps. `since`: when the task was started that runs now. `counted_bytes`: what its table took in
     memory when it was idle last. `load` counts what all queues hold. `behind_strangers`: entries for it may
     still wait among the names under which no table is open. `seems_there`: whether anything is stored at its
-    root, None if that was not checked yet.
+    root, None if that was not checked yet. `budget`: how many bytes of manifests it may still get.
+    `held_since`, `held_until`: the times of the last hold. `group_end`: why the group that was cut last
+    ended.
     """
 
     location: Location
@@ -146,7 +150,12 @@ class TableQueue:
     load: Load = field(default_factory=Load)
     behind_strangers: bool = False
     seems_there: bool | None = None
+    budget: ManifestBudget = field(default_factory=ManifestBudget)
+    held_since: float = 0.0
+    held_until: float = 0.0
+    group_end: GroupEnd | None = None
     _watched: tuple[int, float] | None = None
+    _waited: GroupEnd | None = None
 
     @property
     def batches(self) -> list[Batch]:
@@ -157,6 +166,11 @@ class TableQueue:
     def is_at_work(self) -> bool:
         """Whether a task opens the table or folds a group."""
         return self.preparation.state in AT_WORK
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the next version waits for the budget of manifest bytes."""
+        return self.preparation.state is PreparationState.HELD
 
     @property
     def is_busy(self) -> bool:
@@ -253,8 +267,34 @@ class TableQueue:
         first = takewhile(_is_entry, islice(self.in_memory, limits.max_entries + 1))
         entries = [waiting.entry for waiting in first if isinstance(waiting.entry, Entry)]
         state = None if self.table is None else self.table.ahead.state
-        size = len(first_group(entries, formats, limits, state))
-        return tuple(self.take_head() for _ in range(size))
+        group = first_group(entries, formats, limits, state)
+        following = entries[len(group)] if len(group) < len(entries) else None
+        self.group_end = end_of(group, following, limits, self._waited)
+        self._waited = None
+        return tuple(self.take_head() for _ in range(len(group)))
+
+    def holds(self, now: float, limits: Limits, manifests: ManifestLimits) -> bool:
+        """Returns whether the next version has to wait, so that the table's manifests stay within the budget.
+
+        It doesn't if the queues of the partition hold a full group already: they have to be emptied.
+        """
+        is_full = self.load.entries >= limits.max_entries or self.load.size >= limits.max_bytes
+        since = self.held_since if self.is_held else now
+        room_at = now if is_full else now + self.budget.wait_s(now, manifests)
+        until = min(room_at, since + manifests.max_wait_s)
+        if until > now:
+            if not self.is_held:
+                self.preparation.send(PreparationEvent.HOLD_BEGUN)
+            self.held_since, self.held_until = since, until
+            return True
+        if self.is_held:
+            self.preparation.send(PreparationEvent.HOLD_ENDED)
+            self._waited = GroupEnd.BUDGET if room_at <= now else GroupEnd.DELAY
+        return False
+
+    def spend(self, size: int, now: float, manifests: ManifestLimits) -> None:
+        """Takes the bytes of a manifest from the budget."""
+        self.budget = self.budget.spent(size, now, manifests)
 
     def take_head(self) -> Waiting:
         """Removes the first entry from the queue and returns it."""
@@ -308,6 +348,8 @@ class TableQueue:
 
     def let_go(self) -> None:
         """Closes the table, which nothing is prepared for."""
+        if self.is_held:
+            self.preparation.send(PreparationEvent.HOLD_ENDED)
         self.preparation.send(PreparationEvent.LET_GO)
         self.table = None
 

@@ -145,6 +145,8 @@ class TableScheduler:
             self._judge_unknown(queue, queue.unknown)
         elif queue.preparation.state is PreparationState.CLOSED:
             self._ask_to_open(queue)
+        elif queue.holds(self._runtime.now(), self._pace.limits, self._pace.manifests):
+            return
         elif _is_large(queue):
             self._large.ask(queue, partial(self._begin_large, queue))
         else:
@@ -213,7 +215,8 @@ class TableScheduler:
         return True
 
     def _begin_large(self, queue: TableQueue) -> bool:
-        if not self._may_begin(queue) or not queue.may_prepare or queue.table is None:
+        # It may be held since it asked for its turn. It asks again when the hold ends.
+        if not self._may_begin(queue) or not queue.may_prepare or queue.table is None or queue.is_held:
             return False
         self._begin_fold(queue, self._large)
         return True
@@ -249,6 +252,8 @@ class TableScheduler:
     def _begin_fold(self, queue: TableQueue, turns: Slots | None = None) -> None:
         table = queue.writer
         group = queue.cut(self._source.formats, self._pace.limits)
+        if queue.group_end is not None:
+            self._metrics.groups.labels(queue.group_end.value).inc()
         batch = queue.begin_fold(group, self._runtime.now())
         if queue.preparation.state is PreparationState.FOLDING_TO_PUBLISH:
             self._start(queue, partial(self._fold_and_put, table, batch), self._folded_and_put, turns)
@@ -302,6 +307,9 @@ class TableScheduler:
             self._failed(queue, FOLD, result, queue.fold_failed())
         else:
             queue.fold_ended(result)
+            publication = result.folded.publication
+            if publication is not None:
+                queue.spend(publication.size, self._runtime.now(), self._pace.manifests)
             self._unpark(queue, FOLD)
 
     def _begin_put(self, queue: TableQueue) -> None:
@@ -356,7 +364,7 @@ class TableScheduler:
                 clock=self._runtime.wall(),
             )
         if publication is not None:
-            size = sum(len(buffer) for buffer in publication.buffers)
+            size = publication.size
             first = batch.group[0].entry
             self._metrics.versions.inc()
             self._metrics.manifest_bytes.inc(size)

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from lakefold_committer.fold.grouping import GroupEnd
 from lakefold_protos.lance import transaction_pb2
 from lakefold_table.entry import Duplicate, Entry, Rejected
 from lakefold_table.storage.syncs import FAILURES
@@ -136,6 +137,18 @@ DOUBTFUL = (
 )
 
 
+CLAIM_BYTES = ("lakefold_claim_bytes_total", "Bytes of the envelopes that claims fetched")
+
+GROUPS = (
+    "lakefold_groups_total",
+    (
+        "Groups folded, by the limit that ended them: entries, bytes, format (the next entry can't share "
+        "the version), manifest_budget (it waited until manifest_bytes_per_second had room), "
+        "manifest_wait (it waited for manifest_max_wait), none (no entry was left)"
+    ),
+)
+
+
 class Metrics:
     """The committer's metrics in a registry of their own, so that two committers in one process don't mix."""
 
@@ -170,6 +183,7 @@ class Metrics:
             buckets=GROUP_SIZES,
             registry=self.registry,
         )
+        self.groups = self._counter(*GROUPS, "limit")
         self.fold_seconds = self._seconds(
             "lakefold_fold_seconds", "Folding one group: fetching what it needs from the store, and the fold"
         )
@@ -191,9 +205,7 @@ class Metrics:
         self.claims = self._counter(
             "lakefold_claims_total", "Claims redeemed: envelopes fetched from the store"
         )
-        self.claim_bytes = self._counter(
-            "lakefold_claim_bytes_total", "Bytes of the envelopes that claims fetched"
-        )
+        self.claim_bytes = self._counter(*CLAIM_BYTES)
         self.fenced = self._counter("lakefold_fenced_total", "Partitions that another committer took over")
         self.rebalances = self._counter(
             "lakefold_rebalances_total", "How often the consumer group gave this process other partitions"
@@ -278,6 +290,8 @@ class Metrics:
             self.doubtful.labels(doubt)
         for what in AWAY:
             self.retries.labels(what)
+        for end in GroupEnd:
+            self.groups.labels(end.value)
 
     def _count(self, name: str, **labels: str) -> int:
         return int(self.registry.get_sample_value(name, labels) or 0)

@@ -15,6 +15,7 @@ import structlog
 
 from lakefold_committer.claims.claim_check import CLAIM_BYTES, Claims
 from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.fold.manifest_budget import ManifestLimits
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_survey import Survey
 from lakefold_committer.loop.partition import PartitionCommitter
@@ -83,6 +84,7 @@ class Options:
     checked; `held_back_every_s`: how often open transactions of other clients are. `give_up_after_s`: how
     long work that has an end may make no progress because brokers or stores don't answer.
     `transaction_files`: whether each version's transaction is written to a file of its own as well.
+    `manifest_bytes_per_second`, `manifest_max_wait_s`: see `ManifestLimits`.
     """
 
     kafka: KafkaConfig
@@ -98,6 +100,8 @@ class Options:
     group_max_entries: int = 4096
     group_max_bytes: int = 4 * 1024 * 1024
     group_max_wait_s: float = 0.005
+    manifest_bytes_per_second: int = 20_000_000
+    manifest_max_wait_s: float = 1.0
     table_bytes: int = 256 << 20
     claim_bytes: int = CLAIM_BYTES
     give_up_after_s: float = 60.0
@@ -109,7 +113,8 @@ class Options:
     def pace(self) -> LoopLimits:
         """How much is taken at once."""
         limits = Limits(self.group_max_entries, self.group_max_bytes)
-        return LoopLimits(limits, self.group_max_wait_s, self.table_bytes)
+        manifests = ManifestLimits(self.manifest_bytes_per_second, self.manifest_max_wait_s)
+        return LoopLimits(limits, self.group_max_wait_s, self.table_bytes, manifests)
 
 
 def _accept_gap(gap: GapError) -> None:

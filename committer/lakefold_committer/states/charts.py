@@ -22,6 +22,10 @@ class PreparationState(Named):
     CLOSED = ("closed", "The table is not open.")
     OPENING = ("opening", "A task opens the table.")
     OPEN = ("open", "The table is open, and no group is being folded.")
+    HELD = (
+        "held",
+        "The table is open. Its next version waits for the budget of manifest bytes, and gathers entries.",
+    )
     FOLDING = ("folding", "A task folds the next group; the version before it may be on its way.")
     FOLDING_TO_PUBLISH = (
         "folding to publish",
@@ -36,6 +40,8 @@ class PreparationEvent(Named):
     OPENING_BEGUN = ("opening begun", "A task was started that opens the table.")
     OPENED = ("opened", "The table is open.")
     OPENING_FAILED = ("opening failed", "The table could not be opened.")
+    HOLD_BEGUN = ("hold begun", "The budget of manifest bytes has no room for the next version.")
+    HOLD_ENDED = ("hold ended", "The budget has room, the version has waited long enough, or much waits.")
     FOLD_BEGUN = ("fold begun", "A task was started that folds a group.")
     FOLD_TO_PUBLISH_BEGUN = (
         "fold to publish begun",
@@ -173,9 +179,13 @@ PREPARATION: Final = Chart(
             PreparationEvent.OPENING_FAILED: PreparationState.CLOSED,
         },
         PreparationState.OPEN: {
+            PreparationEvent.HOLD_BEGUN: PreparationState.HELD,
             PreparationEvent.FOLD_BEGUN: PreparationState.FOLDING,
             PreparationEvent.FOLD_TO_PUBLISH_BEGUN: PreparationState.FOLDING_TO_PUBLISH,
             PreparationEvent.LET_GO: PreparationState.CLOSED,
+        },
+        PreparationState.HELD: {
+            PreparationEvent.HOLD_ENDED: PreparationState.OPEN,
         },
         PreparationState.FOLDING: {
             PreparationEvent.FOLD_ENDED: PreparationState.FOLDED,
