@@ -369,6 +369,15 @@ SPARK_WRITE_NOTES = """\
   batch, in one version. If rows of the batch don't satisfy the condition, the write fails with their number
   and an example. The condition is SQL as pylance reads it. The driver finds the rows to remove, with an
   index if the table has one; rows that others append meanwhile stay.
+- **`upsert`** (`writeMode`) updates the rows whose `keys` are in the table and inserts the others, as
+  `lakefold.upsert` does, and **`delete`** deletes them. If a key is in several rows of a batch, the last one
+  in the order of `orderBy` counts. The options `when…` are the clauses of Delta's MERGE, each with a
+  condition in SQL, in which `source.x` is column `x` of the batch and `target.x` column `x` of the table, or
+  `true`. If one of them is given, only what is given is done. A deletion is checked before an update. In
+  Python, `clauses` of `sink` has them in an order of your own (`lakefold.MatchedUpdate`, …). The tasks send
+  the rows to the driver, which must hold a batch in memory (`spark.driver.maxResultSize`); the driver finds
+  the rows of the table, with an index of a key column if the table has one. These modes wait for the commit,
+  and if others changed the same rows meanwhile, the batch is built again by itself.
 - **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
   is Spark's default.
 
@@ -421,7 +430,7 @@ def spark_writes() -> str:
     ]
     where = (
         "`write`: `frame.write`; `stream`: `frame.writeStream`; in brackets the modes, if not all.\n"
-        "`in Python`: the parameter of `sink`, which has `kafka` and `storage_options` as well.\n\n"
+        "`in Python`: the parameter of `sink`, which also has `kafka`, `storage_options` and `clauses`.\n\n"
     )
     return page(
         "Writing tables from Spark",

@@ -6,15 +6,15 @@ Needs the extra `ingest`, on the driver and on the executors.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if find_spec("pyspark") is None:
     message = "lakefold.spark needs Spark: install lakefold[ingest]"
     raise ImportError(message, name="pyspark")
 
-from lakefold.writing.options import write_settings
+from lakefold.writing.options import WriteOptions, write_settings
 from lakefold_ingest.rows.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
-from lakefold_ingest.spark.sink import Sink, merge_of
+from lakefold_ingest.spark.sink import Sink, sink_merge
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold.spark_format import register
-    from lakefold.writing.options import WriteOptions
+    from lakefold_ingest.merge.clauses import Clause
     from lakefold_ingest.spark.sink import SinkMode
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import OnOlderBatch, OnRolledBack, Wait
@@ -49,6 +49,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     write_mode: SinkMode = "append",
     keys: str | Iterable[str] | None = None,
     order_by: str | Iterable[str] | None = None,
+    clauses: Iterable[Clause] | None = None,
     timeout: float = 60.0,
     transactions_topic: str | None = None,
     outcomes_topic: str | None = None,
@@ -70,9 +71,9 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
 
     Executors write the rows as Lance files. The driver sends a transaction per batch to the log, and a
     committer folds it into the table. A batch that Spark runs again after a crash is recognised by its key
-    and not added twice. If the table does not exist, it is created with the schema of the first batch, as
-    nullable as in Spark; a committer must run for that, which creates the topics too. Columns are matched by
-    name, case-sensitively; nullable ones may be missing. A batch that doesn't fit fails before it is sent.
+    and not added twice. If the table does not exist, a committer creates it with the schema of the first
+    batch, as nullable as in Spark. Columns are matched by name, case-sensitively; nullable ones may be
+    missing. A batch that doesn't fit fails before it is sent.
 
     `table` is a URI or path, on a local disk or in a bucket. If `bootstrap_servers`, `transactions_topic`,
     `outcomes_topic`, `kafka` (librdkafka's options) or `storage_options` (pylance's) isn't given, it comes
@@ -82,31 +83,16 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
     refusal is logged with a later batch, if this user may read the outcomes, so watch the dead letters.
     `timeout`: seconds for each. The first batch of a new table always waits for its outcome. `write_mode`:
-    "append", or "upsert" or "delete" by the columns `keys` with `order_by`, as `lakefold.upsert` and
-    `lakefold.delete` do; the driver collects each batch for that. `on_rolled_back`: "raise" fails a batch
+    "append", or "upsert" or "delete" by the columns `keys` with `order_by` and `clauses`, as
+    `lakefold.upsert` does; the driver collects each batch for that. `on_rolled_back`: "raise" fails a batch
     that was folded before and whose rows a Restore removed since (use another `app_id`), "skip" leaves its
     rows out; `wait="log"` may notice it late. `on_older_batch`: the same for a query's batch that was folded
     before, as were later ones. docs/reference/spark-writes.md describes the others.
 
-    The function returns the outcome, `Committed` or `Duplicate` with its version, or None if it isn't known
-    or nothing changed, and logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`.
-    `sink` itself raises `LocationError`. `on_report` gets a `BatchReport` of each batch, for your metrics.
+    The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known or nothing changed) and
+    logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises
+    `LocationError`. `on_report` gets a `BatchReport` of each batch, for your metrics.
     """
-    options: WriteOptions = {
-        "bootstrap_servers": bootstrap_servers,
-        "transactions_topic": transactions_topic,
-        "outcomes_topic": outcomes_topic,
-        "kafka": kafka,
-        "storage_options": storage_options,
-        "config": config,
-        "wait": wait,
-        "timeout": timeout,
-        "stable_row_ids": stable_row_ids,
-        "data_storage_version": data_storage_version,
-        "max_rows_per_file": max_rows_per_file,
-        "max_bytes_per_file": max_bytes_per_file,
-        "on_rolled_back": on_rolled_back,
-        "on_older_batch": on_older_batch,
-        "commit_properties": commit_properties,
-    }
-    return Sink(write_settings(table, options), app_id, on_report, merge_of(write_mode, keys, order_by))
+    given = {name: value for name, value in locals().items() if name in WriteOptions.__annotations__}
+    merge = sink_merge(write_mode, keys, order_by, clauses)
+    return Sink(write_settings(table, cast("WriteOptions", given)), app_id, on_report, merge)

@@ -8,8 +8,7 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.writing.append_verb import print_report
-from lakefold.writing.upsert_verb import columns_of
-from lakefold.writing.verb_options import FILE, key_options, wait_option
+from lakefold.writing.verb_options import FILE, columns_of, key_options, wait_option
 
 if TYPE_CHECKING:
     from pathlib import Path

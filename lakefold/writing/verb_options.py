@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -33,6 +33,78 @@ def key_options(function: Callable[..., Result]) -> Callable[..., Result]:
     )
     decorated: Callable[..., Result] = batch(call)
     return click.option("--app-id", help="The application that numbers its batches.")(decorated)
+
+
+def merge_options(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Gives a verb the options of a merge, which it gets as `merge`. Raises `InvalidError` on call."""
+
+    @wraps(function)
+    def call(*args: object, keys: str, order_by: str | None, **rest: Any) -> Result:  # noqa: ANN401 - each option has a type of its own
+        from lakefold_ingest.merge.clause_texts import ClauseTexts
+        from lakefold_ingest.merge.modes import UPSERTS, merge_of
+
+        given = {name: value for name in _CLAUSES if (value := rest.pop(name))}
+        clauses = ClauseTexts(**given).clauses() if given else ()
+        merge = merge_of(UPSERTS, columns_of(keys), columns_of(order_by or ""), clauses)
+        return function(*args, merge=merge, **rest)
+
+    decorated: Callable[..., Result] = call
+    for name, (metavar, callback, text) in reversed(_CLAUSES.items()):
+        flag = f"--{name.replace('_', '-')}"
+        decorated = click.option(flag, metavar=metavar, callback=callback, help=text)(decorated)
+    order = (
+        "The columns that order the rows of one key: the last row counts. They may be missing in the table."
+    )
+    decorated = click.option("--order-by", metavar="A,B", help=order)(decorated)
+    text = "The columns by which rows are the same."
+    return click.option("--keys", required=True, metavar="A,B", help=text)(decorated)
+
+
+def columns_of(names: str) -> tuple[str, ...]:
+    """Returns the columns that an option names, separated by commas."""
+    return tuple(filter(None, (name.strip() for name in names.split(","))))
+
+
+def _columns(_: click.Context, __: click.Parameter, names: str | None) -> tuple[str, ...]:
+    return columns_of(names or "")
+
+
+def _assignments(_: click.Context, option: click.Parameter, text: str | None) -> dict[str, str]:
+    from lakefold_ingest.options.write_options import assignments
+
+    try:
+        return {} if text is None else assignments(text)
+    except ValueError as error:
+        message = f"give {error}"
+        raise click.BadParameter(message, param=option) from error
+
+
+_CLAUSES: Final[dict[str, tuple[str, Callable[..., Any] | None, str]]] = {
+    "when_matched_update": ("SQL", None, "Update rows whose key is in the files, if this holds."),
+    "update_columns": ("A,B", _columns, "The columns that are updated; all of the files if it is not given."),
+    "when_matched_delete": ("SQL", None, "Delete rows whose key is in the files, if this holds."),
+    "when_not_matched_insert": (
+        "SQL",
+        None,
+        "Insert rows of the files whose key is not in the table, if this holds.",
+    ),
+    "when_not_matched_by_source_delete": (
+        "SQL",
+        None,
+        "Delete rows whose key is not in the files, if this holds.",
+    ),
+    "when_not_matched_by_source_update": (
+        "SQL",
+        None,
+        "Update rows whose key is not in the files, if this holds.",
+    ),
+    "when_not_matched_by_source_set": (
+        "COLUMN=SQL;…",
+        _assignments,
+        "Their new values, in which target.x is the old value of the column x.",
+    ),
+}
+"""The options of clauses: what is given, how it is read (None: as text), and the help."""
 
 
 def wait_option(*, or_log: bool) -> Callable[[Callable[..., Result]], Callable[..., Result]]:

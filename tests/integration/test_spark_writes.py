@@ -103,6 +103,63 @@ def test_a_frame_is_appended_once_or_replaces_what_the_table_has(
     lance.dataset(table).validate()
 
 
+def test_a_frame_and_a_stream_merge_and_delete_rows_by_their_keys(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    table, given = tmp_path / "t", options(bootstrap, topic_names)
+
+    def write(frame: DataFrame, **more: str) -> None:
+        frame.write.format("lakefold").mode("append").options(**given, **more).save(str(table))
+
+    def content() -> dict[int, str]:
+        rows = lance.dataset(table).to_table().to_pylist()
+        assert len(rows) == len({row["n"] for row in rows})
+        return {row["n"]: row["s"] for row in rows}
+
+    upsert, expected = {"writeMode": "upsert", "keys": "n"}, dict.fromkeys(range(10), "first")
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        write(spark.range(0, 10, 1, 3).selectExpr("id as n", "'first' s"), **upsert, stableRowIds="true")
+        assert content() == expected
+        twice = spark.range(8, 14, 1, 2).selectExpr("id as n", "explode(array(2, 1)) at")
+        with pytest.raises(PySparkException, match="keys that are in several rows of the batch: 6"):
+            write(twice.selectExpr("n", "cast(at as string) s"), **upsert)
+        changes = twice.selectExpr("n", "cast(at as string) s", "at")
+        write(changes, **upsert, orderBy="at", txnAppId="app", txnVersion="1")
+        write(changes, **upsert, orderBy="at", txnAppId="app", txnVersion="1")
+        expected |= dict.fromkeys(range(8, 14), "2")
+        assert content() == expected
+        clauses = {"whenMatchedDelete": "source.s = 'gone'", "whenMatchedUpdate": "target.n <> 1"}
+        batch = spark.range(3).selectExpr("id as n", "if(id = 0, 'gone', 'new') s")
+        write(batch, **upsert, **clauses)
+        expected[2] = "new"
+        del expected[0]
+        assert content() == expected
+        with pytest.raises(
+            PySparkException, match="the batch doesn't fit the table: more is not in the table"
+        ):
+            write(spark.sql("select 1L n, 'x' s, 1 more"), **upsert)
+        with pytest.raises(PySparkException, match="do you mean whenMatchedUpdate"):
+            write(batch, **upsert, whenMatchedUpdates="true")
+
+        (tmp_path / "gone").mkdir()
+        for number in (3, 4):
+            (tmp_path / "gone" / f"{number}.json").write_text(f'{{"n": {number}}}')
+            query = (
+                spark.readStream.schema("n long")
+                .json(str(tmp_path / "gone"))
+                .writeStream.format("lakefold")
+                .options(
+                    **given, writeMode="delete", keys="n", checkpointLocation=str(tmp_path / "checkpoint")
+                )
+                .trigger(availableNow=True)
+                .start(str(table))
+            )
+            query.awaitTermination()
+            del expected[number]
+            assert content() == expected
+    lance.dataset(table).validate()
+
+
 def test_what_can_not_be_written_is_named_and_leaves_nothing(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:

@@ -155,6 +155,19 @@ def test_the_verbs_merge_and_delete_rows_of_files(
     assert (code, document["kind"], document["rows_deleted"]) == (0, "committed", 1)
     code, document = called("delete", table, "--where", "id = 1")
     assert (code, document["rows_deleted"]) == (0, 1)
+    words += ["--keys", "id", "--update-columns", "name", "--when-matched-update", "target.id = 9"]
+    code, document = called("upsert", table, str(tmp_path / "a.parquet"))
+    assert (code, document["kind"]) == (0, "empty")
+    del words[-6:]
+    whole = [
+        "--when-not-matched-by-source-update",
+        "true",
+        "--when-not-matched-by-source-set",
+        "name=upper('x')",
+    ]
+    assert called("upsert", table, str(tmp_path / "ids.jsonl"), "--keys", "id", *whole)[0] == 0
+    assert content(tmp_path / "t") == {2: "X"}
+    assert called("upsert", table, str(tmp_path / "ids.jsonl"), "--keys", "id", *whole[:2])[0] == 2
     assert called("delete", table, "--where", "nope = 1")[0] == 2
     assert called("delete", table)[0] == 2
-    assert content(tmp_path / "t") == {2: "newer"}
+    assert content(tmp_path / "t") == {2: "X"}

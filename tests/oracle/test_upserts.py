@@ -225,6 +225,16 @@ def test_rows_that_the_batch_does_not_have_are_updated_by_expressions(tmp_path: 
     assert after == {key: before[key] for key in after}
 
 
+def test_values_and_conditions_may_be_constants(tmp_path: Path) -> None:
+    folding = table(tmp_path / "t")
+    assigned = NotMatchedBySourceUpdate({"name": "'other'", "n": "0"}, "1 = 1")
+    folding.put(UpsertRows(people([3]), Merge(("id",), clauses=(MatchedDelete("true"), assigned))))
+    rows = lance.dataset(str(folding.path)).to_table()
+    assert rows.num_rows == 37
+    assert set(rows["name"].to_pylist()) == {"other"}
+    assert 3 not in rows["id"].to_pylist()
+
+
 def test_the_last_row_of_a_key_wins_by_a_column_that_the_table_may_lack(tmp_path: Path) -> None:
     folding = table(tmp_path / "t")
     batch = people([3, 3, 3], "x").set_column(1, "name", pa.array(["a", "b", "c"]))

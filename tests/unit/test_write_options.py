@@ -7,6 +7,14 @@ import inspect
 import pytest
 
 from lakefold.spark import sink
+from lakefold_ingest.merge.clauses import (
+    MatchedDelete,
+    MatchedUpdate,
+    Merge,
+    NotMatchedBySourceDelete,
+    NotMatchedBySourceUpdate,
+    NotMatchedInsert,
+)
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import (
     WRITE_OPTIONS,
@@ -84,7 +92,6 @@ def test_an_option_that_resembles_none_is_refused_with_all_of_them() -> None:
     ("name", "text"),
     [
         ("mergeSchema", "true"),
-        ("keys", "id"),
         ("badRecords", "/lake/bad"),
         ("format", "delta"),
     ],
@@ -100,7 +107,7 @@ def test_the_default_of_an_option_that_is_not_built_may_be_given() -> None:
     given.check(WriteUse.STREAM, given.mode(overwrite=False))
 
 
-@pytest.mark.parametrize("mode", ["upsert", "delete", "cdc"])
+@pytest.mark.parametrize("mode", ["cdc"])
 def test_a_mode_that_is_not_built_is_refused(mode: str) -> None:
     with pytest.raises(InvalidError, match=f"writeMode: {mode} is known"):
         read_write_options(PATH | {"writeMode": mode}).mode(overwrite=False)
@@ -117,6 +124,13 @@ def test_a_mode_that_is_not_built_is_refused(mode: str) -> None:
         ({"txnAppId": "app"}, WriteUse.BATCH, False, "txnVersion: it is missing"),
         ({"txnVersion": "1"}, WriteUse.BATCH, True, "txnAppId: it is missing"),
         ({"writeMode": "append"}, WriteUse.BATCH, True, "writeMode: append is given, but"),
+        ({"keys": "id"}, WriteUse.BATCH, False, "keys: .* in the mode append"),
+        (
+            {"writeMode": "delete", "whenMatchedUpdate": "true"},
+            WriteUse.STREAM,
+            False,
+            "whenMatchedUpdate: .* in the mode delete",
+        ),
     ],
 )
 def test_options_without_a_meaning_are_refused(
@@ -125,6 +139,66 @@ def test_options_without_a_meaning_are_refused(
     given = read_write_options(PATH | options)
     with pytest.raises(InvalidError, match=message):
         given.check(use, given.mode(overwrite=overwrite))
+
+
+def merge(**options: str) -> Merge | None:
+    given = read_write_options(PATH | options)
+    return given.merge(given.mode(overwrite=False))
+
+
+def test_the_modes_of_keys_are_merges_with_the_clauses_that_are_given() -> None:
+    assert merge() is None
+    assert merge(writeMode="upsert", keys="a, b", orderBy="at") == Merge(("a", "b"), ("at",))
+    assert merge(writeMode="delete", keys="a") == Merge(("a",), (), (MatchedDelete(),))
+    condition = "source.at > target.at"
+    assert merge(writeMode="delete", keys="a", orderBy="at", whenMatchedDelete=condition) == Merge(
+        ("a",), ("at",), (MatchedDelete(condition),)
+    )
+    assert merge(writeMode="upsert", keys="a", updateColumns="b") == Merge(
+        ("a",), (), (MatchedUpdate(("b",)), NotMatchedInsert())
+    )
+    assert merge(
+        writeMode="upsert",
+        keys="a",
+        whenMatchedUpdate=condition,
+        whenMatchedDelete="source.gone",
+        whenNotMatchedInsert="TRUE",
+        whenNotMatchedBySourceDelete="target.old",
+        whenNotMatchedBySourceUpdate="true",
+        whenNotMatchedBySourceSet="n=target.n + 1; s=upper(target.s)",
+    ) == Merge(
+        ("a",),
+        (),
+        (
+            MatchedDelete("source.gone"),
+            MatchedUpdate(None, condition),
+            NotMatchedInsert(),
+            NotMatchedBySourceDelete("target.old"),
+            NotMatchedBySourceUpdate({"n": "target.n + 1", "s": "upper(target.s)"}),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"writeMode": "upsert"}, "no key column is named"),
+        ({"writeMode": "delete", "keys": "a", "orderBy": "b"}, "need no order"),
+        (
+            {"writeMode": "upsert", "keys": "a", "whenMatchedDelete": "b", "updateColumns": "c"},
+            "update_columns",
+        ),
+        ({"writeMode": "upsert", "keys": "a", "whenNotMatchedBySourceUpdate": "b"}, "without the other"),
+        ({"writeMode": "upsert", "keys": "a", "whenNotMatchedBySourceSet": "b=1"}, "without the other"),
+        (
+            {"writeMode": "upsert", "keys": "a", "whenMatchedDelete": "true", "whenMatchedUpdate": "true"},
+            "never be reached",
+        ),
+    ],
+)
+def test_merges_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidError, match=message):
+        merge(**options)
 
 
 def test_a_table_has_one_name() -> None:
@@ -147,6 +221,6 @@ def test_the_parameters_of_sink_are_those_of_the_table() -> None:
     """With the same defaults, unless the option's default is looked up when the sink is made."""
     parameters = inspect.signature(sink).parameters
     options = {option.parameter: option for option in parameters_of(WriteUse.SINK)}
-    assert set(parameters) == {*options, "kafka", "storage_options", "on_report"}
+    assert set(parameters) == {*options, "kafka", "storage_options", "on_report", "clauses"}
     defaults = {name: parameter.default for name, parameter in parameters.items() if name in options}
     assert defaults == {name: options[name].default for name in defaults} | {"table": inspect.Parameter.empty}

@@ -54,9 +54,7 @@ def satisfied(condition: str, rows: pa.Table, where: str) -> NDArray[np.bool_]:
     A condition that is null for a row doesn't hold. Raises `InvalidError` about `where` if it is no condition
     on these columns.
     """
-    # A scan must have a column, and a condition such as `true` has none.
-    numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-    values = _scanned({_name(0): condition, _name(1): _ROW}, numbered)
+    values = _scanned({_name(0): condition}, rows.append_column(_ROW, pa.array(np.arange(rows.num_rows))))
     if isinstance(values, Exception):
         reason = values.message if isinstance(values, InvalidError) else str(values)
         message = f"{condition!r} can't be evaluated: {reason}"
@@ -102,7 +100,7 @@ def _name(index: int) -> str:
 
 
 def _paired(sides: Mapping[str, pa.Table], rows: int) -> pa.Table:
-    columns: dict[str, pa.Array] = {"row": pa.array(np.arange(rows))}
+    columns: dict[str, pa.Array] = {_ROW: pa.array(np.arange(rows))}
     for side, table in sides.items():
         if table.num_columns:
             arrays = [column.combine_chunks() for column in table.columns]
@@ -111,12 +109,15 @@ def _paired(sides: Mapping[str, pa.Table], rows: int) -> pa.Table:
 
 
 def _scanned(expressions: Mapping[str, str], pairs: pa.Table) -> pa.Table | Exception:
+    """Returns the values of the expressions, or the reason why they have none. `pairs` has `_ROW`."""
     import lance
 
     try:
         with translated_errors(""):
             dataset = lance.write_dataset(pairs, f"memory://{uuid4()}")
-            return dataset.scanner(columns=dict(expressions), scan_in_order=True).to_table()
+            # A scan must have a column, and an expression such as `true` has none.
+            columns = {**expressions, _ROW: _ROW}
+            return dataset.scanner(columns=columns, scan_in_order=True).to_table().drop_columns([_ROW])
     except InvalidError as error:
         return error
 

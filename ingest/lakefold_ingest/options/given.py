@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from lakefold_ingest.merge.clause_texts import ClauseTexts
+from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.options.write_options import (
     BUILT_MODES,
     KAFKA_PREFIX,
+    WRITE_OPTIONS,
     WriteMode,
     WriteUse,
     known_option,
@@ -19,7 +22,16 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakefold_ingest.merge.clauses import Merge
     from lakefold_ingest.options.write_options import WriteOption
+
+MERGES: Final = frozenset({WriteMode.UPSERT, WriteMode.DELETE})
+"""The modes that merge the rows of a batch by their keys."""
+_CLAUSES: Final = {
+    option.parameter: option.name
+    for option in WRITE_OPTIONS
+    if option.parameter in ClauseTexts.__dataclass_fields__
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,17 @@ class GivenWrite:
         if mode not in BUILT_MODES:
             raise _not_built("writeMode", mode)
         return mode
+
+    def merge(self, mode: WriteMode) -> Merge | None:
+        """Returns how rows are merged by their keys, or None in a mode that doesn't do that.
+
+        Raises `InvalidError` if keys are missing or the clauses contradict each other.
+        """
+        if mode not in MERGES:
+            return None
+        texts = {field: self.values[name] for field, name in _CLAUSES.items() if name in self.values}
+        clauses = ClauseTexts(**texts).clauses() if texts else ()
+        return merge_of(mode, self.value("keys"), self.value("orderBy"), clauses)
 
     def check(self, use: WriteUse, mode: WriteMode) -> None:
         """Raises `InvalidError` for options without a meaning for this use or mode, or that are not built."""

@@ -42,12 +42,13 @@ class WriteMode(StrEnum):
     CDC = "cdc"
 
 
-BUILT_MODES: Final = frozenset({WriteMode.APPEND, WriteMode.OVERWRITE})
+BUILT_MODES: Final = frozenset(WriteMode) - {WriteMode.CDC}
 """The modes in which this release writes by `format("lakefold")`."""
 
 FRAMES: Final = frozenset({WriteUse.BATCH, WriteUse.STREAM})
 EVERYWHERE: Final = frozenset(WriteUse)
 ROWS_BY_KEY: Final = frozenset({WriteMode.UPSERT, WriteMode.DELETE, WriteMode.CDC})
+UPSERTS: Final = frozenset({WriteMode.UPSERT})
 ALL_MODES: Final = frozenset(WriteMode)
 
 
@@ -105,6 +106,14 @@ def pairs(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in given}
 
 
+def assignments(text: str) -> dict[str, str]:
+    """Returns columns and the SQL expressions of their values."""
+    given = [part.partition("=") for part in text.split(";") if part.strip()]
+    if not given or not all(name.strip() and value.strip() for name, _, value in given):
+        raise ValueError("column=expression with semicolons between them")
+    return {name.strip(): value.strip() for name, _, value in given}
+
+
 def _file(text: str) -> Path:
     return Path(word(text))
 
@@ -131,6 +140,12 @@ def _planned(
 ) -> WriteOption:
     """Returns an option that this release does not support yet."""
     return WriteOption(name, parameter, read, EVERYWHERE, meaning, default, modes=modes, planned=EVERYWHERE)
+
+
+def _clause(name: str, meaning: str, modes: frozenset[WriteMode] = UPSERTS) -> WriteOption:
+    """Returns an option with the condition of a clause. `ClauseTexts` has a field for each."""
+    parameter = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return WriteOption(name, parameter, word, FRAMES, meaning, modes=modes)
 
 
 WRITE_OPTIONS: Final = (
@@ -188,8 +203,7 @@ WRITE_OPTIONS: Final = (
         "write_mode",
         choice("append", "upsert", "delete", "cdc"),
         EVERYWHERE,
-        "what is done with the rows; `sink` also takes `upsert` and `delete`, which `format` refuses in this "
-        "release; `cdc` is refused by both",
+        "what is done with the rows; this release refuses `cdc`",
         default="append",
     ),
     WriteOption(
@@ -309,7 +323,6 @@ WRITE_OPTIONS: Final = (
         EVERYWHERE,
         "the columns that identify a row, with commas",
         modes=ROWS_BY_KEY,
-        planned=FRAMES,
     ),
     WriteOption(
         "orderBy",
@@ -318,7 +331,46 @@ WRITE_OPTIONS: Final = (
         EVERYWHERE,
         "the columns by which the last row of a key is found, with commas",
         modes=ROWS_BY_KEY,
-        planned=FRAMES,
+    ),
+    _clause(
+        "whenMatchedUpdate",
+        "rows whose key is in the batch get its values if this condition holds",
+    ),
+    _clause(
+        "whenMatchedDelete",
+        "rows whose key is in the batch are deleted if this condition holds, and not updated then",
+        frozenset({WriteMode.UPSERT, WriteMode.DELETE}),
+    ),
+    _clause(
+        "whenNotMatchedInsert",
+        "rows of the batch whose key is not in the table are inserted if this condition holds",
+    ),
+    _clause(
+        "whenNotMatchedBySourceDelete",
+        "rows of the table whose key is not in the batch are deleted if this condition holds",
+    ),
+    _clause(
+        "whenNotMatchedBySourceUpdate",
+        "rows of the table whose key is not in the batch get the values of `whenNotMatchedBySourceSet` if "
+        "this condition holds, unless they are deleted",
+    ),
+    WriteOption(
+        "whenNotMatchedBySourceSet",
+        "when_not_matched_by_source_set",
+        assignments,
+        FRAMES,
+        "`column=expression` with semicolons between them: values in SQL for `whenNotMatchedBySourceUpdate`, "
+        "in which `target.x` is the old value of the column `x`",
+        modes=UPSERTS,
+    ),
+    WriteOption(
+        "updateColumns",
+        "update_columns",
+        column_names,
+        FRAMES,
+        "the columns that rows with a known key get from the batch, with commas",
+        default_text="all columns of the batch",
+        modes=UPSERTS,
     ),
     _planned(
         "operationColumn",

@@ -20,6 +20,7 @@ from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.merge_plan import MergePlan, commit_rows, pack_rows, plan_merge
 from lakefold_ingest.spark.write_plan import abort_files, commit_files, plan_write, write_rows
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_table.errors import InvalidError
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.options.given import GivenWrite
     from lakefold_ingest.rows.task_files import TaskFiles
+    from lakefold_ingest.spark.merge_plan import TaskRows
     from lakefold_ingest.spark.write_plan import WritePlan
     from lakefold_ingest.writing.settings import WriteSettings
+
+    Plan = WritePlan | MergePlan
 
 QUERY_ID = "sql.streaming.queryId"
 """The local property in which Spark keeps the id of the streaming query that runs a task."""
@@ -46,66 +50,66 @@ QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class WrittenMessage(WriterCommitMessage):
-    """What a task sends to the driver."""
+    """What a task sends to the driver: what it wrote, or its rows if they are merged."""
 
-    files: TaskFiles
+    result: TaskFiles | TaskRows
 
 
 @dataclass(frozen=True)
 class StreamMessage(WrittenMessage):
     """What a task of a streaming query sends, with the plan by which it wrote, and the query's id."""
 
-    plan: WritePlan
+    plan: Plan
     query_id: str
 
 
 class FrameWriter(DataSourceArrowWriter):
     """Writes one batch: `frame.write`."""
 
-    def __init__(self, plan: WritePlan, key: Key) -> None:
+    def __init__(self, plan: Plan, key: Key) -> None:
         self._plan = plan
         self._key = key
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of one task as files."""
-        return WrittenMessage(write_rows(self._plan, iterator))
+        """Writes the rows of one task as files, or sends them to the driver."""
+        return WrittenMessage(_run(self._plan, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Adds the files of all tasks to the table, as one proposal. Raises as `put_batch` does."""
+        """Adds what all tasks wrote to the table, as one proposal. Raises as `put_batch` does."""
         _log_each_batch()
-        commit_files(self._plan, self._key, [cast("WrittenMessage", message).files for message in messages])
+        _commit(self._plan, self._key, [cast("WrittenMessage", message) for message in messages])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Removes the files of a batch that was not sent."""
-        abort_files(self._plan, _files(messages))
+        _abort(self._plan, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # type: ignore[misc]
     """Writes the batches of a streaming query: `frame.writeStream`."""
 
-    def __init__(self, plan: WritePlan, app_id: str | None) -> None:
+    def __init__(self, plan: Plan, app_id: str | None) -> None:
         self._plan = plan
         self._app_id = app_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of one task as files."""
+        """Writes the rows of one task as files, or sends them to the driver."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        return StreamMessage(write_rows(self._plan, iterator), self._plan, query_id or "")
+        return StreamMessage(_run(self._plan, iterator), self._plan, query_id or "")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Adds the files of all tasks to the table, as one proposal. Raises as `put_batch` does."""
+        """Adds what all tasks wrote to the table, as one proposal. Raises as `put_batch` does."""
         _log_each_batch()
         written = [cast("StreamMessage", message) for message in messages]
         app_id = self._app_id or next((message.query_id for message in written), "")
         # The tasks relied on the plan of another process, which may have read an older version of the table.
         plan = written[0].plan if written else self._plan
-        commit_files(plan, Key(app_id, batchId), [message.files for message in written], in_order=True)
+        _commit(plan, Key(app_id, batchId), written, in_order=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Removes the files of a batch that was not sent."""
         del batchId
-        abort_files(self._plan, _files(messages))
+        _abort(self._plan, messages)
 
 
 class TableFormat(LakefoldSource):
@@ -137,9 +141,15 @@ class TableFormat(LakefoldSource):
 
     def _plan(
         self, given: GivenWrite, schema: StructType, key: Key, use: WriteUse, *, overwrite: bool
-    ) -> WritePlan:
+    ) -> Plan:
         rows = arrow_schema_of(schema)
-        return plan_write(given, self.write_settings(given), rows, key, use=use, overwrite=overwrite)
+        mode = given.mode(overwrite=overwrite)
+        given.check(use, mode)
+        merge = given.merge(mode)
+        settings = self.write_settings(given)
+        if merge is not None:
+            return plan_merge(settings, merge, rows)
+        return plan_write(given, settings, rows, key, use=use, overwrite=overwrite)
 
 
 def _log_each_batch() -> None:
@@ -150,5 +160,21 @@ def _log_each_batch() -> None:
     logging.getLogger("lakefold").setLevel(logging.INFO)
 
 
-def _files(messages: Sequence[WriterCommitMessage | None]) -> list[TaskFiles | None]:
-    return [None if message is None else cast("WrittenMessage", message).files for message in messages]
+def _run(plan: Plan, batches: Iterator[pa.RecordBatch]) -> TaskFiles | TaskRows:
+    return pack_rows(plan, batches) if isinstance(plan, MergePlan) else write_rows(plan, batches)
+
+
+def _commit(plan: Plan, key: Key, messages: Sequence[WrittenMessage], *, in_order: bool = False) -> None:
+    results = [message.result for message in messages]
+    if isinstance(plan, MergePlan):
+        commit_rows(plan, key, cast("list[TaskRows]", results), in_order=in_order)
+    else:
+        commit_files(plan, key, cast("list[TaskFiles]", results), in_order=in_order)
+
+
+def _abort(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
+    if not isinstance(plan, MergePlan):
+        results = [
+            None if message is None else cast("WrittenMessage", message).result for message in messages
+        ]
+        abort_files(plan, cast("list[TaskFiles | None]", results))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
-from lakefold_ingest.merge.clauses import UPSERT, MatchedDelete, Merge, names_of
+from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.upsert import UpsertRows, check_waits
 from lakefold_ingest.proposals.key import Key, check_app_id
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from lakefold_ingest.merge.clauses import Clause, Merge
     from lakefold_ingest.rows.fragments import Target
     from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.report import BatchReport
@@ -90,25 +91,25 @@ class Sink:
         return UpsertRows(keys.toArrow().cast(arrow_schema_of(keys.schema)), self.merge)
 
 
-def merge_of(
-    write_mode: SinkMode, keys: str | Iterable[str] | None, order_by: str | Iterable[str] | None
+def sink_merge(
+    write_mode: SinkMode,
+    keys: str | Iterable[str] | None,
+    order_by: str | Iterable[str] | None,
+    clauses: Iterable[Clause] | None,
 ) -> Merge | None:
     """Returns what a sink does with the rows of a batch; None if it appends them.
 
-    Raises `InvalidError` if the mode is unknown, or keys or an order are given that it has no use for.
+    Raises `InvalidError` if the mode is unknown, or something is given that it has no use for.
     """
     if write_mode not in get_args(SinkMode):
         hint = f"give one of {', '.join(get_args(SinkMode))}"
         raise InvalidError(f"there is no write mode {write_mode!r}", where="write_mode", hint=hint)
-    if write_mode == "append" and (keys or order_by):
-        hint = 'give write_mode="upsert", or leave keys and order_by out'
+    if write_mode != "append":
+        return merge_of(write_mode, keys, order_by, clauses or ())
+    if keys or order_by or clauses:
+        hint = 'give write_mode="upsert", or leave keys, order_by and clauses out'
         raise InvalidError("rows that are appended need no keys", where="write_mode", hint=hint)
-    if write_mode == "delete" and order_by:
-        raise InvalidError("rows that are deleted need no order", where="order_by", hint="leave it out")
-    if write_mode == "append":
-        return None
-    clauses = UPSERT if write_mode == "upsert" else (MatchedDelete(),)
-    return Merge(names_of(keys, "keys"), names_of(order_by, "order_by"), clauses)
+    return None
 
 
 def _checked_app_id(query_id: str) -> str:

@@ -1,0 +1,90 @@
+"""The clauses of a merge as options give them: a condition for each kind of clause, as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.merge.clauses import (
+    MatchedDelete,
+    MatchedUpdate,
+    NotMatchedBySourceDelete,
+    NotMatchedBySourceUpdate,
+    NotMatchedInsert,
+)
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_ingest.merge.clauses import Clause
+
+ALWAYS = "true"
+"""A clause with this condition holds for every row of its kind, so it needs no evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseTexts:
+    """One clause of each kind, with its condition in SQL; None: there is no such clause.
+
+    A deletion is checked before an update of the same kind, since options have no order. `update_columns` are
+    those that an update of matched rows changes, empty for all. `when_not_matched_by_source_set` has the new
+    values of rows that the batch doesn't have, as SQL by column.
+    """
+
+    when_matched_delete: str | None = None
+    when_matched_update: str | None = None
+    when_not_matched_insert: str | None = None
+    when_not_matched_by_source_delete: str | None = None
+    when_not_matched_by_source_update: str | None = None
+    update_columns: tuple[str, ...] = ()
+    when_not_matched_by_source_set: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def clauses(self) -> tuple[Clause, ...]:
+        """Returns the clauses. If no condition is given, they are those of an upsert.
+
+        Raises `InvalidError` if columns or values are given for an update that isn't.
+        """
+        columns = self.update_columns or None
+        if all(text is None for text in self._conditions):
+            if not self.when_not_matched_by_source_set:
+                return MatchedUpdate(columns), NotMatchedInsert()
+        elif columns and self.when_matched_update is None:
+            raise _without_update("update_columns", "when_matched_update")
+        if bool(self.when_not_matched_by_source_set) != (self.when_not_matched_by_source_update is not None):
+            raise _without_update("when_not_matched_by_source_set", "when_not_matched_by_source_update")
+        clauses: list[Clause] = []
+        if self.when_matched_delete is not None:
+            clauses.append(MatchedDelete(_condition(self.when_matched_delete)))
+        if self.when_matched_update is not None:
+            clauses.append(MatchedUpdate(columns, _condition(self.when_matched_update)))
+        if self.when_not_matched_insert is not None:
+            clauses.append(NotMatchedInsert(_condition(self.when_not_matched_insert)))
+        if self.when_not_matched_by_source_delete is not None:
+            clauses.append(NotMatchedBySourceDelete(_condition(self.when_not_matched_by_source_delete)))
+        if self.when_not_matched_by_source_update is not None:
+            condition = _condition(self.when_not_matched_by_source_update)
+            clauses.append(NotMatchedBySourceUpdate(self.when_not_matched_by_source_set, condition))
+        return tuple(clauses)
+
+    @property
+    def _conditions(self) -> tuple[str | None, ...]:
+        return (
+            self.when_matched_delete,
+            self.when_matched_update,
+            self.when_not_matched_insert,
+            self.when_not_matched_by_source_delete,
+            self.when_not_matched_by_source_update,
+        )
+
+
+def _condition(text: str) -> str | None:
+    return None if text.strip().lower() == ALWAYS else text
+
+
+def _without_update(first: str, second: str) -> InvalidError:
+    hint = f'{second}="true" updates all rows of its kind'
+    return InvalidError(
+        "one of them has no meaning without the other", where=f"{first} and {second}", hint=hint
+    )
