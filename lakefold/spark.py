@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import Clause
     from lakefold_ingest.spark.sink import SinkMode
     from lakefold_ingest.writing.report import BatchReport
-    from lakefold_ingest.writing.settings import OnOlderBatch, OnRolledBack, Wait
+    from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait
 
 __all__ = ["register", "sink"]
 
@@ -62,6 +62,8 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     max_bytes_per_file: int = MAX_BYTES_PER_FILE,
     on_rolled_back: OnRolledBack = "raise",
     on_older_batch: OnOlderBatch = "raise",
+    on_refused: OnRefused = "raise",
+    max_unanswered: int = 1000,
     commit_properties: Mapping[str, str] | None = None,
     on_report: Callable[[BatchReport], object] | None = None,
 ) -> Sink:
@@ -81,13 +83,13 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `app_id` names the application that numbers the batches; the default is the streaming query's id in its
     checkpoint. Two sinks into one table within one `foreachBatch` need different ids. `wait`: "commit"
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
-    refusal is logged with a later batch, if this user may read the outcomes, so watch the dead letters.
-    `timeout`: seconds for each. The first batch of a new table always waits for its outcome. `write_mode`:
-    "append", or "upsert" or "delete" by the columns `keys` with `order_by` and `clauses`, as
-    `lakefold.upsert` does; the driver collects each batch for that. `on_rolled_back`: "raise" fails a batch
-    that was folded before and whose rows a Restore removed since (use another `app_id`), "skip" leaves its
-    rows out; `wait="log"` may notice it late. `on_older_batch`: the same for a query's batch that was folded
-    before, as were later ones. docs/reference/spark-writes.md describes the others.
+    refusal fails a later batch (`on_refused`: "raise" or "warn"), and a batch waits while `max_unanswered`
+    earlier ones have no outcome, if this user may read the outcomes; else watch the dead letters. `timeout`:
+    seconds for each. The first batch of a new table always waits for its outcome. `write_mode`: "append", or
+    "upsert" or "delete" by the columns `keys` with `order_by` and `clauses`, as `lakefold.upsert` does; the
+    driver collects each batch for that. `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch
+    whose rows a Restore removed, or that is older than the table. docs/reference/spark-writes.md describes
+    the others.
 
     The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known or nothing changed) and
     logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises

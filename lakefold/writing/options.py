@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold.console.settings import Settings
-    from lakefold_ingest.writing.settings import OnOlderBatch, OnRolledBack, Wait
+    from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait
 
 
 class WriteOptions(TypedDict, total=False):
@@ -47,6 +47,8 @@ class WriteOptions(TypedDict, total=False):
     max_bytes_per_file: int
     on_rolled_back: OnRolledBack
     on_older_batch: OnOlderBatch
+    on_refused: OnRefused
+    max_unanswered: int
     commit_properties: Mapping[str, str] | None
 
 

@@ -254,26 +254,64 @@ def test_with_wait_log_a_batch_sent_twice_before_it_is_folded_is_one(place: Plac
     assert place.outcomes() == [Committed, Committed, Committed, Duplicate]
 
 
-def test_with_wait_log_a_later_batch_tells_of_a_refusal(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Another client overwrites the table with other columns while batches are on their way."""
+def refuse_a_batch(place: Place) -> Writer:
+    """Another client overwrites the table with other columns while batch 1 is on its way.
+
+    Returns rows that fit the table then.
+    """
     with place.committer():
         place.put(0, rows(1))
     place.put(1, rows(2), wait="log")
     lance.write_dataset(pa.table({"other": [1.5]}), place.table, mode="overwrite")
     place.fold()
-    other = Writer(pa.record_batch({"other": [2.5]}))
+    return Writer(pa.record_batch({"other": [2.5]}))
+
+
+def test_with_wait_log_a_refusal_fails_a_later_batch_once(place: Place) -> None:
+    other = refuse_a_batch(place)
+    end = place.end()
+    with pytest.raises(RefusedError, match=f"batch 1 of {APP} into .*: refused at .*") as caught:
+        place.put(2, other, wait="log")
+    assert f"uuid {transaction_uuid(APP, 1, place.settings.table)}" in str(caught.value)
+    assert caught.value.outcome.batch_id == 1
+    assert "redrive" in caught.value.hint
+    assert (place.end(), other.calls) == (end, 0)
     assert place.put(2, other, wait="log") is None
-    assert place.put(3, other, wait="log") is None
-    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    refused = [text for text in warnings if "refused at" in text]
-    # Told once, with what identifies it in the dead letters.
-    (told,) = refused
-    assert told.startswith(f"batch 1 of {APP} into {place.settings.table}: refused at ")
-    assert transaction_uuid(APP, 1, place.settings.table) in told
+    place.fold()
+    assert lance.dataset(place.table).to_table()["other"].to_pylist() == [1.5, 2.5]
+
+
+def test_with_wait_log_a_refusal_may_be_logged_only(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    other = refuse_a_batch(place)
+    assert place.put(2, other, wait="log", on_refused="warn") is None
+    assert place.put(3, other, wait="log", on_refused="warn") is None
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    # Logged once, with what identifies it in the dead letters.
+    (refused,) = [text for text in warnings if "refused at" in text]
+    assert refused.startswith(f"batch 1 of {APP} into {place.settings.table}: refused at ")
+    assert transaction_uuid(APP, 1, place.settings.table) in refused
     place.fold()
     assert lance.dataset(place.table).to_table()["other"].to_pylist() == [1.5, 2.5, 2.5]
+
+
+def test_with_wait_log_a_batch_waits_for_room_while_the_committer_is_behind(place: Place) -> None:
+    with place.committer():
+        place.put(0, rows(1))
+    for batch in (1, 2):
+        assert place.put(batch, rows(batch + 1), wait="log", max_unanswered=2) is None
+    late = rows(4)
+    with pytest.raises(RetryError, match="2 batches in the log have no outcome yet") as caught:
+        place.put(3, late, wait="log", max_unanswered=2, timeout_s=0.5)
+    assert "lakefold status" in caught.value.hint
+    assert late.calls == 0
+    # Another app's batches are its own affair.
+    assert place.put(1, rows(10), app_id="other", wait="log", max_unanswered=2) is None
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(place.put, 3, late, wait="log", max_unanswered=2)
+        with place.committer():
+            assert waiting.result(60) is None
+            place.put(4, rows(5))
+    assert place.numbers() == [1, 2, 3, 4, 5, 10]
 
 
 def test_without_a_committer_the_batch_says_so_and_may_come_again(place: Place) -> None:

@@ -284,6 +284,24 @@ WRITE_OPTIONS: Final = (
         default="raise",
     ),
     WriteOption(
+        "onRefused",
+        "on_refused",
+        choice("raise", "warn"),
+        frozenset({WriteUse.STREAM, WriteUse.SINK}),
+        "with `wait=log`, what to do once an earlier batch turns out to be refused: `raise` fails the next "
+        "batch with the reason, `warn` logs it",
+        default="raise",
+    ),
+    WriteOption(
+        "maxUnanswered",
+        "max_unanswered",
+        count,
+        frozenset({WriteUse.STREAM, WriteUse.SINK}),
+        "with `wait=log`, how many batches may have no outcome yet, at most 10,000; the next batch waits "
+        "until the committer has answered enough of them",
+        default=1000,
+    ),
+    WriteOption(
         "commitProperties",
         "commit_properties",
         pairs,

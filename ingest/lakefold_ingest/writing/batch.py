@@ -14,6 +14,8 @@ again, and the committer folds a key once. So every step may fail or be repeated
   one.
 - A batch that was folded, and whose rows a Restore then left out of the table, is never folded again under
   its key. That would be silent loss, so it raises, unless the writer is told to skip such batches.
+- With `wait="log"` the outcomes of earlier batches are read before the next one is built. If too many have
+  none yet, the committer is behind, and the query waits. If one was refused, the query stops with the reason.
 - A streaming query repeats only its last batch. If it sends an older one that was folded, its checkpoint is
   older than the table, or another query uses its app id. Then its batches may have new rows under known keys,
   which would be dropped silently, so this raises an error too, unless `on_older_batch` is "skip".
@@ -39,7 +41,7 @@ from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from lakefold_table.lance.schemas.data_files import file_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -149,6 +151,8 @@ class StartedBatch:
             compared = _compared(view, self.key, folded, self._operation.content(view))
             self._report = BatchReport(compared, attempts, is_sent=False)
             return
+        if self._settings.wait == "log":
+            self._check_earlier(view)
         begun = time.perf_counter()
         envelope = self._operation.build(view, self.key, self._settings)
         self._write_s += time.perf_counter() - begun
@@ -185,14 +189,24 @@ class StartedBatch:
                 )
             self.start()
 
+    def _check_earlier(self, view: View) -> None:
+        """Waits if too many earlier batches have no outcome, and raises what became of those refused."""
+        settings, begun = self._settings, time.perf_counter()
+        refusals = _client(settings).make_room(
+            view.uri, self.key.app_id, view.partition, settings.max_unanswered, settings.timeout_s
+        )
+        self._wait_s += time.perf_counter() - begun
+        for refused in refusals:
+            LOGGER.warning("%s", refusal_text(refused))
+        if refusals and settings.on_refused == "raise":
+            raise _earlier_refused(refusals, self.key)
+
     def _propose(self, view: View, envelope: Envelope) -> None:
         """Sends the envelope, and waits until the log has it if the outcome isn't awaited."""
         client = _client(self._settings)
         client.check_binding(view.bound, view.uri)
         options = self._settings.storage_options
         if self._settings.wait == "log":
-            for refused in client.refused(envelope, view.partition):
-                LOGGER.warning("%s", refusal_text(refused))
             begun = time.perf_counter()
             client.send_unasked(envelope, view.partition, storage_options=options)
             self._send_s += time.perf_counter() - begun
@@ -305,6 +319,18 @@ def accepted(outcome: Outcome) -> Committed | Duplicate | Rejected:
 def _compared(view: View, key: Key, folded: Duplicate, content: str) -> Duplicate:
     """Returns the outcome of a batch that was folded before. It says whether the batch has other rows now."""
     return replace(folded, different_content=view.differs(key, content))
+
+
+def _earlier_refused(refusals: Sequence[Outcome], key: Key) -> RefusedError:
+    first, others = refusals[0], len(refusals) - 1
+    message = refusal_text(first) + (f" (and {others} more, see the log)" if others else "")
+    return RefusedError(
+        f"{message}; {key} was not sent",
+        outcome=first,
+        where=first.table,
+        hint="a refused batch's rows are not in the table: `lakefold redrive` shows it and sends it again; "
+        'then run the query again, which continues with this batch; on_refused="warn" only logs refusals',
+    )
 
 
 def _rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:

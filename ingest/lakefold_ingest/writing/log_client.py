@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_ingest.writing.settings import MOST_UNANSWERED
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import MissingTopicError, describe
 from lakefold_log.read.outcomes import OutcomeWaiter
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
     from lakefold_table.position import Position
 
 _NO_TOPICS = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
+_TOO_MANY = (
+    "see that a committer runs and how far behind it is (lakefold status); the batch may be run again, or "
+    "raise max_unanswered"
+)
 _PAUSE_S = 0.2
-_MOST_SENT = 10_000
 _READ_S = 1.0
 LOGGER = logging.getLogger("lakefold")
 
@@ -120,7 +124,7 @@ class LogClient:
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> Position:
-        """Sends and waits until the log has it, but not for its outcome: `refused` reads that later.
+        """Sends and waits until the log has it, but not for its outcome: `make_room` reads that later.
 
         Raises as `Proposer.send_wait` does.
         """
@@ -130,18 +134,22 @@ class LogClient:
             # No thread moves to the end of the outcomes before this one is noted.
             position = self._proposer.send_wait(envelope, chosen, storage_options=storage_options)
             waiter.unasked[position] = _named(envelope)
-            while len(waiter.unasked) > _MOST_SENT:
+            while len(waiter.unasked) > MOST_UNANSWERED:
                 waiter.unasked.popitem(last=False)
         return position
 
-    def refused(self, envelope: Envelope, partition: int | None) -> list[Outcome]:
-        """Returns the refusals of what the envelope's app has sent to its table by `send_unasked`, each once.
+    def make_room(
+        self, table: str, app_id: str, partition: int | None, most: int, timeout_s: float
+    ) -> list[Outcome]:
+        """Waits until fewer than `most` of what the app has sent by `send_unasked` have no outcome yet.
 
-        These are the refusals reported until now, of the newest 10,000 proposals that this process has sent;
-        the next call returns later ones. Takes a second at most. Raises `StopError` as `ask` does.
+        Returns the refusals of such proposals that were reported since the last call. It knows the newest
+        10,000 proposals that this process has sent to the table. If this user may not read outcomes it
+        doesn't wait. Raises `RetryError` if too many have no outcome after `timeout_s` seconds, `StopError`
+        as `ask` does.
         """
-        chosen = self._proposer.partition_for(envelope.table, partition)
-        outcomes = self._waiter(envelope.table, chosen).reported(envelope.app_id)
+        chosen = self._proposer.partition_for(table, partition)
+        outcomes = self._waiter(table, chosen).make_room(app_id, most, timeout_s)
         return [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
 
     def close(self) -> None:
@@ -233,23 +241,47 @@ class _Waiter:
         with self.lock:
             self.asking -= 1
 
-    def reported(self, app_id: str) -> list[Outcome]:
-        """Returns the outcomes, reported since the last call, of what the app sent without waiting."""
+    def make_room(self, app_id: str, most: int, timeout_s: float) -> list[Outcome]:
+        """Waits until fewer than `most` of what the app sent without waiting have no outcome.
+
+        Returns the outcomes that were reported since the last call. Raises `RetryError` if too many have none
+        after `timeout_s` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
         with self.lock:
-            sent = {position: named for position, named in self.unasked.items() if named.app_id == app_id}
-            if self.is_blind or not sent:
-                return []
-            try:
-                reported = self.outcomes.reported(sent, _READ_S)
-            except InvalidError as error:
-                self.is_blind = True
-                LOGGER.warning("refusals of batches that were sent to the log are not seen here: %s", error)
-                return []
-            except RetryError:
-                # The next call reads again.
-                return []
-            for outcome in reported:
-                del self.unasked[outcome.position]
+            reported = self._reported(app_id)
+            while len(sent := self._sent_by(app_id)) >= most and not self.is_blind:
+                oldest, named = next(iter(sent.items()))
+                try:
+                    self.outcomes.wait(oldest, named, deadline - time.monotonic())
+                except RetryError as error:
+                    if reported:
+                        # The caller learns first what was refused.
+                        break
+                    message = f"{len(sent)} batches in the log have no outcome yet: {error.message}"
+                    raise RetryError(message, where=str(oldest), hint=_TOO_MANY) from error
+                reported += self._reported(app_id)
+        return reported
+
+    def _sent_by(self, app_id: str) -> dict[Position, Envelope]:
+        return {position: named for position, named in self.unasked.items() if named.app_id == app_id}
+
+    def _reported(self, app_id: str) -> list[Outcome]:
+        """Returns the outcomes that were reported since the last call, without waiting for any."""
+        sent = self._sent_by(app_id)
+        if self.is_blind or not sent:
+            return []
+        try:
+            reported = self.outcomes.reported(sent, _READ_S)
+        except InvalidError as error:
+            self.is_blind = True
+            LOGGER.warning("refusals of batches that were sent to the log are not seen here: %s", error)
+            return []
+        except RetryError:
+            # The next call reads again.
+            return []
+        for outcome in reported:
+            del self.unasked[outcome.position]
         return reported
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from lakefold_ingest.rows.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_table.errors import InvalidError
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Wait = Literal["commit", "log"]
 OnRolledBack = Literal["raise", "skip"]
 OnOlderBatch = Literal["raise", "skip"]
+OnRefused = Literal["raise", "warn"]
+MOST_UNANSWERED: Final = 10_000
+"""The highest `max_unanswered`: a process remembers so many proposals of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class WriteSettings:
     max_bytes_per_file: int = MAX_BYTES_PER_FILE
     on_rolled_back: OnRolledBack = "raise"
     on_older_batch: OnOlderBatch = "raise"
+    on_refused: OnRefused = "raise"
+    max_unanswered: int = 1000
     commit_properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,6 +65,15 @@ class WriteSettings:
                 where="on_older_batch",
                 hint='give "raise" or "skip"',
             )
+        if self.on_refused not in get_args(OnRefused):
+            raise InvalidError(
+                f"{self.on_refused!r} is nothing to do after an earlier batch was refused",
+                where="on_refused",
+                hint='give "raise" or "warn"',
+            )
+        if not 0 < self.max_unanswered <= MOST_UNANSWERED:
+            message = f"{self.max_unanswered} is not from 1 to {MOST_UNANSWERED}"
+            raise InvalidError(message, where="max_unanswered")
         for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
             if getattr(self, name) <= 0:
                 raise InvalidError(f"{getattr(self, name)} is not above 0", where=name)
