@@ -50,16 +50,38 @@ provider.shutdown()
 """
 """An application that is traced, and proposes to create one table twice."""
 
+APPENDING = """
+import sys
+import pyarrow as pa
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+import lakefold
+
+bootstrap, uri, transactions, outcomes, _ = sys.argv[1:]
+provider = TracerProvider()
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+trace.set_tracer_provider(provider)
+names = {"bootstrap_servers": bootstrap, "transactions_topic": transactions, "outcomes_topic": outcomes}
+lakefold.append(uri, pa.table({"n": [1, 2]}), **names)
+try:
+    lakefold.append(uri, pa.table({"n": ["text"]}), **names)
+except lakefold.InvalidError:
+    provider.shutdown()
+"""
+"""An application that is traced, and appends rows, then some that don't fit."""
+
 
 @pytest.fixture
 def own(bootstrap: str, topic_names: TopicNames) -> OwnLog:
     return OwnLog.make(bootstrap, topic_names)
 
 
-def write(own: OwnLog, uri: str) -> None:
+def write(own: OwnLog, uri: str, source: str = WRITER) -> None:
     """Runs the writer."""
     topics = [own.topics.transactions, own.topics.outcomes, own.topics.dead_letters]
-    command = [sys.executable, "-c", WRITER, own.config.bootstrap_servers, uri, *topics]
+    command = [sys.executable, "-c", source, own.config.bootstrap_servers, uri, *topics]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -100,6 +122,38 @@ def test_a_writers_trace_leads_to_the_version(
     assert (values["lakefold.outcome"], values["messaging.kafka.offset"]) == ("rejected", 1)
     assert refused.status.code == refused.status.STATUS_CODE_ERROR
     assert refused.status.message
+
+
+def test_a_batch_is_one_trace_from_its_rows_to_its_version(
+    own: OwnLog, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = canonical(tmp_path / "table")
+    with running_collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        with running_committer(own.config.bootstrap_servers, topic_names, tmp_path) as committer:
+            committer.wait_until_ready()
+            monkeypatch.setenv("OTEL_SERVICE_NAME", "writer")
+            write(own, uri, APPENDING)
+            assert committer.stop() == 0
+    appended, misfit = collector.named("write batch", "writer")
+    assert not appended.parent_span_id
+    values = attributes(appended.attributes)
+    expected = {"table": uri, "outcome": "committed", "version": 2, "rows": 2, "files": 1}
+    assert {name: values[f"lakefold.{name}"] for name in expected} == expected
+    topic, batch = own.topics.transactions, appended.span_id
+    # The creation of the table, and the rows.
+    sends = [
+        span.span_id for span in collector.named(f"send {topic}", "writer") if span.parent_span_id == batch
+    ]
+    processed = [
+        attributes(span.attributes)["lakefold.version"]
+        for span in collector.named(f"process {topic}")
+        if span.parent_span_id in sends
+    ]
+    assert sorted(processed) == [1, 2]
+    assert {span.trace_id for span in collector.named(f"process {topic}")} == {appended.trace_id}
+    assert misfit.status.code == misfit.status.STATUS_CODE_ERROR
+    assert "int64" in misfit.status.message
 
 
 def check_committed(collector: Collector, topic: str, uri: str) -> None:

@@ -33,6 +33,7 @@ from lakefold_ingest.proposals.envelopes import creation
 from lakefold_ingest.writing.log_client import Answer, LogClient, Proposed, drop_client, open_client
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, fragments_of, in_version, refusal_text
 from lakefold_ingest.writing.view import View, read_view
+from lakefold_log.write.tracing import batch_span
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_table.entry import Duplicate, Invalid, Rejected, rolled_back_text
 from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError, StopError
@@ -87,7 +88,7 @@ def start_batch(
     `put_batch` does: after any error but `InvalidError` the log may have the proposal.
     """
     batch = StartedBatch(settings, key, operation, in_order=in_order, write_s=write_s)
-    with batch.dropping_client():
+    with batch.at_work():
         batch.start(view)
     return batch
 
@@ -107,18 +108,28 @@ class StartedBatch:
         self._refusals: list[str] = []
         self._proposed: Proposed | None = None
         self._report: BatchReport | None = None
+        self._span = batch_span(settings.table, str(key))
 
     def finish(self) -> BatchReport:
         """Waits for the outcome, builds the batch again if it has to be, and logs what became of it.
 
         Raises as `put_batch` does.
         """
-        with self.dropping_client():
+        with self.at_work():
             report = self._finish()
+        figures = report.figures
+        self._span.done(
+            outcome=report.kind,
+            version=report.version,
+            attempts=report.attempts,
+            rows=figures.rows,
+            files=figures.files,
+            bytes=figures.bytes,
+        )
         level = logging.WARNING if report.is_doubtful else logging.INFO
-        table, figures = self._settings.table, f"; {report.figures}" if report.is_sent else ""
-        fields = {"table": table, "key": str(self.key), "kind": report.kind, **asdict(report.figures)}
-        LOGGER.log(level, "%s into %s: %s%s", self.key, table, report, figures, extra={"batch": fields})
+        table, cost = self._settings.table, f"; {figures}" if report.is_sent else ""
+        fields = {"table": table, "key": str(self.key), "kind": report.kind, **asdict(figures)}
+        LOGGER.log(level, "%s into %s: %s%s", self.key, table, report, cost, extra={"batch": fields})
         result = report.result
         if (
             isinstance(result, Duplicate)
@@ -129,10 +140,14 @@ class StartedBatch:
         return report
 
     @contextmanager
-    def dropping_client(self) -> Iterator[None]:
-        """Drops the client of the log if it can't be used any more, so that the next batch gets a new one."""
+    def at_work(self) -> Iterator[None]:
+        """Traces a step of the batch.
+
+        Drops the client of the log if it can't be used any more, so that the next batch gets a new one.
+        """
         try:
-            yield
+            with self._span.current():
+                yield
         except StopError:
             drop_client(self._settings.kafka, self._settings.topics)
             raise

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from opentelemetry.trace import Span
 
@@ -59,6 +60,57 @@ class Sending:
             self._span.end()
 
 
+class BatchSpan:
+    """The span of a batch, from its first step to its outcome. It has no effect if nothing is traced."""
+
+    def __init__(self, span: Span | None = None) -> None:
+        self._span = span
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Makes it the parent of what begins within. An error is recorded, and ends it."""
+        if self._span is None:
+            yield
+            return
+        from opentelemetry import trace
+
+        try:
+            # This records an error that passes.
+            with trace.use_span(self._span):
+                yield
+        except BaseException:
+            self._span.end()
+            raise
+
+    def done(self, **attributes: str | int | None) -> None:
+        """Ends it with what became of the batch; attributes that are None are left out."""
+        if self._span is not None:
+            self._span.set_attributes(
+                {f"lakefold.{name}": value for name, value in attributes.items() if value is not None}
+            )
+            self._span.end()
+
+
+def batch_span(table: str, key: str) -> BatchSpan:
+    """Begins the span of a batch, as a child of the current span, if this process is traced."""
+    if not _is_traced():
+        return BatchSpan()
+    from opentelemetry import trace
+
+    attributes = {"lakefold.table": table, "lakefold.batch": key}
+    return BatchSpan(trace.get_tracer("lakefold").start_span("write batch", attributes=attributes))
+
+
+def _is_traced() -> bool:
+    """Returns whether the process has a current span, or exports spans."""
+    if _API not in sys.modules:
+        return False
+    from opentelemetry import trace
+
+    has_parent = trace.get_current_span().get_span_context().is_valid
+    return has_parent or not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
 def sending(topic: str, partition: int, envelope: Envelope, headers: Headers) -> Sending:
     """Begin the span of a send, as a child of the current span.
 
@@ -66,13 +118,9 @@ def sending(topic: str, partition: int, envelope: Envelope, headers: Headers) ->
     current span and exports none. Headers that contain a context already keep it: a proposal that is sent
     again belongs to the trace in which it was first sent.
     """
-    if _API not in sys.modules or any(name == TRACEPARENT for name, _ in headers):
+    if not _is_traced() or any(name == TRACEPARENT for name, _ in headers):
         return Sending(headers)
     from opentelemetry import trace
-
-    has_parent = trace.get_current_span().get_span_context().is_valid
-    if not has_parent and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return Sending(headers)
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     span = trace.get_tracer("lakefold").start_span(
