@@ -24,6 +24,7 @@ from benchmarks import (
     folding,
     large,
     latency,
+    maintenance,
     memory,
     mixed,
     producers,
@@ -55,12 +56,16 @@ def main() -> None:
     """Measures, prints, keeps the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "--only", nargs="+", choices=[*_parts(1), *_parts_without_log(1)], help="measure these parts only"
+        "--only",
+        nargs="+",
+        choices=[*_parts(1, soak=False), *_parts_without_log(1)],
+        help="measure these parts only",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: figures not to be quoted")
+    parser.add_argument("--soak", action="store_true", help="maintenance: half an hour instead of a minute")
     arguments = parser.parse_args()
     share = QUICK if arguments.quick else 1
-    parts, alone = _parts(share), _parts_without_log(share)
+    parts, alone = _parts(share, soak=arguments.soak), _parts_without_log(share)
     chosen = arguments.only or [*parts, *alone]
     console = Console()
     figures: dict[str, dict[str, float]] = {}
@@ -78,13 +83,16 @@ def main() -> None:
     _keep(figures, quick=arguments.quick)
 
 
-def _parts(share: int) -> dict[str, Callable[[Ground], dict[str, float]]]:
+def _parts(share: int, *, soak: bool) -> dict[str, Callable[[Ground], dict[str, float]]]:
     return {
         "commits": partial(commits.measure, transactions=100_000 // share),
         "producers": partial(producers.measure, transactions=32_000 // share),
         "fairness": partial(fairness.measure, unknown=60_000 // share, large=200 // share),
         "latency": partial(latency.measure, proposals=1_000 // share, fragments=100_000 // share),
         "large": partial(large.measure, transactions=20_000 // share, fragments=100_000 // share),
+        "maintenance": partial(
+            maintenance.measure, seconds=45 / share, maintained_seconds=1800 if soak else 90 / share
+        ),
         "mixed": partial(mixed.measure, transactions=20_000 // share, fragments=10_000 // share),
         "memory": partial(memory.measure, fragments=1_000_000 // share),
         "restart": partial(restart.measure, fragments=100_000 // share, versions=100_000 // share),

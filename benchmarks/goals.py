@@ -63,6 +63,17 @@ GOALS: dict[str, dict[str, Goal]] = {
         "100,000 fragments, limited: max ms": below(1000),
     },
     "large": {"transactions/s": Goal(5_000), "not committed": below(1)},
+    "maintenance": {
+        "maintained: most fragments": below(501),
+        "maintained: most MB of versions": below(200),
+        "maintained: failed appends": below(1),
+        "maintained: failed deletes": below(1),
+        "maintained: failed updates": below(1),
+        "maintained: failed rewrites": below(1),
+        "read time to compacted": below(1.5),
+        "p99 to that without maintenance": below(2),
+        "write amplification": below(4),
+    },
     "memory": {"peak to what it may be": below(1)},
     "restart": {"seconds to the first commit": below(2), "peak to what it may be": below(1)},
     "s3": {

@@ -22,6 +22,7 @@ from lakefold_ingest.options.write_options import (
     WriteUse,
     parameters_of,
 )
+from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from lakefold_reader.spark.options import OPTIONS, Use
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
@@ -227,16 +228,23 @@ def settings() -> str:
 
 
 def metrics() -> str:
-    """Returns the page of the committer's metrics, each with its type and meaning."""
-    rows = [
-        [f"`{_exposed(family.name, family.type)}`", family.type, family.documentation]
-        for family in Metrics().registry.collect()
-    ]
+    """Returns the page of the committer's and the maintainer's metrics, each with its type and meaning."""
+    committers, maintainers = (
+        table(
+            ["metric", "type", "meaning"],
+            [
+                [f"`{_exposed(family.name, family.type)}`", family.type, family.documentation]
+                for family in registry.collect()
+            ],
+        )
+        for registry in (Metrics().registry, MaintenanceMetrics().registry)
+    )
     return page(
         "Metrics of the committer",
         "committer/lakefold_committer/observability/metrics.py",
         "Served in Prometheus' text format at `/metrics`, beside `/livez` and `/readyz`.",
-        table(["metric", "type", "meaning"], rows),
+        f"{committers}\n## Metrics of the maintainer\n\n`lakefold maintain` serves them in the same way, "
+        f"each with the label `table`.\n\n{maintainers}",
     )
 
 

@@ -60,10 +60,10 @@ def command(
 ) -> None:
     """Compact tables and remove their old versions, by the policy of each table, while writers go on.
 
-    Without TABLE it maintains all tables in the local folders below the roots. The policy is in the table's
-    configuration (lakefold.maintenance.target_rows, …) and in the setting `maintenance`. Versions stay that
-    tags, branches, named consumers or proposals that wait in the log need. Several maintainers may run: one
-    of them works on a table at a time.
+    Without TABLE it maintains all tables in the folders and buckets below the roots. The policy is in the
+    table's configuration (lakefold.maintenance.target_rows, …) and in the setting `maintenance`. Versions
+    stay that tags, branches, named consumers or proposals that wait in the log need. Several maintainers may
+    run: one of them works on a table at a time.
 
     Without --once it runs until SIGTERM or Ctrl-C, which let the current rewrite finish. /livez, /readyz and
     /metrics are served on --http-port. With --once the exit code is that of the first failure.
@@ -123,16 +123,12 @@ def _maintainer(
 
 def _tables(settings: Settings, named: tuple[str, ...]) -> Iterable[str]:
     """Returns the tables that were named, else those that exist below the roots."""
-    from lakefold.setup.tables import local_tables
+    from lakefold.setup.tables import tables_below
     from lakefold_table.uri import canonical
 
     if named:
         return [canonical(table) for table in named]
-    remote = [root for root in settings.roots if not root.startswith("file:")]
-    if remote:
-        message = f"the tables below {remote[0]} can't be listed"
-        raise SettingError(message, where="roots", hint="name the tables: lakefold maintain TABLE…")
-    return local_tables(settings.roots)
+    return tables_below(settings.roots, settings.storage_options)
 
 
 def _served(settings: Settings, metrics: MaintenanceMetrics) -> ExitStack:

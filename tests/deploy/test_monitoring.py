@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import promql_parser
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import Counter, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakefold_committer.fold.grouping import GroupEnd
 from lakefold_committer.observability.metrics import AWAY, OPERATIONS, OUTCOMES, REASONS, FoldStatus, Metrics
+from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
 
 if TYPE_CHECKING:
@@ -45,12 +46,22 @@ def served() -> dict[str, set[str]]:
     metrics.strangers.labels("0", "unsigned")
     for gauge in (metrics.held_back_offsets, metrics.held_back_seconds):
         gauge.labels("outcomes", "0")
-    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    pages = [generate_latest(metrics.registry).decode(), maintained()]
     names: dict[str, set[str]] = {}
-    for family in families:
-        for sample in family.samples:
-            names.setdefault(sample.name, set()).update(sample.labels)
+    for page in pages:
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                names.setdefault(sample.name, set()).update(sample.labels)
     return names
+
+
+def maintained() -> str:
+    """What a maintainer serves that has worked on a table."""
+    metrics = MaintenanceMetrics()
+    for each in vars(metrics).values():
+        if isinstance(each, Gauge | Counter):
+            each.labels(*("x" for _ in each._labelnames))
+    return generate_latest(metrics.registry).decode()
 
 
 def expressions() -> Iterator[tuple[str, str]]:

@@ -66,9 +66,9 @@ class Surroundings:
     def versions(self) -> list[int]:
         return [each["version"] for each in lance.dataset(str(self.table)).versions()]
 
-    def metric(self, name: str) -> float | None:
+    def metric(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(
-            f"lakefold_maintenance_{name}", {"table": canonical(str(self.table))}
+            f"lakefold_maintenance_{name}", {"table": canonical(str(self.table)), **labels}
         )
 
 
@@ -110,7 +110,41 @@ def test_versions_that_waiting_proposals_were_built_on_stay(around: Surroundings
     report = around.upkeep(compaction="false").round()
     assert around.versions() == [5, 6, 7, 8, 9]
     assert report.kept_for_waiting == 4
-    assert around.metric("kept_versions") == 4
+    assert around.metric("kept_versions", reason="waiting proposals") == 4
+    assert around.metric("kept_versions", reason="policy") == 1
+
+
+def test_what_keeps_versions_is_counted(around: Surroundings) -> None:
+    lance.dataset(str(around.table)).tags.create("audit", 3)
+    around.now += LATER
+    around.upkeep(compaction="false", min_versions="2").round()
+    assert around.versions() == [3, 8, 9]
+    kept = {
+        reason: around.metric("kept_versions", reason=reason) for reason in ("policy", "tags and branches")
+    }
+    assert kept == {"policy": 2, "tags and branches": 1}
+
+
+def test_rows_that_an_index_lacks_are_counted(around: Surroundings) -> None:
+    lance.dataset(str(around.table)).create_scalar_index("a", "BTREE", name="by_a")
+    append(lance.dataset(str(around.table)), 90)
+    around.upkeep(compaction="false").round()
+    assert around.metric("unindexed_rows", index="by_a") == 10
+
+
+def test_the_write_amplification_is_what_was_written_for_what_writers_added(around: Surroundings) -> None:
+    upkeep = around.upkeep(target_rows="40")
+    upkeep.round()
+    rewritten = around.metric("rewritten_bytes_total")
+    assert around.metric("write_amplification") is None
+    for first in (90, 100):
+        append(lance.dataset(str(around.table)), first)
+    upkeep.round()
+    added = around.metric("added_bytes_total")
+    assert rewritten
+    assert added
+    assert added < rewritten
+    assert around.metric("write_amplification") == pytest.approx((added + rewritten) / added)
 
 
 def test_all_versions_stay_if_a_waiting_proposal_can_not_be_read(around: Surroundings) -> None:

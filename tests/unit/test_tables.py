@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold.setup.tables import local_tables, newest_version
+import pytest
+
+from lakefold.setup.tables import local_tables, newest_version, tables_below
+from lakefold_table.errors import InvalidError
+from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
@@ -23,6 +27,25 @@ def test_tables_below_the_roots_are_found(tmp_path: Path) -> None:
     make_table(tmp_path / ".hidden" / "c")
     make_table(tmp_path / "far" / "too" / "deep" / "d")
     assert list(local_tables([canonical(tmp_path), "s3://lake"])) == expected
+
+
+def test_tables_in_buckets_are_found_as_in_folders(tmp_path: Path) -> None:
+    local = make_table(tmp_path / "a")
+    for path in ("b", "deep/er/c", "b/data/inside-a-table", ".hidden/d", "far/too/deep/e", "no/table.txt"):
+        MemoryStorage("memory://tables").put(f"{path}/_versions/1.manifest", [b""])
+    try:
+        found = list(tables_below([canonical(tmp_path), "memory://tables", "memory://tables/b"], {}))
+    finally:
+        MemoryStorage.forget("tables")
+    names = ["b", "no/table.txt", "deep/er/c", "b"]
+    assert found == [local, *(f"memory://tables/{name}" for name in names)]
+
+
+def test_a_store_that_lists_no_folders_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakefold.setup.tables.open_storage", lambda *_: object())
+    with pytest.raises(InvalidError) as raised:
+        list(tables_below(["s3://lake"], {}))
+    assert raised.value.where == "roots"
 
 
 def test_a_root_may_be_a_table_or_missing(tmp_path: Path) -> None:

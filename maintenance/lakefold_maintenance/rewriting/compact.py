@@ -82,7 +82,8 @@ class FailedTask:
 class CompactionReport:
     """What a compaction did.
 
-    `rows` and `bytes`: live rows that were rewritten, and bytes of the files that were read.
+    `rows` and `bytes`: live rows that were rewritten, and bytes of the files that were read. `new_ids`: the
+    ids of the new fragments, as far as known.
     """
 
     fragments_before: int = 0
@@ -93,6 +94,7 @@ class CompactionReport:
     bytes: int = 0
     deleted_rows: int = 0
     failed: list[FailedTask] = field(default_factory=list)
+    new_ids: set[int] = field(default_factory=set)
 
     @property
     def exit_code(self) -> int:
@@ -237,6 +239,11 @@ class Compaction:
             report.rows += sum(result.task.rows for result in results)
             report.bytes += sum(result.task.bytes for result in results)
             report.deleted_rows += sum(result.task.deleted for result in results)
+            ids = [fragment.id for result in results for fragment in result.new]
+            if isinstance(answer, Committed) and answer.num_fragment_ids:
+                first = answer.first_fragment_id
+                ids = [*range(first, first + answer.num_fragment_ids)]
+            report.new_ids.update(ids)
             return
         _remove(survey, results)
         report.failed += [FailedTask(result.task.fragment_ids, None, answer) for result in results]

@@ -44,7 +44,8 @@ class TableSurvey:
     """A version of a table, as maintenance sees it.
 
     `table`: the canonical URI of the main branch. `branch`: the name of the branch, empty for the main one.
-    `covered`: the ids of the fragments that an index covers which knows rows by their addresses. `bound`: the
+    `covered`: the ids of the fragments that an index covers which knows rows by their addresses.
+    `unindexed`: the live rows that each index, by its name, doesn't cover. `bound`: the
     position to which the table is bound, None if it is bound to no log.
     """
 
@@ -56,6 +57,7 @@ class TableSurvey:
     covered: frozenset[int]
     policy: MaintenancePolicy
     bound: Position | None
+    unindexed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -85,7 +87,8 @@ class Surveyor:
         main, branch = main_and_branch(self.source)
         state = read_state(self.source, newest_of(self.source))
         check_writable(state.head, self.source.uri)
-        indices = self._coverage_of_indices(state)
+        by_name = self._coverage_of_indices(state)
+        indices = [bitmap for _, bitmap in by_name]
         ids = np.fromiter(state.fragments.ids(), np.int64, state.fragments.count)
         columns = self._figures(state.fragments.chunks)
         figures = FragmentFigures(
@@ -103,6 +106,7 @@ class Surveyor:
             covered,
             policy_of(state.head.config, self.settings),
             None if marks is None else marks.position,
+            _unindexed(figures, by_name),
         )
 
     def _figures(self, chunks: Sequence[Chunk]) -> NDArray[np.int64]:
@@ -116,22 +120,37 @@ class Surveyor:
             return np.zeros((3, 0), np.int64)
         return np.concatenate([self._columns[chunk.encoded] for chunk in chunks], axis=1)
 
-    def _coverage_of_indices(self, state: LanceState) -> list[Bitmap]:
-        """Returns the fragments that each index covers, after all compactions since it was built."""
+    def _coverage_of_indices(self, state: LanceState) -> list[tuple[str, Bitmap]]:
+        """Returns the name of each part of an index, and the fragments that it covers, as far as known.
+
+        The fragments are those after all compactions since it was built.
+        """
         try:
             entries = IndexSection.FromString(state.index_section).indices
         except DecodeError as error:
             message = f"the index section can't be decoded: {error}"
             raise DamagedError(message, where=self.source.uri) from error
         indices = remapped(state.head, tuple(entries), self._content)
-        known = (coverage(index) for index in indices if index.name != FRAGMENT_REUSE)
-        return [bitmap for bitmap in known if bitmap is not None]
+        known = ((index.name, coverage(index)) for index in indices if index.name != FRAGMENT_REUSE)
+        return [(name, bitmap) for name, bitmap in known if bitmap is not None]
 
     def _content(self, path: str) -> bytes | None:
         try:
             return self.source.content(path)
         except (FileNotFoundError, LocationError):
             return None
+
+
+def _unindexed(figures: FragmentFigures, indices: Sequence[tuple[str, Bitmap]]) -> dict[str, int]:
+    """Returns how many live rows each index doesn't cover. An index may have several parts of one name."""
+    covered: dict[str, set[int]] = {}
+    for name, bitmap in indices:
+        covered.setdefault(name, set()).update(bitmap)
+    live = int(figures.live.sum())
+    return {
+        name: live - int(figures.live[np.isin(figures.ids, np.fromiter(ids, np.int64))].sum())
+        for name, ids in covered.items()
+    }
 
 
 def _figures_of(chunk: Chunk) -> NDArray[np.int64]:

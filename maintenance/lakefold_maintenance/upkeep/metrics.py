@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakefold_maintenance.rewriting.compact import CompactionReport
 
@@ -25,12 +25,21 @@ class MaintenanceMetrics:
             "Fragments that are not rewritten any more because that failed repeatedly",
         )
         self.versions = self._gauge("versions", "Versions that exist")
-        self.kept = Gauge(
-            "lakefold_maintenance_kept_versions",
-            "Versions old enough to be removed that are kept because proposals in the log were built on them",
-            ["table"],
-            registry=self.registry,
+        self.kept = self._gauge(
+            "kept_versions",
+            "Versions that stay, by reason: policy (too young, or among the newest), consumers, tags and "
+            "branches, waiting proposals (entries of the log that were built on them)",
+            "reason",
         )
+        self.unindexed = self._gauge(
+            "unindexed_rows", "Live rows that an index does not cover, until it is optimized", "index"
+        )
+        self.amplification = self._gauge(
+            "write_amplification",
+            "Bytes of data files that writers added and rewrites read, to those that writers added, since "
+            "the maintainer was started",
+        )
+        self.added = self._counter("added_bytes_total", "Bytes of data files that writers added")
         self.rewrites = self._counter("rewrites_total", "Rewrites that were folded")
         self.failures = self._counter("failed_rewrites_total", "Rewrites that failed or were refused")
         self.rows = self._counter("rewritten_rows_total", "Live rows rewritten")
@@ -49,8 +58,21 @@ class MaintenanceMetrics:
         self.rows.labels(table).inc(report.rows)
         self.bytes.labels(table).inc(report.bytes)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"lakefold_maintenance_{name}", text, ["table"], registry=self.registry)
+    def surveyed(self, table: str, added: int, unindexed: Mapping[str, int]) -> None:
+        """Notes the bytes that writers added since the last survey, and the rows that no index covers."""
+        self.added.labels(table).inc(added)
+        for index, rows in unindexed.items():
+            self.unindexed.labels(table, index).set(rows)
+        rewritten, written = self._count("rewritten_bytes", table), self._count("added_bytes", table)
+        if written:
+            self.amplification.labels(table).set((written + rewritten) / written)
+
+    def _count(self, name: str, table: str) -> float:
+        full = f"lakefold_maintenance_{name}_total"
+        return self.registry.get_sample_value(full, {"table": table}) or 0.0
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"lakefold_maintenance_{name}", text, ["table", *labels], registry=self.registry)
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"lakefold_maintenance_{name}", text, ["table"], registry=self.registry)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import structlog
 
 from lakefold_maintenance.planning.plan import plan, weights_of
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 LOG = structlog.get_logger("lakefold")
 TRIES: Final = 3
 """A fragment whose rewrite failed so often is passed over by this process."""
+WAITING: Final = "waiting proposals"
+"""What keeps a version: proposals that wait in the log were built on it."""
 NOTHING_CLEANED: Final = Cleaned(0, 0, 0)
 
 
@@ -76,6 +79,8 @@ class TableUpkeep:
         self._parts = parts
         self._failures: Counter[int] = Counter()
         self._note = MaintainerNote(surveyor.source.storage)
+        self._highest: int | None = None
+        self._own: set[int] = set()
 
     def round(self, *, dry_run: bool = False) -> RoundReport:
         """Does what the policy asks for now.
@@ -123,6 +128,7 @@ class TableUpkeep:
         for failed in done.failed:
             # A refused rewrite may fit next time; a file that can't be read won't.
             self._failures.update(failed.fragment_ids if failed.error is not None else ())
+        self._own |= done.new_ids
         self._parts.metrics.rewritten(report.table, done)
         return replace(report, compaction=done, version=done.version, fragments=done.fragments_after)
 
@@ -151,7 +157,8 @@ class TableUpkeep:
             metrics.errors.labels(table).inc()
             return report
         kept = len(planned.versions) - len(needless)
-        metrics.kept.labels(table).set(kept)
+        for reason, count in {**planned.kept, WAITING: kept}.items():
+            metrics.kept.labels(table, reason).set(count)
         metrics.versions.labels(table).set(planned.newest - planned.oldest + 1 - cleaned.versions)
         metrics.removed.labels(table).inc(0 if dry_run else cleaned.versions)
         return replace(report, cleaned=cleaned, kept_for_waiting=kept)
@@ -163,3 +170,17 @@ class TableUpkeep:
         metrics.small.labels(table).set(int((weights_of(figures, survey.policy) < 1).sum()))
         metrics.deleted_share.labels(table).set(float(figures.deleted.sum()) / max(rows, 1))
         metrics.passed_over.labels(table).set(sum(count >= TRIES for count in self._failures.values()))
+        metrics.surveyed(table, self._added(survey), survey.unindexed)
+
+    def _added(self, survey: TableSurvey) -> int:
+        """Returns the bytes of the fragments that others have added since the last survey.
+
+        Fragments that were added and replaced between two surveys are not counted.
+        """
+        figures = survey.figures
+        before, self._highest = self._highest, int(figures.ids.max(initial=-1))
+        own, self._own = self._own, set()
+        if before is None:
+            return 0
+        added = (figures.ids > before) & ~np.isin(figures.ids, np.fromiter(own, np.int64))
+        return int(figures.bytes[added].sum())

@@ -8,7 +8,7 @@ left alone for seven days, as they may belong to a proposal that waits in the lo
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,7 @@ from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_reader.consumers.consumers import Consumer
     from lakefold_reader.format.source import Source
@@ -28,19 +28,26 @@ if TYPE_CHECKING:
 AGE: Final = timedelta(days=14)
 """The age from which a version is removed, if nothing else is set; pylance's default, too."""
 
+POLICY: Final = "policy"
+"""What keeps a version: its age, or that it is one of the newest."""
+CONSUMERS: Final = "consumers"
+REFS: Final = "tags and branches"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a clean-up of a branch removes, and which consumers keep older versions.
 
     `versions`: those to remove. `oldest`, `newest`: what exists now. `held_by`: the consumers that keep
-    versions which are old enough to be removed, the farthest behind first.
+    versions which are old enough to be removed, the farthest behind first. `kept`: how many versions stay,
+    by what keeps them.
     """
 
     versions: Sequence[int]
     oldest: int
     newest: int
     held_by: Sequence[Consumer]
+    kept: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan(
@@ -70,7 +77,12 @@ def plan(
     needed = min((consumer.version for consumer in consumers_here), default=numbers[-1])
     held = [consumer for consumer in consumers_here if old and consumer.version < old[-1]]
     going = [number for number in old if number < needed and number not in protected]
-    return Plan(going, numbers[0], numbers[-1], held)
+    kept = {
+        POLICY: len(numbers) - len(old),
+        CONSUMERS: sum(number >= needed for number in old),
+        REFS: sum(number < needed and number in protected for number in old),
+    }
+    return Plan(going, numbers[0], numbers[-1], held, kept)
 
 
 def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned:
