@@ -103,7 +103,7 @@ class ByPylance:
 
 
 @dataclass
-class Stream:
+class StreamFigures:
     """What the writers of one table did, and how large the table became meanwhile."""
 
     seconds: list[float] = field(default_factory=list)
@@ -192,9 +192,9 @@ def _compact(path: Path, ending: threading.Event, counted: Counter[str]) -> None
         dataset.cleanup_old_versions(older_than=VERSION_AGE)
 
 
-def _streamed(path: Path, client: Client, seconds: float) -> Stream:
+def _streamed(path: Path, client: Client, seconds: float) -> StreamFigures:
     """Lets the writers run for so long. Raises `AssertionError` if the table has other rows afterwards."""
-    stream, ending = Stream(), threading.Event()
+    stream, ending = StreamFigures(), threading.Event()
     if not path.exists():
         client.append(_rows(0, 1))
     before = lance.dataset(str(path)).count_rows()
@@ -216,7 +216,7 @@ def _streamed(path: Path, client: Client, seconds: float) -> Stream:
     return stream
 
 
-def _write(client: Client, stream: Stream, writer: int, begun: float, seconds: float) -> None:
+def _write(client: Client, stream: StreamFigures, writer: int, begun: float, seconds: float) -> None:
     """One writer: a proposal at each of its times, or as soon as the one before is answered."""
     random, free, number = Random(writer), list[int](), 0
     while (at := begun + (number * WRITERS + writer) / PER_SECOND) < begun + seconds:
@@ -238,7 +238,7 @@ def _write(client: Client, stream: Stream, writer: int, begun: float, seconds: f
         number += 1
 
 
-def _watch(path: Path, stream: Stream, ending: threading.Event) -> None:
+def _watch(path: Path, stream: StreamFigures, ending: threading.Event) -> None:
     """Notes how many fragments the table has, and how many bytes its versions."""
     while not ending.wait(1.0):
         stream.most_fragments = max(stream.most_fragments, len(lance.dataset(str(path)).get_fragments()))
