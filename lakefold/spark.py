@@ -65,6 +65,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     on_refused: OnRefused = "raise",
     max_unanswered: int = 1000,
     commit_properties: Mapping[str, str] | None = None,
+    merge_schema: bool = False,
     on_report: Callable[[BatchReport], object] | None = None,
 ) -> Sink:
     """Returns a function for `foreachBatch` that applies each batch to a Lance table exactly once.
@@ -89,7 +90,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     "upsert" or "delete" by the columns `keys` with `order_by` and `clauses`, as `lakefold.upsert` does; the
     driver collects each batch for that. `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch
     whose rows a Restore removed, or that is older than the table. docs/reference/spark-writes.md describes
-    the others.
+    the others; `merge_schema` adds columns that the table lacks.
 
     The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known or nothing changed) and
     logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises

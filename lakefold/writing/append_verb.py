@@ -8,7 +8,7 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
-from lakefold.writing.verb_options import FILE, key_options, wait_option
+from lakefold.writing.verb_options import FILE, key_options, merge_schema_option, wait_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
         "lakefold append /data/flights today.csv --app-id loader --batch-id 12",
         "lakefold append /data/flights events.jsonl --wait 5 --json",
         "lakefold append s3://lake/flights rows.arrow --wait 0",
+        "lakefold append /data/flights wider.parquet --merge-schema",
     )
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")
+@merge_schema_option
 @key_options
 @wait_option(or_log=True)
 @settings_options(*KAFKA, *TOPICS, *STORE)
@@ -39,6 +41,7 @@ def command(
     files: tuple[Path, ...],
     key: Key,
     wait: float,
+    merge_schema: bool,
     as_json: bool,
 ) -> None:
     """Append the rows of Arrow, Parquet, CSV or JSON-lines files to TABLE, as one batch.
@@ -55,7 +58,7 @@ def command(
     from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
-    write_settings = settings_for(table, settings, wait_s=wait)
+    write_settings = settings_for(table, settings, wait_s=wait, merge_schema=merge_schema)
     rows = rows_for(write_settings, files)
     print_report(put_batch(write_settings, key, append_source(RowSource(rows))), key, as_json=as_json)
 

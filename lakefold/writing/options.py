@@ -31,6 +31,7 @@ class WriteOptions(TypedDict, total=False):
     created. `max_rows_per_file`, `max_bytes_per_file` (in memory): another file begins after so much.
     `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since,
     "skip" leaves its rows out. `commit_properties`: recorded by the version that contains the batch.
+    `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows.
     """
 
     bootstrap_servers: str | None
@@ -50,6 +51,7 @@ class WriteOptions(TypedDict, total=False):
     on_refused: OnRefused
     max_unanswered: int
     commit_properties: Mapping[str, str] | None
+    merge_schema: bool
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
@@ -71,13 +73,15 @@ def write_settings(table: str | os.PathLike[str], options: WriteOptions) -> Writ
     return _settings(table, read_settings(connection, config), renamed)
 
 
-def settings_for(table: str, settings: Settings, *, wait_s: float) -> WriteSettings:
+def settings_for(
+    table: str, settings: Settings, *, wait_s: float, merge_schema: bool = False
+) -> WriteSettings:
     """Returns the settings of a verb that writes `table` and waits so many seconds for the outcome.
 
     With 0 it waits for the log only. Raises as `write_settings` does.
     """
     waiting = {"timeout_s": wait_s} if wait_s else {"wait": "log"}
-    return _settings(table, settings, waiting)
+    return _settings(table, settings, {**waiting, "merge_schema": merge_schema})
 
 
 def _settings(

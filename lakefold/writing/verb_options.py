@@ -118,3 +118,14 @@ def wait_option(*, or_log: bool) -> Callable[[Callable[..., Result]], Callable[.
         metavar="SECONDS",
         help=f"Seconds to wait for the outcome{text}.",
     )
+
+
+def merge_schema_option(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Gives a verb `--merge-schema`."""
+    option = click.option(
+        "--merge-schema",
+        is_flag=True,
+        help="Add columns that TABLE lacks, as nullable ones, before the rows.",
+    )
+    decorated: Callable[..., Result] = option(function)
+    return decorated

@@ -343,7 +343,7 @@ def test_what_does_not_fit_is_not_sent(place: Place) -> None:
     before = place.end()
     other = Writer(pa.record_batch({"N": [1], "s": [1.5]}))
     with pytest.raises(
-        InvalidError, match=r"N is not in the table \(which has n\).*s is double.*n is missing"
+        InvalidError, match=r"N \(.*\) is not in the table \(which has n\).*s is double.*n \(.*\) is missing"
     ):
         place.put(1, other)
     nullable = Writer(pa.record_batch({"n": pa.array([2, None], pa.int64())}))

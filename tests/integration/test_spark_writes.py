@@ -174,7 +174,7 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
         before = watermarks(log.admin, topic_names.transactions, 0), files_of(table)
         wrong = spark.range(0, 10, 1, 2).selectExpr("id", "cast(id as double) as small", "1 as more")
         with pytest.raises(
-            PySparkException, match="small is double in the batch, int32 in the table; more is not"
+            PySparkException, match=r"small is double in the batch, int32 in the table; more .* is not"
         ):
             writer(wrong).save(str(table))
         # The first task succeeds, and its files are removed by the driver.
@@ -188,10 +188,6 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
             writer(failing).save(str(table))
         with pytest.raises(PySparkException, match="do you mean mergeSchema"):
             writer(spark.range(1), mergeShema="true").save(str(table))
-        with pytest.raises(
-            PySparkException, match="mergeSchema: True is known, but this release can't do it"
-        ):
-            writer(spark.range(1), mergeSchema="true").save(str(table))
         for mode in ("error", "ignore"):
             with pytest.raises(PySparkException, match="cannot be written in the"):
                 writer(spark.range(1)).mode(mode).save(str(table))

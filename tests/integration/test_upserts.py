@@ -144,7 +144,7 @@ def test_the_verbs_merge_and_delete_rows_of_files(
     assert called("upsert", table, str(tmp_path / "a.parquet"), "--keys", "id")[0] == 0
     code, document = called("upsert", table, str(tmp_path / "b.csv"), "--keys", "id")
     assert code == 2
-    assert "at is not in the table" in str(document)
+    assert "at (int64) is not in the table" in str(document)
     key = ["--app-id", "loader", "--batch-id", "3"]
     code, document = called(
         "upsert", table, str(tmp_path / "b.csv"), "--keys", "id", "--order-by", "at", *key

@@ -49,13 +49,13 @@ def test_names_every_column_that_does_not_fit() -> None:
     )
     assert complaint(batch).removeprefix("the batch doesn't fit the table: ").split("; ") == [
         "at is in the batch 2 times",
-        "Name is not in the table (which has name)",
+        "Name (string) is not in the table (which has name)",
         "at is timestamp[us] in the batch, timestamp[us, tz=UTC] in the table",
         "place.y is string in the batch, double in the table",
-        "place.z is not in the table",
-        "place.x is missing, and the table's column is not nullable",
+        "place.z (int8) is not in the table",
+        "place.x (double) is missing, and the table's column is not nullable",
         "at is int8 in the batch, timestamp[us, tz=UTC] in the table",
-        "id is missing, and the table's column is not nullable",
+        "id (int64) is missing, and the table's column is not nullable",
     ]
 
 
@@ -222,3 +222,15 @@ def test_blobs_are_refused_by_name() -> None:
     table = pa.schema([blob.with_metadata({"ARROW:extension:name": "lance.blob.v2"}), ("a", pa.int8())])
     assert "b is a blob" in complaint(pa.schema([("b", pa.binary())]), table)
     assert fit(pa.schema([("a", pa.int8())]), table).schema.names == ["a"]
+
+
+def test_extension_types_are_written_as_their_storage() -> None:
+    """Arrow's C interface makes extension types of the metadata that pyarrow otherwise shows as such."""
+    kinds = pa.schema([("doc", pa.json_()), ("id", pa.uuid())])
+    fitting = fit(kinds, kinds)
+    texts, ids = pa.array(['{"a": 1}', None]), pa.array([b"0123456789abcdef", None], pa.binary(16))
+    batch = pa.record_batch(
+        [pa.ExtensionArray.from_storage(pa.json_(), texts), pa.ExtensionArray.from_storage(pa.uuid(), ids)],
+        schema=kinds,
+    )
+    assert fitting.apply(batch).columns == [texts, ids]

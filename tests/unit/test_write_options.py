@@ -91,7 +91,6 @@ def test_an_option_that_resembles_none_is_refused_with_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("mergeSchema", "true"),
         ("badRecords", "/lake/bad"),
         ("format", "delta"),
     ],
@@ -103,7 +102,7 @@ def test_an_option_that_is_not_built_is_refused_not_ignored(name: str, text: str
 
 
 def test_the_default_of_an_option_that_is_not_built_may_be_given() -> None:
-    given = read_write_options(PATH | {"mergeSchema": "false", "format": "lance", "writeMode": "append"})
+    given = read_write_options(PATH | {"format": "lance", "writeMode": "append"})
     given.check(WriteUse.STREAM, given.mode(overwrite=False))
 
 

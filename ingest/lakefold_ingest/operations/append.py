@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.proposals.envelopes import append
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.fragments import Target, write_fragments
+from lakefold_ingest.writing.operation import BatchColumns
 from lakefold_table.lance.proposal import APPEND, content_text
 from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version
 
@@ -41,6 +42,11 @@ class AppendRows:
     write: Callable[[Target], list[DataFragment]]
     attempts: int = ATTEMPTS
     count: Callable[[], int] | None = None
+
+    @property
+    def batch_columns(self) -> BatchColumns | None:
+        """The columns of the rows."""
+        return BatchColumns(self.schema)
 
     def content(self, view: View) -> str:
         """Returns the content of the Append, by its columns and the number of rows."""

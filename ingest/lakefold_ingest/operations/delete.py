@@ -33,6 +33,7 @@ class DeleteWhere:
     where: str
     attempts: int = ATTEMPTS
     schema: None = None
+    batch_columns: None = None
 
     def __post_init__(self) -> None:
         if not self.where.strip():

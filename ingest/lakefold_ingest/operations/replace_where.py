@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.operation import BatchColumns
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -35,6 +36,7 @@ class ReplaceWhere:
     columns: Schema
     where: str
     schema: pa.Schema | None = None
+    batch_columns: BatchColumns | None = None
     attempts: int = 3
     built: bool = field(default=False, init=False)
 

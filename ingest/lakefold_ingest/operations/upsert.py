@@ -24,6 +24,7 @@ from lakefold_ingest.merge.read_version import open_read_version
 from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_ingest.rows.fragments import Target, write_fragments
+from lakefold_ingest.writing.operation import BatchColumns
 from lakefold_reader.lance.scan.columns import is_blob
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.schema import TOP
@@ -61,6 +62,14 @@ class UpsertRows:
     def schema(self) -> pa.Schema | None:
         """The schema with which the table is created if it doesn't exist. None: it must exist."""
         return self.rows.schema if self.merge.inserts else None
+
+    @property
+    def batch_columns(self) -> BatchColumns | None:
+        """The columns of the batch, if a clause writes values of it."""
+        updates = any(isinstance(clause, MatchedUpdate) for clause in self.merge.matched)
+        if not updates and not self.merge.inserts:
+            return None
+        return BatchColumns(self.rows.schema, are_all=bool(self.merge.inserts), keys=self.merge.keys)
 
     def content(self, view: View) -> str:
         """Returns "": what it would change depends on the table as it was before the batch was folded."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.operation import BatchColumns
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -36,6 +37,7 @@ class AppendWritten:
     fragments: Sequence[DataFragment]
     read_version: int
     schema: pa.Schema | None = None
+    batch_columns: BatchColumns | None = None
     attempts: int = 1
     built: bool = field(default=False, init=False)
 
@@ -65,6 +67,7 @@ class OverwriteWritten:
     columns: Schema
     keeps_schema: bool
     schema: pa.Schema | None = None
+    batch_columns: BatchColumns | None = None
     attempts: int = 3
     built: bool = field(default=False, init=False)
 

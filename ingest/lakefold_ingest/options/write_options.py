@@ -316,11 +316,13 @@ WRITE_OPTIONS: Final = (
         frozenset({WriteUse.STREAM}),
         "Spark's own: the folder in which a streaming query keeps its progress",
     ),
-    _planned(
+    WriteOption(
         "mergeSchema",
         "merge_schema",
         flag,
-        "true: add the batch's new columns to the table",
+        EVERYWHERE,
+        "true: columns and fields of structs that the table lacks are added to it before the rows, nullable; "
+        "false: a batch that has such columns fails before anything is sent",
         default=False,
         modes=frozenset({WriteMode.APPEND, WriteMode.UPSERT, WriteMode.CDC}),
     ),

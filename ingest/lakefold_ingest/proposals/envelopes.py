@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold_ingest.proposals.key import Key
-    from lakefold_protos.lance.file_pb2 import Schema
+    from lakefold_protos.lance.file_pb2 import Field, Schema
     from lakefold_protos.lance.table_pb2 import DataFragment
 
 CREATION = -1
@@ -53,6 +53,20 @@ def overwrite(
     envelope = begin_envelope(table, key, read_version)
     envelope.lance.overwrite.fragments.extend(fragments)
     _set_columns(envelope, columns)
+    return envelope
+
+
+def add_columns(
+    table: str, key: Key, read_version: int, columns: Iterable[Field], fragments: Iterable[DataFragment]
+) -> Envelope:
+    """Returns the Merge after which the table has the fields `columns`, some of them new and nullable.
+
+    `fragments` are all of the table's at `read_version`, unchanged: their rows have null in the new columns.
+    """
+    envelope = begin_envelope(table, key, read_version)
+    envelope.lance.merge.schema.extend(columns)
+    envelope.lance.merge.fragments.extend(fragments)
+    envelope.lance.merge.preserves_nullability = True
     return envelope
 
 

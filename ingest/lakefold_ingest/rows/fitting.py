@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _HINT = "rename, cast or drop these columns before; names are case-sensitive"
+_ABSENT = "is not in the table"
+_NEW_HINT = (
+    "rename, cast or drop these columns before, or have new ones added to the table by the option "
+    "mergeSchema (merge_schema in Python); names are case-sensitive"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ def fit(batch: pa.Schema, table: pa.Schema, where: str = "") -> Fitting:
     if not written and not faults:
         faults = ["it has none of the table's columns"]
     if faults:
-        raise InvalidError(f"the batch doesn't fit the table: {'; '.join(faults)}", where=where, hint=_HINT)
+        hint = _NEW_HINT if any(_ABSENT in fault for fault in faults) else _HINT
+        raise InvalidError(f"the batch doesn't fit the table: {'; '.join(faults)}", where=where, hint=hint)
     indices = tuple(batch.get_field_index(field.name) for field in written)
     return Fitting(pa.schema(written, metadata=table.metadata), indices)
 
@@ -97,12 +103,12 @@ def _struct_faults(have: list[pa.Field], want: list[pa.Field], path: str) -> Ite
         yield f"{path}{name} is in the batch {names.count(name)} times"
     for field in have:
         if field.name not in wanted:
-            yield f"{path}{field.name} is not in the table{_near(field.name, wanted)}"
+            yield f"{path}{field.name} ({field.type}) {_ABSENT}{_near(field.name, wanted)}"
         else:
             yield from _faults(field.type, wanted[field.name], path + field.name)
     for name, field in wanted.items():
         if name not in names and not field.nullable:
-            yield f"{path}{name} is missing, and the table's column is not nullable"
+            yield f"{path}{name} ({field.type}) is missing, and the table's column is not nullable"
 
 
 def _near(name: str, names: Iterable[str]) -> str:
@@ -112,7 +118,7 @@ def _near(name: str, names: Iterable[str]) -> str:
 
 def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:
     """Yields the faults of a column of type `have` for the table's field."""
-    want = field.type
+    want, have = field.type, storage_of(have)
     if (field.metadata or {}).get(EXTENSION_NAME.encode()) == BLOB_V2.encode():
         yield f"{path} is a blob, which this sink can't write"
     elif types.is_null(have):
@@ -167,6 +173,7 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
 
     Raises `InvalidError` naming the field if a value doesn't fit.
     """
+    array = array.storage if isinstance(array, pa.ExtensionArray) else array
     try:
         converted = array if array.type == field.type else array.cast(field.type, safe=True)
     except pa.ArrowException as error:

@@ -16,6 +16,8 @@ import pyarrow as pa
 from lakefold_ingest.merge.merge_batch import merge_batch
 from lakefold_ingest.operations.upsert import UpsertRows, check_waits
 from lakefold_ingest.writing.batch import put_batch
+from lakefold_ingest.writing.evolution import with_columns_of
+from lakefold_ingest.writing.log_client import open_client
 from lakefold_ingest.writing.view import read_view
 
 if TYPE_CHECKING:
@@ -53,6 +55,11 @@ def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema) -> Merg
     """
     check_waits(settings)
     view = read_view(settings.table, settings.storage_options)
+    added = UpsertRows(schema.empty_table(), merge).batch_columns if settings.merge_schema else None
+    if view is not None and added is not None:
+        view = with_columns_of(
+            view, added, settings, open_client(settings.kafka, settings.topics, settings.timeout_s)
+        )
     merge.check_columns(schema.names, schema.names if view is None else view.schema.names, settings.table)
     if not merge.needs_one_row:
         schema = pa.schema([schema.field(name) for name in merge.keys])

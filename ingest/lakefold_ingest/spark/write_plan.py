@@ -20,6 +20,9 @@ from lakefold_ingest.rows.fitting import plain_field
 from lakefold_ingest.rows.task_files import collect_fragments, decoded_fragments, write_task
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.writing.batch import open_or_create, put_batch
+from lakefold_ingest.writing.evolution import with_columns_of
+from lakefold_ingest.writing.log_client import open_client
+from lakefold_ingest.writing.operation import BatchColumns
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
 from lakefold_table.lance.schemas.data_files import file_version
@@ -72,6 +75,9 @@ def plan_write(
     mode = given.mode(overwrite=overwrite)
     given.check(use, mode)
     view = open_or_create(settings, key, schema)
+    if settings.merge_schema:
+        client = open_client(settings.kafka, settings.topics, settings.timeout_s)
+        view = with_columns_of(view, BatchColumns(schema), settings, client)
     keeps_schema = not given.value("overwriteSchema")
     if not keeps_schema:
         view = _with_columns_of(schema, view)

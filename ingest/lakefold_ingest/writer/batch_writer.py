@@ -285,6 +285,9 @@ class BatchWriter:
 
     def _fail_misfits(self, batch: list[Pending], error: InvalidError) -> list[Pending]:
         """Fails the appends that don't fit the table, and returns the others; fails all if none is known."""
+        if self._settings.merge_schema:
+            # The table may have got the columns of this batch.
+            self._view = read_view(self._settings.table, self._settings.storage_options)
         misfits: dict[Pending, InvalidError] = {}
         for pending in batch:
             misfit = _misfit(pending, self._view, self._settings)

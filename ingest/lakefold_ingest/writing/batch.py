@@ -1,4 +1,4 @@
-"""One batch, from its operation to its outcome: open, check, build, propose, wait.
+"""One batch, from its operation to its outcome: open, check, add columns, build, propose, wait.
 
 Exactly once depends on two things only: the key (app id, batch id) is the same whenever the batch is run
 again, and the committer folds a key once. So every step may fail or be repeated at any point:
@@ -6,6 +6,7 @@ again, and the committer folds a key once. So every step may fail or be repeated
 - Before the envelope is built, the table's marks are read. If they contain the batch, nothing is written.
   That only saves work: the committer would answer Duplicate. As the committer does, this compares the number
   of rows and their columns with those that were folded. If they differ, rows are dropped, so it is a warning.
+- With `merge_schema`, columns that the table lacks are added by a proposal of their own (`evolution`).
 - A batch that changes nothing is not proposed. A later run of the same batch that does have rows is folded,
   because a key that was never sent is a gap, and gaps can be filled.
 - A refusal changed nothing, so the batch may be sent again under its key, built on the version that refused
@@ -30,6 +31,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.envelopes import creation
+from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import Answer, LogClient, Proposed, drop_client, open_client
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, fragments_of, in_version, refusal_text
 from lakefold_ingest.writing.view import View, read_view
@@ -168,6 +170,7 @@ class StartedBatch:
             return
         if self._settings.wait == "log":
             self._check_earlier(view)
+        view = self._with_new_columns(view)
         begun = time.perf_counter()
         envelope = self._operation.build(view, self.key, self._settings)
         self._write_s += time.perf_counter() - begun
@@ -176,6 +179,15 @@ class StartedBatch:
         else:
             envelope.lance.transaction_properties.update(self._settings.commit_properties)
             self._propose(view, envelope)
+
+    def _with_new_columns(self, view: View) -> View:
+        columns = self._operation.batch_columns if self._settings.merge_schema else None
+        if columns is None:
+            return view
+        begun = time.perf_counter()
+        view = with_columns_of(view, columns, self._settings, _client(self._settings))
+        self._wait_s += time.perf_counter() - begun
+        return view
 
     def _finish(self) -> BatchReport:
         while True:

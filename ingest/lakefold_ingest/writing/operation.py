@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -11,6 +12,19 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class BatchColumns:
+    """The columns of the rows that an operation writes, in Arrow's types.
+
+    `are_all`: the rows have no other columns, so those that only the table has must be nullable. `keys`:
+    columns that the table must have already.
+    """
+
+    schema: pa.Schema
+    are_all: bool = True
+    keys: tuple[str, ...] = ()
 
 
 class Operation(Protocol):
@@ -23,6 +37,13 @@ class Operation(Protocol):
     @property
     def attempts(self) -> int:
         """How often the envelope is built at most. After a retryable refusal it is built again."""
+
+    @property
+    def batch_columns(self) -> BatchColumns | None:
+        """The columns of the rows that it writes: those that the table lacks are added if `merge_schema`.
+
+        None: the operation adds no columns to the table.
+        """
 
     def content(self, view: View) -> str:
         """Returns the content that an envelope for the version of `view` would have, without writing files.

@@ -47,6 +47,7 @@ class WriteSettings:
     on_refused: OnRefused = "raise"
     max_unanswered: int = 1000
     commit_properties: Mapping[str, str] = field(default_factory=dict)
+    merge_schema: bool = False
 
     def __post_init__(self) -> None:
         if self.wait not in get_args(Wait):

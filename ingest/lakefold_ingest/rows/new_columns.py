@@ -1,0 +1,152 @@
+"""Which columns of a batch a table lacks, and the table's schema with them.
+
+New columns are nullable, because the rows that the table has already have no values for them. They are added
+behind the table's columns; new fields of a struct behind its fields. All fields of the table stay as they
+are, with their ids, metadata and nullability, so nothing that was written has to be written again. That is
+also why no column gets a wider type: Lance stores the type in the data files and reads them as that type only
+(Lance fact 6.8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import types
+
+from lakefold_protos.lance.file_pb2 import Field
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
+from lakefold_table.lance.schemas.arrow_types import storage_of
+from lakefold_table.lance.schemas.data_files import V2_0, V2_2, is_one_column
+from lakefold_table.lance.schemas.schema import TOP, children
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lakefold_table.lance.schemas.data_files import FileVersion
+
+
+@dataclass(frozen=True, slots=True)
+class NewColumns:
+    """The columns that a table lacks.
+
+    `fields`: the schema with them, parents before children. `names`: the names of the new columns, dotted if
+    they are in a struct.
+    """
+
+    fields: tuple[Field, ...]
+    names: tuple[str, ...]
+
+
+def new_columns(
+    batch: pa.Schema, table: Sequence[Field], highest_id: int, version: FileVersion, where: str = ""
+) -> NewColumns | None:
+    """Returns the table's schema with the columns that only the batch has; None if the table has them all.
+
+    `highest_id`: the highest field id that the table has used; the new ones come after it (Lance fact 4.2).
+    `version`: that of the table's data files. Columns that both have are not compared: `fitting.fit` does
+    that. Raises `InvalidError` naming the column (`where` names the table) if a new one has no type, a name
+    that differs from a column of the table in case only, or is one that Lance can't store or add.
+    """
+    adding = _Adding(children(table), version, where, highest_id + 1)
+    fields = list(adding.fields_of(TOP, list(batch), ""))
+    return NewColumns(tuple(fields), tuple(adding.names)) if adding.names else None
+
+
+class _Adding:
+    """Walks the schemas of a batch and a table together, and numbers the new fields."""
+
+    def __init__(
+        self, below: Mapping[int, Sequence[Field]], version: FileVersion, where: str, next_id: int
+    ) -> None:
+        self._below = below
+        self._version = version
+        self._where = where
+        self._next_id = next_id
+        self.names: list[str] = []
+
+    def fields_of(self, parent: int, batch: Sequence[pa.Field], path: str) -> Iterator[Field]:
+        """Yields the fields below `parent`, depth first, and then what only the batch has there."""
+        given = {field.name: field for field in batch}
+        known = [field.name for field in self._below.get(parent, ())]
+        for present in self._below.get(parent, ()):
+            yield from self._grown(present, given.get(present.name), path)
+        for name, field in given.items():
+            if name not in known:
+                self._check_name(path, name, known)
+                yield from self._added(field, parent, path)
+
+    def _grown(self, field: Field, given: pa.Field | None, path: str) -> Iterator[Field]:
+        """Yields a field of the table and those below it, with what only the batch has in its structs.
+
+        Structs in maps, large lists and fixed-size lists get no new fields: pylance can't read the older
+        files then.
+        """
+        yield field
+        kind = None if given is None else storage_of(given.type)
+        name = f"{path}{field.name}."
+        if kind is not None and types.is_struct(kind) and self._may_grow(field):
+            yield from self.fields_of(field.id, list(kind), name)
+        elif kind is not None and types.is_list(kind) and field.logical_type == "list.struct":
+            yield from self._grown(self._below[field.id][0], kind.value_field, name)
+        else:
+            yield from self._all_below(field.id)
+
+    def _may_grow(self, field: Field) -> bool:
+        """Returns whether each child of the struct has a column of its own, so that one may be missing."""
+        return field.logical_type == "struct" and not is_one_column(field, self._version)
+
+    def _all_below(self, parent: int) -> Iterator[Field]:
+        for field in self._below.get(parent, ()):
+            yield field
+            yield from self._all_below(field.id)
+
+    def _check_name(self, path: str, name: str, known: Iterable[str]) -> None:
+        near = [other for other in known if other.lower() == name.lower()]
+        if near:
+            raise self._error(
+                f"{path}{name} can't be added, because the table has {path}{near[0]}",
+                "rename the column of the batch; names that differ in case only can't be told apart in SQL",
+            )
+
+    def _added(self, column: pa.Field, parent: int, path: str) -> Iterator[Field]:
+        """Yields the fields of a new column, which is nullable."""
+        name = path + column.name
+        self._check_type(column.type, name)
+        try:
+            made = schema_from_arrow(pa.schema([column.with_nullable(nullable=True)]), self._version).fields
+        except InvalidError as error:
+            raise self._error(f"{path}{error.where} can't be added: {error.message}", error.hint) from error
+        first = self._next_id
+        self._next_id += len(made)
+        self.names.append(name)
+        for field in made:
+            numbered = Field()
+            numbered.CopyFrom(field)
+            numbered.id += first
+            numbered.parent_id = parent if field.parent_id == TOP else field.parent_id + first
+            yield numbered
+
+    def _check_type(self, kind: pa.DataType, name: str) -> None:
+        """Raises `InvalidError` for a type, at any depth, that can't be added to this table."""
+        kind = storage_of(kind)
+        if types.is_null(kind):
+            hint = "cast it to the type that it shall have, or leave it out"
+            raise self._error(f"{name} can't be added, because it has no type, only nulls", hint)
+        if self._version < V2_0 or (types.is_map(kind) and self._version < V2_2):
+            shown = ".".join(map(str, self._version))
+            needed = "2.2" if types.is_map(kind) else "2.0"
+            hint = f"copy the table into a new one, whose files have version {needed} or later"
+            raise self._error(f"{name} ({kind}) can't be added to data files of version {shown}", hint)
+        inner: list[pa.Field] = []
+        if types.is_map(kind):
+            inner = [kind.key_field, kind.item_field]
+        elif types.is_nested(kind) and not types.is_dictionary(kind):
+            inner = [kind.field(index) for index in range(kind.num_fields)]
+        for child in inner:
+            self._check_type(child.type, f"{name}.{child.name}")
+
+    def _error(self, message: str, hint: str) -> InvalidError:
+        return InvalidError(message, where=self._where, hint=hint)

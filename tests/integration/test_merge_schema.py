@@ -1,0 +1,216 @@
+"""Columns that only a batch has are added through a real log, by writers that compete and are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakefold
+from lakefold.cli import run
+from lakefold_log.client.topics import watermarks
+from tests.integration.own_log import OwnLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.conftest import TopicNames
+
+
+def rows(*numbers: int, **more: object) -> pa.Table:
+    return pa.table({"n": list(numbers)} | {name: [value] * len(numbers) for name, value in more.items()})
+
+
+@pytest.fixture
+def merging(options: lakefold.WriteOptions) -> lakefold.WriteOptions:
+    return {**options, "merge_schema": True}
+
+
+def read(table: Path) -> list[dict[str, Any]]:
+    """The rows by pylance, ordered by n."""
+    dataset = lance.dataset(table)
+    dataset.validate()
+    found: list[dict[str, Any]] = dataset.to_table().to_pylist()
+    return sorted(found, key=lambda row: str(row["n"]))
+
+
+def test_columns_are_added_before_the_rows_and_only_if_that_is_allowed(
+    options: lakefold.WriteOptions,
+    merging: lakefold.WriteOptions,
+    bootstrap: str,
+    topic_names: TopicNames,
+    tmp_path: Path,
+) -> None:
+    table = tmp_path / "t"
+    log = OwnLog.make(bootstrap, topic_names)
+    lakefold.append(table, rows(1), **options)
+    sent = watermarks(log.admin, topic_names.transactions, 0)
+    with pytest.raises(lakefold.InvalidError, match=r"a \(string\) is not in the table") as caught:
+        lakefold.append(table, rows(2, a="x"), **options)
+    assert "mergeSchema" in caught.value.hint
+    with pytest.raises(lakefold.InvalidError, match="n is double in the batch, int64 in the table") as caught:
+        lakefold.append(table, pa.table({"n": [1.5], "a": ["x"]}), **merging)
+    assert "another name" in caught.value.hint
+    assert watermarks(log.admin, topic_names.transactions, 0) == sent
+    outcome = lakefold.append(table, rows(2, a="x"), app_id="svc", batch_id=0, **merging)
+    assert (outcome.kind, outcome.version, outcome.rows_added) == ("committed", 4, 1)
+    again = lakefold.append(table, rows(2, a="x"), app_id="svc", batch_id=0, **merging)
+    assert (again.kind, again.version, again.is_doubtful) == ("duplicate", 4, False)
+    lakefold.upsert(table, rows(2, 3, b=5), keys="n", **merging)
+    logged: lakefold.WriteOptions = {**merging, "wait": "log"}
+    assert lakefold.append(table, rows(4, c=True), **logged).kind == "sent"
+    assert lakefold.append(table, rows(5), **options).kind == "committed"
+    assert read(table) == [
+        {"n": 1, "a": None, "b": None, "c": None},
+        {"n": 2, "a": "x", "b": 5, "c": None},
+        {"n": 3, "a": None, "b": 5, "c": None},
+        {"n": 4, "a": None, "b": None, "c": True},
+        {"n": 5, "a": None, "b": None, "c": None},
+    ]
+
+
+def test_the_verb_adds_columns_if_it_is_told_to(
+    bootstrap: str,
+    topic_names: TopicNames,
+    options: lakefold.WriteOptions,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lakefold.append(tmp_path / "t", rows(1), **options)
+    pq.write_table(rows(2, a="x"), tmp_path / "wide.parquet")
+    words = ["append", str(tmp_path / "t"), str(tmp_path / "wide.parquet"), "--json"]
+    words += ["--bootstrap-servers", bootstrap, "--transactions-topic", topic_names.transactions]
+    words += ["--outcomes-topic", topic_names.outcomes]
+    assert run(words) == 2
+    assert "mergeSchema" in capsys.readouterr().out
+    assert run([*words, "--merge-schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "committed"
+    assert read(tmp_path / "t") == [{"n": 1, "a": None}, {"n": 2, "a": "x"}]
+
+
+def test_writers_that_add_columns_at_once_end_in_one_schema(
+    merging: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    lakefold.append(table, rows(0), **merging)
+
+    def write(number: int) -> lakefold.BatchReport:
+        own, shared = {f"c{number % 4}": number}, {"all": number}
+        return lakefold.append(
+            table, rows(number, **own, **shared), app_id=f"app{number}", batch_id=0, **merging
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        reports = list(pool.map(write, range(1, 17)))
+    assert {report.kind for report in reports} == {"committed"}
+    assert sorted(lance.dataset(table).schema.names) == ["all", "c0", "c1", "c2", "c3", "n"]
+    nothing = dict.fromkeys(["all", "c0", "c1", "c2", "c3"])
+    written = [{"n": n} | nothing | {"all": n, f"c{n % 4}": n} for n in range(1, 17)]
+    expected = sorted([{"n": 0} | nothing, *written], key=lambda row: str(row["n"]))
+    assert read(table) == expected
+
+
+def test_a_service_adds_columns_while_others_append(
+    options: lakefold.WriteOptions, merging: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    with (
+        lakefold.Writer(table, app_id="wide", max_delay=0.02, **merging) as wide,
+        lakefold.Writer(table, app_id="plain", max_delay=0.02, **options) as plain,
+    ):
+        futures = [wide.append(rows(0))]
+        futures[0].result(60)
+        for number in range(1, 61, 2):
+            more = {f"c{number // 20}": number}
+            futures += [plain.append(rows(number)), wide.append(rows(number + 1, **more))]
+    assert {future.result(0).kind for future in futures} == {"committed"}
+    found = read(table)
+    assert sorted(row["n"] for row in found) == list(range(61))
+    assert all(
+        row[f"c{(row['n'] - 1) // 20}"] == row["n"] - 1 for row in found if row["n"] and not row["n"] % 2
+    )
+
+
+def test_an_append_that_does_not_fit_fails_alone_although_its_batch_adds_a_column(
+    merging: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    lakefold.append(table, pa.table({"small": pa.array([1], pa.uint8())}), **merging)
+    writer = lakefold.Writer(table, max_delay=0.5, **merging)
+    good = writer.append(pa.table({"small": [2], "new": [1]}))
+    bad = writer.append(pa.table({"small": [300], "new": [1]}))
+    with pytest.raises(lakefold.InvalidError, match="small: a value doesn't fit"):
+        writer.close()
+    assert isinstance(bad.exception(0), lakefold.InvalidError)
+    assert good.result(0).kind == "committed"
+    assert lance.dataset(table).to_table().to_pylist() == [{"small": 1, "new": None}, {"small": 2, "new": 1}]
+
+
+KILLED = """
+import os, signal, sys
+import pyarrow as pa
+import lakefold
+from lakefold_ingest.writing import batch
+table, servers, transactions, outcomes, last = sys.argv[1:]
+def die(*given, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+if last == "schema":
+    kept = batch.with_columns_of
+    batch.with_columns_of = lambda *given: (kept(*given), die())
+elif last == "sent":
+    from lakefold_ingest.writing.log_client import LogClient
+    LogClient.ask = lambda self, envelope, partition, *rest, **more: die(
+        self.send_unasked(envelope, partition, **more)
+    )
+lakefold.append(
+    table, pa.table({"n": [2], "a": ["x"]}), app_id="svc", batch_id=0, merge_schema=True,
+    bootstrap_servers=servers, transactions_topic=transactions, outcomes_topic=outcomes,
+)
+"""
+
+
+@pytest.mark.parametrize("last", ["schema", "sent"])
+def test_a_writer_killed_between_schema_and_rows_adds_both_once(
+    merging: lakefold.WriteOptions, bootstrap: str, topic_names: TopicNames, tmp_path: Path, last: str
+) -> None:
+    table = tmp_path / "t"
+    lakefold.append(table, rows(1), **merging)
+    names = (topic_names.transactions, topic_names.outcomes)
+    words = [sys.executable, "-c", KILLED, str(table), bootstrap, *names, last]
+    killed = subprocess.run(words, check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    outcome = lakefold.append(table, rows(2, a="x"), app_id="svc", batch_id=0, **merging)
+    assert outcome.kind == "committed"
+    assert read(table) == [{"n": 1, "a": None}, {"n": 2, "a": "x"}]
+    operations = [type(each.operation).__name__ for each in lance.dataset(table).get_transactions(10) if each]
+    assert operations.count("Merge") == 1
+
+
+def test_readers_go_on_over_a_version_in_which_a_column_appears(
+    merging: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    lakefold.append(table, rows(1), **merging)
+    tail = lakefold.tail(table, start="earliest", follow=False)
+    before = [change.version for change in tail]
+    lakefold.append(table, rows(2, a="x"), **merging)
+    lakefold.append(table, rows(3), **merging)
+    inserted = {
+        change.version: change.inserted().to_pylist()
+        for change in lakefold.tail(table, start=before[-1], follow=False)
+    }
+    assert [row for version in sorted(inserted) for row in inserted[version]] == [
+        {"n": 2, "a": "x"},
+        {"n": 3, "a": None},
+    ]
+    feed = lakefold.changes(table, 1, lance.dataset(table).version).read_all().to_pylist()
+    assert sorted((row["n"], row["a"]) for row in feed) == [(1, None), (2, "x"), (3, None)]
+    assert {row["_change_type"] for row in feed} == {"insert"}
