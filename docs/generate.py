@@ -22,6 +22,7 @@ from lakefold_ingest.options.write_options import (
     WriteUse,
     parameters_of,
 )
+from lakefold_ingest.spark.spark_types import SPARK_TYPES
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from lakefold_reader.spark.options import OPTIONS, Use
 from lakefold_table.lance.conflicts import RULES
@@ -448,6 +449,25 @@ def spark_writes() -> str:
     )
 
 
+SPARK_TYPES_TEXT = """\
+What a table stores for each type of Spark's columns. A test writes values at the edges of each (the
+smallest and largest, far dates, NaN, empty ones) with Spark and reads them by pylance. The same is stored
+inside arrays, maps and structs. A user-defined type is stored as its SQL type. A refused type is named
+before anything is written."""
+
+
+def spark_types() -> str:
+    """Returns the page of Spark's types."""
+    rows = [
+        [f"`{kind.name}`", f"`{kind.stored}`" if kind.stored else "refused", kind.remark]
+        for kind in SPARK_TYPES
+    ]
+    source = "ingest/lakefold_ingest/spark/spark_types.py"
+    return page(
+        "Spark's types in tables", source, SPARK_TYPES_TEXT, table(["Spark", "Lance", "remark"], rows)
+    )
+
+
 def _write_uses(option: WriteOption) -> str:
     marks = {WriteUse.BATCH: "write", WriteUse.STREAM: "stream"}
     uses = ", ".join(mark for use, mark in marks.items() if use in option.uses)
@@ -463,6 +483,7 @@ PAGES = {
     "reference/verbs.md": verbs,
     "reference/spark.md": spark,
     "reference/spark-writes.md": spark_writes,
+    "reference/spark-types.md": spark_types,
 }
 
 

@@ -222,3 +222,25 @@ def test_neither_reads_the_table_nor_leaves_unfinished_files(
 )
 def test_pylance_is_given_the_place_of_the_files(uri: str, address: str) -> None:
     assert fragments._address(uri) == address
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(5, 2), pa.list_(pa.struct([("d", pa.decimal128(5, 2))]))])
+def test_decimals_whose_buffers_start_at_any_8_bytes_are_written(tmp_path: Path, kind: pa.DataType) -> None:
+    """As Spark sends them. pylance would panic."""
+    values = [Decimal("-999.99"), Decimal("0.01")]
+    data = pa.array(values, pa.decimal128(5, 2)).buffers()[1].to_pybytes()
+    held = bytearray(64)
+    memory = pa.py_buffer(held)
+    start = (8 - memory.address) % 16
+    held[start : start + len(data)] = data
+    column = pa.Array.from_buffers(pa.decimal128(5, 2), 2, [None, memory.slice(start, len(data))])
+    if kind != column.type:
+        inner = pa.StructArray.from_arrays([column], ["d"])
+        column = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), inner)
+    rows = pa.record_batch([column], names=["c"])
+    assert rows.schema.field("c").type == kind
+    lance.write_dataset(rows.schema.empty_table(), str(tmp_path / "t"))
+    target = Target(canonical(tmp_path / "t"), fit(rows.schema, rows.schema), tuple(range(3)), "2.2")
+    (fragment,) = write_fragments(target, [rows])
+    assert fragment.physical_rows == len(column)
+    assert target.fitting.apply(rows).to_pylist() == rows.to_pylist()

@@ -25,6 +25,7 @@ from lakefold_table.lance.schemas.schema import BLOB_V2, EXTENSION_NAME
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+_DECIMAL_BYTES = 16
 _HINT = "rename, cast or drop these columns before; names are case-sensitive"
 _ABSENT = "is not in the table"
 _NEW_HINT = (
@@ -179,11 +180,32 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
     except pa.ArrowException as error:
         reason = f"a value doesn't fit the table's {field.type}: {error}"
         raise InvalidError(reason, where=field.name, hint="correct or leave out such rows") from error
+    converted = _aligned(converted)
     path = _null_at(converted, field, field.name)
     if path:
         hint = "leave out such rows, or give them a value"
         raise InvalidError("the batch has a null, and the column is not nullable", where=path, hint=hint)
     return converted
+
+
+def _aligned(array: pa.Array) -> pa.Array:
+    """Returns the array with buffers that start where pylance can read decimals, copied if they don't.
+
+    Spark aligns its buffers to 8 bytes. A decimal has 16, and pylance panics if its buffer starts between.
+    """
+    if not _holds_decimals(array.type):
+        return array
+    if all(buffer is None or buffer.address % _DECIMAL_BYTES == 0 for buffer in array.buffers()):
+        return array
+    return array.take(pa.array(range(len(array)), pa.int64()))
+
+
+def _holds_decimals(kind: pa.DataType) -> bool:
+    if types.is_map(kind):
+        return _holds_decimals(kind.key_type) or _holds_decimals(kind.item_type)
+    if types.is_nested(kind) and not types.is_dictionary(kind):
+        return any(_holds_decimals(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(types.is_decimal(kind))
 
 
 def _null_at(array: pa.Array, field: pa.Field, path: str) -> str:

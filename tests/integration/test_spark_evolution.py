@@ -1,0 +1,83 @@
+"""Columns that appear while a query of Spark's runs are added to its table, without a restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+from pyspark.errors import PySparkException
+
+from lakefold.spark import register, sink
+from lakefold_ingest.writing.log_client import close_clients
+from tests.integration.committers import ready_committer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.integration.conftest import TopicNames
+
+
+def test_a_column_that_appears_in_mid_stream_is_added_and_the_query_goes_on(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    events, table = tmp_path / "events", tmp_path / "t"
+    events.mkdir()
+    for number in range(3):
+        (events / f"{number}.txt").write_text(f"{number}\n")
+    write = sink(
+        table,
+        bootstrap,
+        transactions_topic=topic_names.transactions,
+        outcomes_topic=topic_names.outcomes,
+        merge_schema=True,
+    )
+
+    def write_wider(frame: DataFrame, batch: int) -> None:
+        """Each batch has a column more than the one before, and a field more in its struct."""
+        fields = ", ".join(f"'f{number}', {number}" for number in range(batch + 1))
+        columns = [f"'{batch}' as c{number}" for number in range(batch)]
+        write(frame.selectExpr("cast(value as long) n", f"named_struct({fields}) s", *columns), batch)
+
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        query = (
+            spark.readStream.format("text")
+            .option("maxFilesPerTrigger", 1)
+            .load(str(events))
+            .writeStream.foreachBatch(write_wider)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        assert sorted(lance.dataset(table).to_table().to_pylist(), key=lambda row: str(row["s"])) == sorted(
+            [
+                {
+                    "n": number,
+                    "s": {f"f{field}": field if field <= batch else None for field in range(3)},
+                    "c0": str(batch) if batch > 0 else None,
+                    "c1": str(batch) if batch > 1 else None,
+                }
+                for batch, number in enumerate(lance.dataset(table).to_table()["n"].to_pylist())
+            ],
+            key=lambda row: str(row["s"]),
+        )
+        register(spark)
+        wider = spark.range(9, 10).selectExpr("id as n", "true as late")
+        writer = wider.write.format("lakefold").mode("append").option("kafka.bootstrap.servers", bootstrap)
+        writer = writer.option("transactionsTopic", topic_names.transactions)
+        writer = writer.option("outcomesTopic", topic_names.outcomes)
+        with pytest.raises(PySparkException, match=r"late \(bool\) is not in the table.*mergeSchema"):
+            writer.save(str(table))
+        writer.option("mergeSchema", "true").save(str(table))
+        merging = writer.option("mergeSchema", "true").option("writeMode", "upsert").option("keys", "n")
+        merging.save(str(table))
+        assert lance.dataset(table).to_table(filter="late").num_rows == 1
+        read = spark.read.format("lakefold").load(str(table))
+        assert {row.n: row.late for row in read.select("n", "late").collect()} == {
+            **dict.fromkeys(range(3)),
+            9: True,
+        }
+    close_clients()

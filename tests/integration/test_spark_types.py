@@ -1,0 +1,81 @@
+"""Values at the edges of each of Spark's types, written by the sink's tasks and read by pylance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+from pyspark.sql.types import DoubleType, StructType, UserDefinedType
+
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.sink import Sink
+from lakefold_ingest.spark.spark_types import SPARK_TYPES, SparkType
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.schemas.arrow import schema_from_arrow
+from tests.merging import Folding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+STORED = [kind for kind in SPARK_TYPES if kind.stored]
+
+
+def edges(spark: SparkSession) -> DataFrame:
+    """A column for each type, with its values and then nulls."""
+    columns = [
+        f"get(cast(array({', '.join(kind.values)}) as array<{kind.name}>), cast(id as int)) as c{number}"
+        for number, kind in enumerate(STORED)
+    ]
+    return spark.range(0, max(len(kind.values) for kind in STORED) + 1, 1, 1).selectExpr(*columns)
+
+
+def test_each_value_comes_back_by_pylance_in_the_type_of_the_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = edges(spark)
+    schema = arrow_schema_of(frame.schema)
+    fields = schema_from_arrow(schema).fields
+    stored = {field.name: field.logical_type for field in fields if field.parent_id == -1}
+    assert stored == {f"c{number}": kind.stored for number, kind in enumerate(STORED)}
+    folding = Folding(tmp_path / "t")
+    lance.write_dataset(schema.empty_table(), str(tmp_path / "t"))
+    operation = Sink(folding.settings())._operation(frame)
+    committed = folding.put(operation, Key("app", 0))
+    assert committed is not None
+    read, given = lance.dataset(str(tmp_path / "t")).to_table(), frame.toArrow()
+    for number, kind in enumerate(STORED):
+        name = f"c{number}"
+        # Spark gives instants in the session's time zone.
+        zoned = kind.name == "timestamp"
+        expected = given[name].cast(schema.field(name).type) if zoned else given[name]
+        assert repr(read[name].to_pylist()) == repr(expected.to_pylist()), kind.name
+        filled = [value for value in read[name].to_pylist() if value is not None]
+        assert len(filled) == (0 if kind.name == "void" else len(kind.values)), kind.name
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in SPARK_TYPES if not kind.stored], ids=lambda kind: kind.name
+)
+def test_a_type_without_a_place_in_the_table_is_refused_by_name(spark: SparkSession, kind: SparkType) -> None:
+    (value,) = kind.values
+    frame = spark.sql(f"select {value} as odd")
+    with pytest.raises(InvalidError, match=r"these columns can't be converted to Arrow: odd \(") as caught:
+        arrow_schema_of(frame.schema)
+    assert frame.schema["odd"].dataType.simpleString() in caught.value.message
+
+
+class Degrees(UserDefinedType):
+    """A user-defined type that is a double in SQL."""
+
+    @classmethod
+    def sqlType(cls) -> DoubleType:  # noqa: N802 - Spark's name
+        return DoubleType()
+
+
+def test_a_user_defined_type_is_stored_as_its_sql_type() -> None:
+    schema = arrow_schema_of(StructType().add("d", Degrees()))
+    assert schema_from_arrow(schema).fields[0].logical_type == "double"
