@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from benchmarks.ground import Ground
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.writing.operation import Operation
+    from lakefold_ingest.writing.operation import BatchColumns, Operation
     from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
@@ -60,6 +60,11 @@ class Timed:
     def attempts(self) -> int:
         """See `Operation`."""
         return self.operation.attempts
+
+    @property
+    def batch_columns(self) -> BatchColumns | None:
+        """See `Operation`."""
+        return self.operation.batch_columns
 
     def content(self, view: View) -> str:
         """See `Operation`."""
