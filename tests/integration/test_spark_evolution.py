@@ -39,7 +39,12 @@ def test_a_column_that_appears_in_mid_stream_is_added_and_the_query_goes_on(
         """Each batch has a column more than the one before, and a field more in its struct."""
         fields = ", ".join(f"'f{number}', {number}" for number in range(batch + 1))
         columns = [f"'{batch}' as c{number}" for number in range(batch)]
-        write(frame.selectExpr("cast(value as long) n", f"named_struct({fields}) s", *columns), batch)
+        write(
+            frame.selectExpr(
+                "cast(value as long) n", f"if(value is null, null, named_struct({fields})) s", *columns
+            ),
+            batch,
+        )
 
     with ready_committer(bootstrap, topic_names, tmp_path):
         query = (
