@@ -17,7 +17,7 @@ from lakefold_reader.snapshot.history import HistoryRow, history_of
 from lakefold_reader.tail.tail import tail
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError
-from tests.feeds import applied, rows_by_key
+from tests.feeds import table_after
 from tests.oracle.committing import fold, owned
 from tests.oracle.compactions import replayed
 from tests.oracle.readable import ACTS, LEFT, MANY, Done, made, rows, upsert
@@ -117,8 +117,9 @@ def check_told(uri: str, version: int, done: Done) -> pa.Table | None:
 def check_feed(uri: str, version: int) -> None:
     """The feed of all versions leads to the rows of the last one."""
     oldest = open_source(uri).versions.numbers()[0]
-    actual = lakefold.changes(uri, oldest - 1, version).read_all().to_pylist()
-    assert applied(actual, "id") == rows_by_key(uri, version, "id")
+    changes = lakefold.changes(uri, oldest - 1, version).read_all()
+    expected = lance.dataset(uri, version=version).to_table().sort_by("id")
+    assert table_after(changes, "id").equals(expected)
     last = lakefold.changes(uri, version - 1, version).read_all()
     assert last.equals(change_of(uri, version).feed().read_all())
 
