@@ -1,10 +1,10 @@
 """A disk that is cut off: what a power cut may leave after each system call of a `LocalStorage`.
 
-It replaces the module `os`, makes every call for real below one folder, and keeps beside it what POSIX
-promises. A file's bytes are safe since its last fsync; a name is safe since the last fsync of its folder.
-Whatever wasn't synced may be on the disk or not, each for itself and in any order, and a file that was not
-synced may hold anything. `Moment.trees` gives those folders: nothing of what is pending, all of it, each
-alone, and all but each.
+It replaces the module `os`, makes every call but fsync for real below one folder, and keeps beside it
+what POSIX promises. A file's bytes are safe since its last fsync; a name is safe since the last fsync of its
+folder. Whatever wasn't synced may be on the disk or not, each for itself and in any order, and a file that
+was not synced may hold anything. `Moment.trees` gives those folders: nothing of what is pending, all of it,
+each alone, and all but each.
 
 It also kills: from a chosen call on, every call raises `Died`, as nothing runs after SIGKILL.
 """
@@ -84,6 +84,25 @@ class Moment:
                 yield below, unsynced(self.content.get(value, b""))
 
 
+class UnsyncedCalls:
+    """The module `os`, whose fsync does nothing: for tests that don't cut the power of the real disk.
+
+    A real fsync takes milliseconds, and some tests make thousands.
+    """
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """The call itself."""
+        call: Callable[..., Any] = getattr(os, name)
+        return call
+
+    def fsync(self, fd: int) -> None:
+        """Returns at once. Raises `OSError` if nothing is open there."""
+        os.fstat(fd)
+
+
+UNSYNCED = UnsyncedCalls()
+
+
 class CrashingDisk:
     """System calls below `top`; what is there beforehand is safe. `moments`: one for each call that changes.
 
@@ -111,7 +130,7 @@ class CrashingDisk:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Make the call for real, then note what a power cut would leave."""
-        real = getattr(os, name)
+        real = getattr(UNSYNCED, name)
 
         def call(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - stands for any system call
             with self._lock:

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.contracts.crash_states import CrashingDisk
+from tests.contracts.crash_states import UNSYNCED, CrashingDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -97,7 +97,7 @@ class SwappingCalls:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """The call itself."""
-        real = getattr(os, name)
+        real = getattr(UNSYNCED, name)
 
         def call(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - stands for any system call
             if name != "close" and (_kind(name, args) != "pass" or args[0] in self._below):

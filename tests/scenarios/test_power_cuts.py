@@ -20,7 +20,7 @@ from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.syncs import Doubts
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import HINT, Versions
-from tests.contracts.crash_states import CrashingDisk, Died, Tree, distinct, lay
+from tests.contracts.crash_states import UNSYNCED, CrashingDisk, Died, Tree, distinct, lay
 from tests.folding import FORMAT, append, versions_at
 from tests.foreign import commit
 from tests.scenarios.test_files_before_versions import DELETED, Meeting, deleted_in
@@ -39,9 +39,14 @@ class Disk:
     """A table on a crashing disk, as `Meeting` made it; its folder is `lake/t` below `top`."""
 
     def __init__(
-        self, folder: Path, *, unnamed: bool, disk: Callable[[Path], CrashingDisk] = CrashingDisk
+        self,
+        folder: Path,
+        *,
+        unnamed: bool,
+        disk: Callable[[Path], CrashingDisk] = CrashingDisk,
+        meeting: Meeting | None = None,
     ) -> None:
-        self.meeting = Meeting()
+        self.meeting = meeting or Meeting()
         self.folder = folder
         self.top = folder / "disk"
         self._unnamed = unnamed
@@ -74,7 +79,7 @@ class Disk:
         for tree in trees:
             top = self.folder / f"cut-{next(self._cuts)}"
             lay(tree, top)
-            yield LocalStorage(top / "lake" / "t")
+            yield LocalStorage(top / "lake" / "t", calls=cast("Calls", UNSYNCED))
 
     def versions_in(self, storage: LocalStorage) -> list[dict[int, set[int]]]:
         """What is deleted in each version, every one of which must be whole."""
