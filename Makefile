@@ -65,7 +65,7 @@ test-faults: .java setup ## run all fault-injection tests (over two hours; needs
 	$(STEP) 'faults, all of them'
 	@command -v strace >/dev/null || { echo 'strace is missing: apt-get install strace' >&2; exit 1; }
 	@command -v faketime >/dev/null || { echo 'faketime is missing: apt-get install faketime' >&2; exit 1; }
-	@$(BIN)/pytest tests/faults --all-faults -n 2
+	@$(BIN)/pytest tests/faults tests/simulation/test_each_step.py --all-faults -n 2
 
 test-azure: setup ## run the tests on Azure's emulator, downloaded once from npm and PyPI; not part of `make test`
 	$(STEP) 'tests on Azure'

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from tests.simulation.runtime import Process
 
 LIVES = 3
+HISTORIES = 6
+SOME_HISTORIES = 2
+"""How many different histories of a sleeping committer are played with `--all-faults`, and without it."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """With `--all-faults` more of what is chosen at random is played, at the same steps."""
+    if "history" in metafunc.fixturenames:
+        is_long = metafunc.config.getoption("--all-faults")
+        metafunc.parametrize("history", range(HISTORIES if is_long else SOME_HISTORIES))
 
 
 def begin(world: World) -> None:
@@ -79,9 +89,15 @@ STEPS = steps_of_one_life()
 
 
 @pytest.mark.parametrize("again", range(LIVES), ids=["once", "twice", "thrice"])
-def test_killed_at_each_step(again: int) -> None:
-    """Once, and then its successor too, somewhere."""
-    for number in range(1, STEPS + 1):
+def test_killed_at_each_step(again: int, pytestconfig: pytest.Config) -> None:
+    """Once, and then its successor too, somewhere.
+
+    Without `--all-faults` each step is followed by either one or two more kills.
+    """
+    steps = range(1, STEPS + 1)
+    if again and not pytestconfig.getoption("--all-faults"):
+        steps = steps[again % 2 :: 2]
+    for number in steps:
         random = Random(number * LIVES + again)
         world = World("simulation-step", random, tables=2)
         with world.begun():
@@ -131,11 +147,10 @@ def test_asleep_at_each_step() -> None:
             world.finish()
 
 
-@pytest.mark.parametrize("again", range(6))
-def test_asleep_before_it_has_opened_the_table(again: int) -> None:
+def test_asleep_before_it_has_opened_the_table(history: int) -> None:
     """What was refused meanwhile stays refused, though no version says so yet."""
     for number in range(1, STEPS + 1):
-        world = World("simulation-step", Random(number * 1000 + again))
+        world = World("simulation-step", Random(number * 1000 + history))
         with world.begun():
             (uri,) = world.uris
             world.producer.send("create", uri)
