@@ -15,9 +15,10 @@ from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.compact import Compaction
 from lakefold_maintenance.rewriting.indices import IndexCoverage, IndexReport, optimize_indices
 from lakefold_maintenance.rewriting.survey import Surveyor
+from lakefold_maintenance.rewriting.tasks import open_dataset
 from lakefold_reader.opening import open_source
 from lakefold_table.entry import Outcome, Rejected
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.rows.bitmaps import decode_bitmap
 from lakefold_table.position import LogId, Position
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakefold_maintenance.rewriting.survey import TableSurvey
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_reader.format.source import Source
 
 LOG = LogId("cluster", "topic", 0)
 
@@ -314,3 +316,20 @@ def test_indices_are_brought_up_to_date(tmp_path: Path, stable: bool) -> None:  
 def test_a_table_without_indices_gets_no_version_by_optimizing_them(tmp_path: Path) -> None:
     table = made(tmp_path / "t", stable=False, version="2.1", appends=2)
     assert optimize_indices(open_source(str(table))) == IndexReport(2, 2, ())
+
+
+def test_an_index_whose_commit_lost_against_a_compaction_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1", appends=3)
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    append(lance.dataset(str(table)), 30)
+
+    def overtaken(source: Source, version: int) -> lance.LanceDataset:
+        dataset = open_dataset(source, version)
+        lance.dataset(str(table)).optimize.compact_files()
+        return dataset
+
+    monkeypatch.setattr("lakefold_maintenance.rewriting.indices.open_dataset", overtaken)
+    with pytest.raises(RetryError, match="commit conflict"):
+        optimize_indices(open_source(str(table)))

@@ -40,7 +40,8 @@ class IndexReport:
 def optimize_indices(source: Source, *, dry_run: bool = False) -> IndexReport:
     """Adds the fragments that no index covers to the indices of a table; `dry_run` changes nothing.
 
-    Raises as `Rewriter.run`, and `InvalidError` if pylance's commit was refused.
+    Raises as `Rewriter.run`, and `RetryError` if pylance could not commit because others did so first; the
+    indices are then as they were.
     """
     version = newest_of(source)
     before = _coverage(source, version)

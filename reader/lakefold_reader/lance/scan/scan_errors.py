@@ -33,6 +33,7 @@ _DENIED: Final = re.compile(
     re.IGNORECASE,
 )
 _AWAY: Final = re.compile(r"HTTP error|status code: |error sending request|dispatch failure|timed? ?out")
+_CONFLICT: Final = re.compile(r"[Cc]ommit conflict|Too many concurrent writers")
 _OS: Final = re.compile(r"\(os error (\d+)\)")
 _STORED: Final = re.compile(
     r"rust/lance-(?:file|encoding|io|table)/|LanceError\(IO\)|invalid magic|corrupt|Invalid range|panicked|"
@@ -52,8 +53,8 @@ def translated_errors(where: str) -> Iterator[None]:
     """Translates what pylance raises into an error of this project, about `where`.
 
     Raises `FileNotFoundError` if a file is gone, `DamagedError` if stored bytes can't be read, `InvalidError`
-    if the request is wrong or the store refuses it, and `RetryError` if the store can't be reached. Errors of
-    this project are raised as they are.
+    if the request is wrong or the store refuses it, and `RetryError` if the store can't be reached or another
+    client's commit came before pylance's. Errors of this project are raised as they are.
     """
     try:
         yield
@@ -78,6 +79,8 @@ def meaning(error: Exception, where: str) -> LakefoldError | FileNotFoundError:
     text, words = str(error), words_of(error)
     if isinstance(error, FileNotFoundError) or _GONE.search(text):
         return FileNotFoundError(words)
+    if _CONFLICT.search(text):
+        return RetryError(words, where=where, hint="another client committed first: run it again")
     if match := _OS.search(text):
         number = int(match[1])
         return failure(OSError(number, os.strerror(number)), where)
