@@ -174,6 +174,20 @@ def test_versions_that_are_gone_prove_nothing(shelf: Shelf) -> None:
     assert opened(shelf, accept=True, unchanged_below=2).table.marks.position == Position(LOG, 1)
 
 
+def test_an_entry_that_may_be_another_is_folded_although_older_versions_are_gone(shelf: Shelf) -> None:
+    """The log ends before the marks, and a clean-up has removed the versions that would show from where."""
+    shelf.lose_from(3)
+    shelf.append(here(append("x")))
+    versions = versions_at(HERE)
+    for number in (1, 2, 3):
+        versions.storage.delete(versions.path(number))
+    table = opened(shelf, accept=True)
+    assert table.table.marks.position == Position(LOG, 2)
+    result = fold(table, shelf, 3)
+    assert isinstance(result, Committed)
+    assert (result.version, result.rows_added) == (6, 3)
+
+
 def test_what_is_known_to_be_unchanged_is_not_asked_again(shelf: Shelf) -> None:
     shelf.asked = 0
     opened(shelf, unchanged_below=5)

@@ -56,9 +56,10 @@ def on_its_log(
         last = last_unchanged(table_format, versions, marks, recovery)
         if last is None and now:
             raise _other_entry(marks, now, table.uri)
-        if last is not None:
-            fingerprint = _fingerprint_at(recovery, last)
-            move = Rebinding(RebindReason.LOST, bound, replace(bound, offset=last), fingerprint=fingerprint)
+        if last is None:
+            last = _before_torn(table_format, versions, marks, recovery, end)
+        fingerprint = _fingerprint_at(recovery, last)
+        move = Rebinding(RebindReason.LOST, bound, replace(bound, offset=last), fingerprint=fingerprint)
     return table if move is None else table.moving(move)
 
 
@@ -88,6 +89,38 @@ def last_unchanged(
             if not contradiction(recovery.content, Anchor(offset, fingerprint)):
                 return offset
     return least
+
+
+def _before_torn(
+    table_format: AnyFormat, versions: Versions, marks: Marks, recovery: RecoveryContext, end: int
+) -> int:
+    """Returns the offset before the oldest entry that may have been replaced, as far as versions show it.
+
+    It is used if versions were removed, so that `last_unchanged` has no answer. A version with an entry that
+    the log lost may have other entries that were replaced, at offsets that the log has again. They are folded
+    again: their keys and files show which of them the table has. `end`: the offset after the log's last
+    entry.
+    """
+    last = end - 1
+    for version in range(marks.version, 0, -1):
+        try:
+            properties = own_properties(table_format, versions, version)
+        except VersionExpiredError:
+            break
+        record = None if properties is None else decode_record(properties, versions.storage.uri)
+        if record is None or record.log != recovery.log or record.last_offset < record.first_offset:
+            continue
+        if record.last_offset < end and not _is_contradicted(record, recovery):
+            break
+        last = min(last, record.first_offset - 1)
+    return max(last, recovery.unchanged_below - 1)
+
+
+def _is_contradicted(record: Record, recovery: RecoveryContext) -> bool:
+    """Returns whether the log has another entry now than the last one of a version's record."""
+    if not record.last_digest or recovery.content is None:
+        return False
+    return bool(contradiction(recovery.content, Anchor(record.last_offset, Fingerprint(record.last_digest))))
 
 
 def _offsets_after(record: Record, properties: Mapping[str, str]) -> Iterator[tuple[int, Fingerprint | None]]:
