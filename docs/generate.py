@@ -386,7 +386,9 @@ SPARK_WRITE_NOTES = """\
   Python, `clauses` of `sink` has them in an order of your own (`lakefold.MatchedUpdate`, …). The tasks send
   the rows to the driver, which must hold a batch in memory (`spark.driver.maxResultSize`); the driver finds
   the rows of the table, with an index of a key column if the table has one. These modes wait for the commit,
-  and if others changed the same rows meanwhile, the batch is built again by itself.
+  and if others changed the same rows meanwhile, the batch is built again by itself. An append says nothing
+  about keys, so an upsert that inserts rows conflicts with every append that was folded meanwhile: beside a
+  stream of appends it may fail after 20 attempts. Fill such a table by upserts only.
 - **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
   is Spark's default.
 
