@@ -110,7 +110,8 @@ class _Feed:
 
 
 def _write_file(target: Target, feed: _Feed) -> FragmentMetadata:
-    from lance.fragment import LanceFragment
+    # Not from `lance.fragment`: while another thread imports `lance`, that would not wait for all of it.
+    from lance import LanceFragment
 
     schema = target.fitting.schema
     try:

@@ -122,10 +122,11 @@ class Rewriter:
     @cached_property
     def _options(self) -> dict[str, object]:
         """Returns all options of a task with pylance's defaults for this table: a task needs each of them."""
+        dataset = self._dataset
         from lance.optimize import Compaction
 
         # No fragment has less than one row, so nothing is planned.
-        plan = Compaction.plan(self._dataset, {"target_rows_per_fragment": 1, "materialize_deletions": False})
+        plan = Compaction.plan(dataset, {"target_rows_per_fragment": 1, "materialize_deletions": False})
         document: str = plan.json()  # type: ignore[attr-defined] # not in its stubs
         options: dict[str, object] = json.loads(document)["options"]
         return options

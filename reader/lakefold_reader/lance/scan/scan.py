@@ -440,10 +440,11 @@ class _OpenFile:
         return translated_batches(wanted.of(reader), self.path)
 
     def _open(self, columns: list[str] | None) -> Any:  # noqa: ANN401 - pylance is published without types
-        from lance.file import LanceFileReader
+        # Not from `lance.file`: while another thread imports `lance`, that would not wait for all of it.
+        import lance
 
         with translated_errors(self.path), _ONE_AT_A_TIME:
-            return LanceFileReader(self.path, storage_options=self._options, columns=columns)
+            return lance.file.LanceFileReader(self.path, storage_options=self._options, columns=columns)
 
 
 def _check_size(path: str, file: DataFile) -> None:
