@@ -38,8 +38,8 @@ def read(table: Path) -> list[dict[str, Any]]:
     """The rows by pylance, ordered by n."""
     dataset = lance.dataset(table)
     dataset.validate()
-    found: list[dict[str, Any]] = dataset.to_table().to_pylist()
-    return sorted(found, key=lambda row: str(row["n"]))
+    rows_read: list[dict[str, Any]] = dataset.to_table().to_pylist()
+    return sorted(rows_read, key=lambda row: str(row["n"]))
 
 
 def test_columns_are_added_before_the_rows_and_only_if_that_is_allowed(
@@ -132,10 +132,10 @@ def test_a_service_adds_columns_while_others_append(
             more = {f"c{number // 20}": number}
             futures += [plain.append(rows(number)), wide.append(rows(number + 1, **more))]
     assert {future.result(0).kind for future in futures} == {"committed"}
-    found = read(table)
-    assert sorted(row["n"] for row in found) == list(range(61))
+    stored = read(table)
+    assert sorted(row["n"] for row in stored) == list(range(61))
     assert all(
-        row[f"c{(row['n'] - 1) // 20}"] == row["n"] - 1 for row in found if row["n"] and not row["n"] % 2
+        row[f"c{(row['n'] - 1) // 20}"] == row["n"] - 1 for row in stored if row["n"] and not row["n"] % 2
     )
 
 

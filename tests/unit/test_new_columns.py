@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
 
 KEY = {"lance-schema:unenforced-primary-key": "true", "lance-encoding:compression": "zstd"}
-PLACE = pa.struct([pa.field("x", pa.float64(), nullable=False), ("y", pa.float64())])
+POINT = pa.struct([pa.field("x", pa.float64(), nullable=False), ("y", pa.float64())])
 TABLE = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False, metadata=KEY),
-        pa.field("place", PLACE),
-        pa.field("stops", pa.list_(PLACE)),
+        pa.field("place", POINT),
+        pa.field("stops", pa.list_(POINT)),
         pa.field("json", pa.string(), metadata={"ARROW:extension:name": "arrow.json"}),
         pa.field("vector", pa.list_(pa.float32(), 4)),
     ]
@@ -56,8 +56,8 @@ def test_nothing_is_added_if_the_table_has_every_column() -> None:
 
 
 def test_columns_come_last_and_fields_of_structs_after_the_others_with_higher_ids() -> None:
-    place = pa.struct([("z", pa.int8()), ("x", pa.float64()), ("w", pa.struct([("v", pa.int8())]))])
-    result = added(pa.schema([("new", pa.list_(pa.int32())), ("place", place), ("stops", pa.list_(place))]))
+    point = pa.struct([("z", pa.int8()), ("x", pa.float64()), ("w", pa.struct([("v", pa.int8())]))])
+    result = added(pa.schema([("new", pa.list_(pa.int32())), ("place", point), ("stops", pa.list_(point))]))
     assert result is not None
     assert result.names == ("place.z", "place.w", "stops.item.z", "stops.item.w", "new")
     check_structure(result.fields)
@@ -93,8 +93,8 @@ def test_new_columns_are_nullable_and_keep_their_metadata_and_inner_nullability(
 
 @pytest.mark.parametrize("version", [V2_0, V2_1, V2_2])
 def test_a_struct_that_is_one_column_of_the_file_gets_no_field(version: FileVersion) -> None:
-    packed = pa.schema([pa.field("p", PLACE, metadata={"lance-encoding:packed": "true"})])
-    wider = pa.schema([("p", pa.struct([*PLACE, pa.field("z", pa.int8())]))])
+    packed = pa.schema([pa.field("p", POINT, metadata={"lance-encoding:packed": "true"})])
+    wider = pa.schema([("p", pa.struct([*POINT, pa.field("z", pa.int8())]))])
     assert added(wider, packed, version) is None
     with pytest.raises(InvalidError, match=r"p.z \(int8\) is not in the table"):
         fit(wider, packed)

@@ -34,11 +34,11 @@ def test_tables_in_buckets_are_found_as_in_folders(tmp_path: Path) -> None:
     for path in ("b", "deep/er/c", "b/data/inside-a-table", ".hidden/d", "far/too/deep/e", "no/table.txt"):
         MemoryStorage("memory://tables").put(f"{path}/_versions/1.manifest", [b""])
     try:
-        found = list(tables_below([canonical(tmp_path), "memory://tables", "memory://tables/b"], {}))
+        tables = list(tables_below([canonical(tmp_path), "memory://tables", "memory://tables/b"], {}))
     finally:
         MemoryStorage.forget("tables")
     names = ["b", "no/table.txt", "deep/er/c", "b"]
-    assert found == [local, *(f"memory://tables/{name}" for name in names)]
+    assert tables == [local, *(f"memory://tables/{name}" for name in names)]
 
 
 def test_a_store_that_lists_no_folders_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

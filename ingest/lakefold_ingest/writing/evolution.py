@@ -85,11 +85,10 @@ def with_columns_of(view: View, columns: BatchColumns, settings: WriteSettings, 
     # Another writer, or an earlier batch of this one, may have added them since the view was read.
     view = _newest(view, settings, afresh=False)
     while len(refusals) < ATTEMPTS:
-        added = _added(view, columns, settings)
-        if added is None:
+        if not _lacks(view, columns):
             return view
+        added, envelope = _merge(view, columns, settings)
         log.check_binding(view.bound, view.uri)
-        envelope = _merge(view, added, settings)
         answer = log.ask(
             envelope, view.partition, settings.timeout_s, storage_options=settings.storage_options
         )
@@ -124,21 +123,20 @@ def _lacks(view: View, columns: BatchColumns) -> bool:
     )
 
 
-def _added(view: View, columns: BatchColumns, settings: WriteSettings) -> NewColumns | None:
-    """Returns the schema of the table with the new columns, None if it lacks none.
+def _merge(view: View, columns: BatchColumns, settings: WriteSettings) -> tuple[NewColumns, Envelope]:
+    """Returns what the table lacks, and the proposal that adds it.
 
-    Raises `InvalidError` if the rows would not fit it.
+    Raises `InvalidError` if the rows would not fit the table then.
     """
-    if not _lacks(view, columns):
-        return None
     state = read_state(seen_source(view.uri, settings.storage_options), view.version)
     used = {number for fragment in state.fragments for file in fragment.files for number in file.fields}
     highest = max(used.union(field.id for field in view.fields), default=-1)
     version = file_version(view.data_storage_version)
     added = new_columns(columns.schema, view.fields, highest, version, view.uri)
-    if added is not None:
-        _check(columns, schema_to_arrow(added.fields, {}), view.uri)
-    return added
+    if added is None:
+        raise RuntimeError("a Merge is built only if the table lacks columns")
+    _check(columns, schema_to_arrow(added.fields, {}), view.uri)
+    return added, add_columns(view.uri, new_key(), view.version, added.fields, state.fragments)
 
 
 def _check(columns: BatchColumns, table: pa.Schema, where: str) -> None:
@@ -149,11 +147,6 @@ def _check(columns: BatchColumns, table: pa.Schema, where: str) -> None:
         fit(columns.schema, wanted, where)
     except InvalidError as error:
         raise InvalidError(error.message, where=error.where, hint=_HINT) from error
-
-
-def _merge(view: View, added: NewColumns, settings: WriteSettings) -> Envelope:
-    state = read_state(seen_source(view.uri, settings.storage_options), view.version)
-    return add_columns(view.uri, new_key(), view.version, added.fields, state.fragments)
 
 
 def _newest(view: View, settings: WriteSettings, *, afresh: bool) -> View:
