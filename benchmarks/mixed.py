@@ -16,8 +16,8 @@ from benchmarks.files import Mould, append_of
 from benchmarks.ground import mould_of, prove, small_append
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, deletion_path, encode_deletions
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.versions.versions import Versions

@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Entry
 from lakefold_table.format import Accepted, Fetched, Stamps
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
 from lakefold_table.lance.rows.rowids import encode_row_ids
 from lakefold_table.position import LogId, Position

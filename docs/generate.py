@@ -25,6 +25,7 @@ from lakefold_ingest.options.write_options import (
 from lakefold_ingest.spark.spark_types import SPARK_TYPES
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from lakefold_reader.spark.options import OPTIONS, Use
+from lakefold_table.delta.table_features.features import FEATURES
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.lance.operations import Kind
@@ -477,9 +478,34 @@ def _write_uses(option: WriteOption) -> str:
     return f"{uses} ({modes})" if modes else uses
 
 
+DELTA_FEATURES_TEXT = """\
+The features of Delta's protocol, and what this release does with a table that has them. "Read" is about
+the log: the snapshot of a version is made from it. No release of Lakefold folds proposals into Delta
+tables yet: the column "commit" says what they may do to such a table once that is built. A feature that is
+not in this table is refused by its name.
+
+The facts about the format are in [delta.md](../format/delta.md)."""
+
+
+def delta_features() -> str:
+    """Returns the page of the features of Delta tables."""
+    rows = []
+    for feature in FEATURES:
+        names = [f"`{name}`" for name in feature.names]
+        others = f" (also {', '.join(names[1:])})" if names[1:] else ""
+        versions = [f"reader {feature.reader}"] if feature.reader else []
+        versions += [f"writer {feature.writer}"] if feature.writer else []
+        whose = "readers and writers" if feature.readers else "writers"
+        rows.append([f"{names[0]}{others}", whose, ", ".join(versions), feature.read, feature.write])
+    source = "table/lakefold_table/delta/table_features/features.py"
+    head = ["feature", "for", "also from version", "read", "commit"]
+    return page("Features of Delta tables", source, DELTA_FEATURES_TEXT, table(head, rows))
+
+
 PAGES = {
     "conflicts.md": conflicts,
     "states.md": states,
+    "reference/delta-features.md": delta_features,
     "reference/settings.md": settings,
     "reference/metrics.md": metrics,
     "reference/verbs.md": verbs,

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, deletion_path, encode_deletions
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.memory import MemoryStorage

@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexMetadata
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.branch_names import check_branch_name
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import lance
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexMetadata, IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import decode_bitmap, encode_bitmap
 from lakefold_table.entry import Committed
 from lakefold_table.lance.indexing.indices import MEM_WAL
-from lakefold_table.lance.rows.bitmaps import decode_bitmap, encode_bitmap
 from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned
 from tests.oracle.manifests import manifest_files, read_sections

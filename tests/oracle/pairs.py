@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from lakefold_table.lance.rows.bitmaps import Bitmap
+    from lakefold_table.bitmaps import Bitmap
 
 SCHEMA = pa.schema([pa.field("a", pa.int64()), pa.field("s", pa.string())])
 FRAGMENTS, ROWS = 4, 10

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import lance
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import decode_deletions, deletion_path
 from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata, IndexSection
-from lakefold_table.lance.rows.bitmaps import (
+from lakefold_table.bitmaps import (
     Bitmap,
     decode_bitmap,
     decode_treemap,

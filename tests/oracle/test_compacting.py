@@ -17,10 +17,10 @@ from lakefold_maintenance.rewriting.indices import IndexCoverage, IndexReport, o
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.rewriting.tasks import open_dataset
 from lakefold_reader.opening import open_source
+from lakefold_table.bitmaps import decode_bitmap
 from lakefold_table.entry import Outcome, Rejected
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.lance.manifests.features import Flag
-from lakefold_table.lance.rows.bitmaps import decode_bitmap
 from lakefold_table.position import LogId, Position
 from tests.oracle.committing import fold, owned, state
 from tests.oracle.compactions import append, rows

@@ -8,8 +8,8 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Committed
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from tests.oracle.operations import both_ways
 
 if TYPE_CHECKING:

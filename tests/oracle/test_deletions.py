@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
+from lakefold_table.bitmaps import Bitmap, bitmap_of
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of
 from lakefold_table.lance.rows.deletion_arrays import _Layouts, _read
 from lakefold_table.lance.rows.deletions import (
     ARRAY,

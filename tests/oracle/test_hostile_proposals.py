@@ -13,8 +13,8 @@ from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.bitmaps import decode_bitmap
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.lance.rows.bitmaps import decode_bitmap
 from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, numbered, owned, proposal, written
 from tests.oracle.operations import both_ways, copy_files, version_of

@@ -7,9 +7,9 @@ import lance
 import pytest
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.lance.conflicts import Rebase, footprint_of
 from lakefold_table.lance.conflicts.key_conditions import same_inserted_keys
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from tests.oracle.pair_operations import (
     KEYED,
     by_hand,

@@ -8,8 +8,8 @@ import lance
 import pytest
 
 from lakefold_protos.lance.table_pb2 import DeletionFile
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Invalid, Rejected
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from tests.oracle.committing import fold, owned
 from tests.oracle.operations import version_of
 from tests.oracle.rebasing import built, rebased_both_ways, send

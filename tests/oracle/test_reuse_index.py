@@ -12,10 +12,10 @@ import pytest
 from lance import LanceOperation
 
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails
+from lakefold_table.bitmaps import Bitmap, decode_treemap, encode_treemap
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.lance.indexing.reuse import remapped
 from lakefold_table.lance.manifests.naming import index_path
-from lakefold_table.lance.rows.bitmaps import Bitmap, decode_treemap, encode_treemap
 from tests.oracle.compactions import append, envelopes_of, replayed, reuse_of, rows
 from tests.oracle.manifests import manifest_files
 from tests.oracle.operations import both_ways, comparable, copy_files, differences, version_of

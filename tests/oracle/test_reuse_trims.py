@@ -11,9 +11,9 @@ import pytest
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.lance.indexing.indices import coverage
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.uri import canonical
 from tests.oracle.compactions import envelopes_of, reuse_of
 from tests.oracle.manifests import manifest_files

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
+from lakefold_table.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.rowids import row_id_range
 from tests.oracle.compactions import append, replayed, rows

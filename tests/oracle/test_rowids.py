@@ -15,8 +15,8 @@ from lance.fragment import RowIdSequence as Sequence
 
 from lakefold_protos.lance.rowids_pb2 import EncodedU64Array, RowIdSequence, U64Segment
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.row_versions import (
     decode_versions,
     encode_versions,

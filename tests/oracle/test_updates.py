@@ -8,8 +8,8 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Committed, Rejected
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from tests.oracle.committing import fold, owned
 from tests.oracle.operations import both_ways, version_of
 from tests.oracle.rebasing import built, send

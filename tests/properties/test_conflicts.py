@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import COMPATIBLE, History, Rebase, Verdict, footprint_of, judge
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL, Footprint
 from lakefold_table.lance.operations import Kind
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 
 MANY = settings(max_examples=150, deadline=None)
 IDS = st.integers(0, 3)

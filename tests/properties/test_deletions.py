@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from lakefold_protos.lance.table_pb2 import DeletionFile
-from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.bitmaps import (
+from lakefold_table.bitmaps import (
     Bitmap,
     bitmap_of,
     decode_bitmap,
@@ -20,6 +19,7 @@ from lakefold_table.lance.rows.bitmaps import (
     encode_treemap,
     numbers_of,
 )
+from lakefold_table.errors import DamagedError
 from lakefold_table.lance.rows.deletion_arrays import _Layouts, _read, write_column
 from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, decode_deletions, encode_deletions
 

@@ -12,6 +12,7 @@ from lakefold_protos.lance.table_pb2 import (
     IndexSection,
     Manifest,
 )
+from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.indexing.indices import (
     FRAGMENT_REUSE,
@@ -22,7 +23,6 @@ from lakefold_table.lance.indexing.indices import (
     without_idle,
 )
 from lakefold_table.lance.indexing.reuse import needs_of_section, remapped, rewritten_by
-from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 
 FRAGMENTS = 6
 IDS = st.integers(0, 9)

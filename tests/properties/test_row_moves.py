@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.lance.rows.row_moves import TracedRows, moved_rows
 
 ROW_BITS = 32

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.row_versions import (
     decode_runs,
     decode_versions,

@@ -1,8 +1,8 @@
-"""The page of facts about Lance: each citation leads to a fact, each fact to a test that exists.
+"""The pages of facts about the formats: each citation leads to a fact, each fact to a test that exists.
 
 A fact of the page is a heading with an anchor, `### <a id="fact-4.2"></a>4.2 Title`, then what is so, then a
 list of two items: `- Specification:` and `- Tried:`. Code that relies on it cites "Lance fact 4.2", or "Lance
-facts 4.2 and 4.4".
+facts 4.2 and 4.4"; a fact about Delta in the same way with the format's name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from tests.repository.checks import Source
 
 PAGE = "docs/format/lance.md"
+PAGES_BY_FORMAT = {"Lance": PAGE, "Delta": "docs/format/delta.md"}
 NUMBER = r"\d+\.\d+"
 HEADING = re.compile(r"^### (?P<rest>.*)$", re.MULTILINE)
 ANCHORED = re.compile(rf'^<a id="fact-(?P<id>{NUMBER})"></a>(?P<shown>{NUMBER}) \S')
-CITED = re.compile(rf"\bLance facts? (?P<numbers>{NUMBER}(?:(?:,| and| to|, and) {NUMBER})*)")
-LINKED = re.compile(r"(?:lance\.md|\()#(?P<anchor>fact-[\w.-]+)")
+CITED = re.compile(
+    rf"\b(?P<format>Lance|Delta) facts? (?P<numbers>{NUMBER}(?:(?:,| and| to|, and) {NUMBER})*)"
+)
+LINKED = re.compile(r"(?:(?P<page>\w+)\.md|\()#(?P<anchor>fact-[\w.-]+)")
 TRIED = re.compile(r"^- Tried: (?P<tests>.+(?:\n  .+)*)", re.MULTILINE)
 SPECIFIED = re.compile(r"^- Specification: (?P<pages>.+(?:\n  .+)*)", re.MULTILINE)
 PAGES = re.compile(r"\[([^\]\n]+)\](?!\()")
@@ -30,7 +33,7 @@ DEFINED = re.compile(r"^\[([^\]\n]+)\]: https://\S+$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 # A citation of something outside of the repository. Written so that this file doesn't hold what it looks for.
 ELSEWHERE = re.compile(
-    r"\bformat[ ]facts?\b|(?<!\bLance )\bfacts?,? (?:sections? )?\d+\.?\d*|architecture[ ]text|"
+    r"\bformat[ ]facts?\b|(?<!\bLance )(?<!\bDelta )\bfacts?,? (?:sections? )?\d+\.?\d*|architecture[ ]text|"
     r"\bthe[ ]intent\b|lance[-]format[-]facts",
     re.IGNORECASE,
 )
@@ -95,19 +98,24 @@ def held(page: Source, texts: Mapping[str, str]) -> Iterator[str]:
                 yield f"{page.path}: fact {fact.number} names the page {each} without its address"
 
 
-def cited(source: Source) -> Iterator[str]:
-    """Each number of a fact that the file cites."""
+def cited(source: Source, name: str = "Lance") -> Iterator[str]:
+    """Each number of a fact about the format with this name that the file cites."""
     for citation in CITED.finditer(BREAK.sub(" ", source.text)):
-        yield from re.findall(NUMBER, citation["numbers"])
+        if citation["format"] == name:
+            yield from re.findall(NUMBER, citation["numbers"])
+    page = PAGES_BY_FORMAT[name]
     for link in LINKED.finditer(source.text):
-        yield link["anchor"].removeprefix("fact-")
+        # A link without a page leads to the page that it is on.
+        own = source.path if source.path in PAGES_BY_FORMAT.values() else PAGE
+        if (own if link["page"] is None else f"docs/format/{link['page']}.md") == page:
+            yield link["anchor"].removeprefix("fact-")
 
 
-def resolved(source: Source, numbers: Collection[str]) -> Iterator[str]:
+def resolved(source: Source, numbers: Collection[str], name: str = "Lance") -> Iterator[str]:
     """Say which citations of the file lead to none of the page's facts, which have these numbers."""
-    for number in cited(source):
+    for number in cited(source, name):
         if number not in numbers:
-            yield f"{source.path} cites Lance fact {number}, which {PAGE} doesn't have"
+            yield f"{source.path} cites {name} fact {number}, which {PAGES_BY_FORMAT[name]} doesn't have"
 
 
 def elsewhere(source: Source) -> Iterator[str]:
@@ -116,9 +124,9 @@ def elsewhere(source: Source) -> Iterator[str]:
         yield f"{source.path} cites `{match[0]}`: name a fact of {PAGE} instead"
 
 
-def uncited(page: Source, sources: Collection[Source]) -> Iterator[str]:
+def uncited(page: Source, sources: Collection[Source], name: str = "Lance") -> Iterator[str]:
     """Say which facts of the page none of these files relies on."""
-    numbers = {number for source in sources for number in cited(source)}
+    numbers = {number for source in sources for number in cited(source, name)}
     for fact in facts_of(page):
         if fact.number not in numbers:
             yield f"{page.path}: nobody cites fact {fact.number}: cite it where it is relied on, or remove it"

@@ -172,6 +172,12 @@ def test_citations_of_facts(text: str, count: int) -> None:
     assert len(list(facts.resolved(Source("a.py", text), ["1.2"]))) == count
 
 
+def test_citations_of_facts_name_their_format() -> None:
+    text = "Delta fact 1.3, Lance fact 1.2, [1.4](../format/delta.md#fact-1.4)"
+    assert list(facts.cited(Source("a.py", text))) == ["1.2"]
+    assert list(facts.cited(Source("a.py", text), "Delta")) == ["1.3", "1.4"]
+
+
 # Put together here, so that this file cites nothing.
 TEXT_NAMES = [
     "format " + "facts, section 6",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.lance.manifests.features import Flag, set_flag
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, deletion_path, encode_deletions
 from lakefold_table.lance.state import LanceState
 from tests.folding import FORMAT, versions_at

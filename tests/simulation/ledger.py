@@ -22,7 +22,7 @@ from tests.simulation.runtime import BrokenError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakefold_table.lance.rows.bitmaps import Bitmap
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.record import Record

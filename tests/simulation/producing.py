@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.branch_names import root_of
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, deletion_path, encode_deletions
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import add_fragment, append, creation, reserve

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.entry import Committed
-    from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
 
 DELETIONS: Final = "_deletions/"

@@ -6,8 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.bitmaps import (
+from lakefold_table.bitmaps import (
     Bitmap,
     bitmap_of,
     decode_bitmap,
@@ -16,6 +15,7 @@ from lakefold_table.lance.rows.bitmaps import (
     encode_treemap,
     numbers_of,
 )
+from lakefold_table.errors import DamagedError
 
 PLAIN, RUNS = 0x303A, 0x303B
 

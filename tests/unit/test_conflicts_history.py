@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import COMPATIBLE, Footprint, History, Rebase, footprint_of
 from lakefold_table.lance.conflicts.history import BLOCK, OLDEST_READ_VERSION
 from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
 from lakefold_table.lance.operations import Kind
-from lakefold_table.lance.rows.bitmaps import Bitmap
 
 APPEND = Footprint(Kind.APPEND)
 

@@ -4,12 +4,12 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import MemWalIndexDetails
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.combine_transactions import combined
 from lakefold_table.lance.conflicts import COMPATIBLE, RULES, Rebase, Verdict, footprint_of, judge
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL
 from lakefold_table.lance.operations import Kind
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 
 
 def operation(name: str, **content: object) -> Transaction:

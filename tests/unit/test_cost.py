@@ -17,12 +17,12 @@ from lakefold_committer.fold.fold import FoldedTable, fold
 from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Committed
 from lakefold_table.format import Fetched
 from lakefold_table.lance.invariants.step import AT_ONCE
 from lakefold_table.lance.manifests.chunks import MAX_CHUNK_BYTES
 from lakefold_table.lance.manifests.naming import Scheme
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.local import LocalStorage

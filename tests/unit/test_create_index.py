@@ -18,9 +18,9 @@ from lakefold_protos.lance.table_pb2 import (
     IndexSection,
     MemWalIndexDetails,
 )
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from tests.folding import URI, MemoryTable, append, created
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_protos.lance.table_pb2 import DeletionFile
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, deletion_path
 from tests.changing import MemoryRows
 from tests.folding import fold_at, opened

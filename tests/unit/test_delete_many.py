@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.format import Fetched
 from lakefold_table.lance.manifests.fragments import PORTION
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.version_builder import VersionBuilder
 from tests.folding import FORMAT, URI, MemoryTable, append, created, entries, results
 

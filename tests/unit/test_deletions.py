@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lakefold_protos.lance.table_pb2 import DeletionFile
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletion_arrays import (
     BLOCK_BODY,
     FOOTER_BATCHES,

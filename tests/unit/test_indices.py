@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_protos.lance.table_pb2 import IndexMetadata
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.indexing.indices import (
     coverage,
@@ -18,7 +19,6 @@ from lakefold_table.lance.indexing.indices import (
     without_fragments,
     without_idle,
 )
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -10,12 +10,12 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.errors import DamagedError, StopError
 from lakefold_table.lance.invariants import INVARIANTS, Step, check, faults
 from lakefold_table.lance.manifests.chunks import Chunk, Tally
 from lakefold_table.lance.manifests.features import flags_of
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.rows.rowids import row_id_range
 from lakefold_table.marks.marks import MARK, Marks, Rebinding, RebindReason

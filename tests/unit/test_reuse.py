@@ -12,10 +12,10 @@ from lakefold_protos.lance.table_pb2 import (
     IndexSection,
     Manifest,
 )
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, coverage
 from lakefold_table.lance.indexing.reuse import needs_of_section, remapped, rewritten_by, versions_of
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 
 HEAD = Manifest(
     base_paths=[BasePath(id=4, path="file:///source", is_dataset_root=True), BasePath(id=5, path="x")]

@@ -14,8 +14,8 @@ from lakefold_protos.lance.rowids_pb2 import (
     RowIdSequence,
     U64Segment,
 )
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.row_versions import (
     Runs,
     decode_runs,

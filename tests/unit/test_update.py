@@ -11,8 +11,8 @@ import pytest
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Committed, Invalid, Rejected
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.row_versions import decode_versions
 from lakefold_table.lance.rows.rowids import decode_row_ids, encode_row_ids, row_id_range
 from tests.changing import MemoryRows

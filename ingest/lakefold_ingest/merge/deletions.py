@@ -12,7 +12,7 @@ from lakefold_ingest.merge.read_version import column_of
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_reader.lance.scan.scan import ADDRESS, OFFSET_BITS, OFFSET_WIDTH
-from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of, encode_bitmap
+from lakefold_table.bitmaps import Bitmap, bitmap_of, encode_bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, content_id, deletion_path, encode_deletions
 
 if TYPE_CHECKING:

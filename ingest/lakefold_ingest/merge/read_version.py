@@ -17,9 +17,9 @@ from lakefold_reader.lance.read_errors import explained, guarded
 from lakefold_reader.lance.scan.scan import ADDRESS, ROW_ID, Dataset
 from lakefold_reader.lance.snapshot.indices import indices_of
 from lakefold_reader.lance.versions import read_state
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import Flag
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deleted_rows import deletion_location
 from lakefold_table.lance.rows.deletions import decode_deletions
 from lakefold_table.lance.schemas.data_files import V2_0, file_version

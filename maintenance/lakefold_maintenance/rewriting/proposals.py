@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, IndexMetadata
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, covering
 from lakefold_table.lance.indexing.reuse import TYPE_URL
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from lakefold_maintenance.planning.policy import MaintenancePolicy
     from lakefold_reader.format.source import Source
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.lance.manifests.chunks import Chunk
-    from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
     from lakefold_table.position import Position
 

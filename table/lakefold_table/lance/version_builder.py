@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.combine_transactions import DELETE
 from lakefold_table.lance.indexing.indices import SIFTING, coverage, without_idle
@@ -18,7 +19,6 @@ from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.manifests.fragments import PORTION, Fragments, Numbered
 from lakefold_table.lance.manifests.live_files import LiveFiles, file_key, prefixes_of
 from lakefold_table.lance.new_files import NewFiles
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.lance.rows.numbering import Numbering
 from lakefold_table.lance.schemas.columns import columns_of, some

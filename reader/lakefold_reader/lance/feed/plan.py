@@ -27,10 +27,10 @@ from lakefold_reader.lance.versions import head_of, kind_in, read_state, transac
 from lakefold_reader.versions.ranges import checked_range, expired
 from lakefold_reader.versions.stray_files import expired_stray, is_stray
 from lakefold_reader.versions.times import time_of
+from lakefold_table.bitmaps import encode_bitmap
 from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations import Kind
-from lakefold_table.lance.rows.bitmaps import encode_bitmap
 from lakefold_table.lance.rows.rewritten_columns import changed_offsets
 from lakefold_table.marks.record import decode_record
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
     from lakefold_reader.lance.feed.parts import Followed
     from lakefold_reader.lance.scan.columns import TableSchema
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.format import VersionSummary
-    from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
     from lakefold_table.marks.record import Record
 

@@ -23,8 +23,8 @@ from lakefold_reader.lance.read_errors import guarded
 from lakefold_reader.lance.scan.columns import TableSchema, columns_of
 from lakefold_reader.lance.scan.scan import BATCH_ROWS, Dataset, rows_at
 from lakefold_reader.lance.versions import read_state
+from lakefold_table.bitmaps import decode_bitmap, numbers_of
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.rows.bitmaps import decode_bitmap, numbers_of
 from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
-from lakefold_table.lance.rows.bitmaps import Bitmap
+from lakefold_table.bitmaps import Bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -25,9 +25,9 @@ from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.lance.conflicts.rule import Rule
     from lakefold_table.lance.conflicts.verdicts import Verdict
-    from lakefold_table.lance.rows.bitmaps import Bitmap
 
 OLDEST_READ_VERSION = 10_000
 """How many versions a proposal may be behind, and so how many versions are remembered."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL
 from lakefold_table.lance.conflicts.rule import Met, met_fields, met_fragments, met_keys
 from lakefold_table.lance.conflicts.verdicts import Rebase
-from lakefold_table.lance.rows.bitmaps import Bitmap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakefold_table.lance.rows.bitmaps import bitmap_of, numbers_of
+from lakefold_table.bitmaps import bitmap_of, numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.lance.conflicts.footprint import Filter
-    from lakefold_table.lance.rows.bitmaps import Bitmap
 
 WORD_BITS, BLOCK_WORDS = 32, 8
 PART = 2**16

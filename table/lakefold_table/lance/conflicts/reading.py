@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lance.table_pb2 import MemWalIndexDetails
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.allocation import check_allocated
+from lakefold_table.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.conflicts.footprint import (
     MEM_WAL,
@@ -25,7 +26,6 @@ from lakefold_table.lance.conflicts.footprint import (
 )
 from lakefold_table.lance.conflicts.keys import bits_of, hashes_of
 from lakefold_table.lance.operations import Kind, kind_of
-from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.lance.rows.row_order import groups_of, written_groups
 
 if TYPE_CHECKING:

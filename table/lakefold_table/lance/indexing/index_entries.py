@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakefold_protos.lance.table_pb2 import IndexFile, IndexMetadata
-    from lakefold_table.lance.rows.bitmaps import Bitmap
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.lance.version_builder import VersionBuilder
 
 UUID_BYTES = 16

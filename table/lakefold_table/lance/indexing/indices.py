@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from lakefold_protos.lance.table_pb2 import IndexMetadata
-from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap, encode_bitmap
+from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 
 Indices = Sequence[IndexMetadata]
 Live = Callable[[Collection[int]], Collection[int]]

@@ -22,12 +22,12 @@ from lakefold_protos.lance.table_pb2 import (
     Manifest,
 )
 from lakefold_table.allocation import check_allocated
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, Indices, coverage, covering
 from lakefold_table.lance.manifests.naming import index_path, is_inside
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.roots import below
 

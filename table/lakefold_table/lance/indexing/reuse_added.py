@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.bitmaps import Bitmap, decode_treemap
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.indexing import reuse
 from lakefold_table.lance.indexing.index_entries import entry_fault
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, coverage
-from lakefold_table.lance.rows.bitmaps import Bitmap, decode_treemap
 from lakefold_table.lance.rows.deleted_rows import deleted_rows
 from lakefold_table.lance.schemas.columns import some
 

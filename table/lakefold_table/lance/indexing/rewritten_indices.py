@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.indexing.index_entries import UUID_BYTES, files_fault, files_of, names_fault
 from lakefold_table.lance.indexing.indices import coverage, covering, is_address_based, kind_of_url, type_of
 from lakefold_table.lance.manifests.naming import index_path, is_inside
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.bitmaps import decode_bitmap
 from lakefold_table.lance.manifests.features import Flag, flags_of, has_stable_row_ids
-from lakefold_table.lance.rows.bitmaps import decode_bitmap
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.schema import check_structure
 from lakefold_table.marks.marks import decode_marks

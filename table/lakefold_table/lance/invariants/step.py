@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFile, IndexMetadata
-    from lakefold_table.lance.rows.bitmaps import Bitmap
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
 
 AT_ONCE = 4096

@@ -14,10 +14,10 @@ import numpy as np
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deleted_rows import deleted_rows, deletion_location, most_bytes
 from lakefold_table.lance.rows.merge_deletions import MAX_EVIDENCE, RETRY
 from lakefold_table.lance.rows.row_moves import ROW_BITS, TracedRows, addresses, moved_rows

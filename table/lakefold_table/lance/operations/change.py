@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata, Manifest
     from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.format import NewFile
     from lakefold_table.lance.manifests.fragments import Fragments
     from lakefold_table.lance.manifests.packed import Packed
-    from lakefold_table.lance.rows.bitmaps import Bitmap
     from lakefold_table.lance.schemas.data_files import FileVersion
 
 NOTHING = Rebase()

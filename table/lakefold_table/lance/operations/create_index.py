@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
@@ -21,7 +22,6 @@ from lakefold_table.lance.indexing.index_entries import entry_fault, overlap_fau
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
 from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.operations.mem_wal import details_of, with_generations
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:

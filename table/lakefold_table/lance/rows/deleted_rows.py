@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, decode_deletions, deletion_path
 from lakefold_table.roots import below
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 
 from lakefold_protos.lance.table_pb2 import DeletionFile
+from lakefold_table.bitmaps import Bitmap, bitmap_of, decode_bitmap, encode_bitmap, numbers_of
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of, decode_bitmap, encode_bitmap, numbers_of
 from lakefold_table.lance.rows.deletion_arrays import read_column, write_column
 
 ARRAY, BITMAP = DeletionFile.ARROW_ARRAY, DeletionFile.BITMAP

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_protos.lance.transaction_pb2 import Transaction
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deleted_rows import deleted_rows, deletion_location, most_bytes
 from lakefold_table.lance.rows.merge_deletions import RETRY, with_deletions
 from lakefold_table.lance.rows.row_moves import TracedRows, moved_rows

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NewFile
-from lakefold_table.lance.rows.bitmaps import Bitmap
 from lakefold_table.lance.rows.deleted_rows import deleted_rows
 from lakefold_table.lance.rows.deletions import (
     BITMAP,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_table.bitmaps import numbers_of
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.rows.bitmaps import numbers_of
 from lakefold_table.lance.rows.row_versions import (
     FIRST_VERSION,
     Runs,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lakefold_table.lance.rows.bitmaps import Bitmap
+    from lakefold_table.bitmaps import Bitmap
 
     Numbers = NDArray[np.uint64]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.rows.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.lance.rows.row_versions import replaced_versions
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import files_fault, new_files

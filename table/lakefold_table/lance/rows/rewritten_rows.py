@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_table.bitmaps import numbers_of
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.rows.bitmaps import numbers_of
 from lakefold_table.lance.rows.deleted_rows import deleted_rows
 from lakefold_table.lance.rows.row_versions import FIRST_VERSION, decode_versions, encode_versions
 from lakefold_table.lance.rows.rowids import decode_row_ids

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from lakefold_table.lance.rows.bitmaps import Bitmap, bitmap_of, numbers_of
+from lakefold_table.bitmaps import Bitmap, bitmap_of, numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

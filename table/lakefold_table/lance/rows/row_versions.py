@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowDatasetVersionSequence
-from lakefold_table.lance.rows.bitmaps import numbers_of
+from lakefold_table.bitmaps import numbers_of
 from lakefold_table.lance.rows.segments import check_rows, damaged, length, parsed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lakefold_table.lance.rows.bitmaps import Bitmap
+    from lakefold_table.bitmaps import Bitmap
 
 FIRST_VERSION = 1
 """The version that counts as having created a row if its fragment doesn't state one (Lance fact 7.5)."""

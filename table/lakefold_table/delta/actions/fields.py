@@ -1,0 +1,116 @@
+"""How the members of an action's JSON object become the fields of a value, and back.
+
+Each class of actions lists its members as data (`FIELDS`). Members that no class lists are kept in `extra`: a
+newer protocol may have them, and they must not get lost if the action is written again (Delta fact 1.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, cast
+
+from lakefold_table.delta.json_text import is_long, type_name
+from lakefold_table.errors import DamagedError
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+V = TypeVar("V")
+_HINT: Final = "the writer of this file has to follow Delta's protocol; restore the file if it was changed"
+
+
+def no_members() -> Mapping[str, Any]:
+    """Returns an empty object, the same each time: most actions have no unknown members."""
+    return _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class FieldKind:
+    """A type of members. `name`: as an error names it. `read`: checks a decoded value and returns it."""
+
+    name: str
+    fits: Callable[[object], bool]
+    read: Callable[[Any, str], Any] = lambda value, _where: value
+    write: Callable[[Any], Any] = lambda value: value
+
+
+@dataclass(frozen=True, slots=True)
+class ActionField:
+    """A member of an action: its name in JSON, the attribute that holds it, its type."""
+
+    name: str
+    attribute: str
+    kind: FieldKind
+    required: bool = False
+
+
+def _all_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(each is None or isinstance(each, str) for each in value.values())
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+TEXT: Final = FieldKind("a string", lambda value: isinstance(value, str))
+LONG: Final = FieldKind("a 64-bit integer", is_long)
+FLAG: Final = FieldKind("a boolean", lambda value: isinstance(value, bool))
+TEXT_MAP: Final = FieldKind("an object of strings", _all_texts)
+TEXTS: Final = FieldKind("an array of strings", _is_texts, lambda value, _where: tuple(value), list)
+
+
+def struct_of(kind: type[Any], name: str) -> FieldKind:
+    """Returns the type of members that are objects with fields of their own."""
+    return FieldKind(
+        name,
+        lambda value: isinstance(value, dict),
+        lambda value, where: read_fields(kind, value, where),
+        members_of,
+    )
+
+
+def fields_of(kind: object) -> tuple[ActionField, ...]:
+    """Returns the members that a class of actions lists."""
+    return cast("tuple[ActionField, ...]", cast("Any", kind).FIELDS)
+
+
+def read_fields(kind: type[V], members: Mapping[str, Any], where: str) -> V:
+    """Returns the value that an object's members make. Raises `DamagedError`.
+
+    A member that is null counts as absent (Delta fact 1.2).
+    """
+    fields: dict[str, Any] = {}
+    known = 0
+    for field in fields_of(kind):
+        value = members.get(field.name)
+        if value is None:
+            if field.required:
+                raise DamagedError(f"{field.name} is missing", where=where, hint=_HINT)
+            known += field.name in members
+            continue
+        known += 1
+        if not field.kind.fits(value):
+            message = f"{field.name} must be {field.kind.name}, not {_shown(value)}"
+            raise DamagedError(message, where=where, hint=_HINT)
+        fields[field.attribute] = field.kind.read(value, where)
+    if known < len(members):
+        names = {field.name for field in fields_of(kind)}
+        fields["extra"] = {name: value for name, value in members.items() if name not in names}
+    return kind(**fields)
+
+
+def members_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a value with fields
+    """Returns the members of the object that stores a value; those that are None are left out."""
+    members = {}
+    for field in fields_of(value):
+        content = getattr(value, field.attribute)
+        if content is not None:
+            members[field.name] = field.kind.write(content)
+    members.update(value.extra)
+    return members
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Sequence | Mapping):
+        return type_name(value) if not isinstance(value, str) else f"the string {value[:40]!r}"
+    return f"{type_name(value)} ({str(value)[:40]})"

@@ -1,0 +1,74 @@
+"""The lines of a commit: one action each, as a JSON object with the action's name as its only member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from lakefold_table.delta.actions.fields import members_of, read_fields
+from lakefold_table.delta.actions.table_actions import BY_NAME, UnknownAction
+from lakefold_table.delta.json_text import parse_object, to_json, type_name
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakefold_table.delta.actions.table_actions import Action
+
+HINT: Final = "write each action in a line of its own, as Delta's protocol says"
+
+
+def parse_actions(data: bytes, where: str = "") -> Iterator[Action]:
+    """Yields the actions of a commit in their order. Blank lines are passed over.
+
+    One line is decoded at a time. Raises `DamagedError`, which names the line, if the text is cut off or is
+    not what the protocol says. A file that ends after a whole line can't be recognised as cut off.
+    """
+    for number, line in enumerate(_lines(data), 1):
+        if line.strip():
+            place = f"{where} line {number}".lstrip()
+            yield from actions_of(parse_object(line, place), place)
+
+
+def actions_of(members: Mapping[str, Any], where: str) -> Iterator[Action]:
+    """Yields the actions that the members of a line's object name: one that is known, and unknown ones."""
+    named = {name: content for name, content in members.items() if content is not None}
+    known = [name for name in named if name in BY_NAME]
+    if not named:
+        raise DamagedError("the line holds no action", where=where, hint=HINT)
+    if len(known) > 1:
+        raise DamagedError(f"the line holds several actions: {', '.join(known)}", where=where, hint=HINT)
+    for name, content in named.items():
+        yield action_of(name, content, where)
+
+
+def action_of(name: str, content: object, where: str) -> Action:
+    """Returns the action of this name. Raises `DamagedError` if its content is not what the protocol says."""
+    kind = BY_NAME.get(name)
+    if kind is None:
+        return UnknownAction(name, content)
+    if not isinstance(content, dict):
+        message = f"{name} must be an object, not {type_name(content)}"
+        raise DamagedError(message, where=where, hint=HINT)
+    return cast("Action", read_fields(kind, content, f"{where}, {name}"))
+
+
+def line_of(action: Action) -> str:
+    """Returns the line of an action, without its end."""
+    if isinstance(action, UnknownAction):
+        return to_json({action.name: action.content})
+    return to_json({action.NAME: members_of(action)})
+
+
+def lines_of(actions: Iterable[Action]) -> bytes:
+    """Returns the text of a commit with these actions."""
+    return "".join(f"{line_of(action)}\n" for action in actions).encode()
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    """Yields the lines without copying all of them at once."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        yield data[start:end]
+        start = end + 1

@@ -1,0 +1,39 @@
+"""Where the file of an action is: a path below the table, or a URI of its own.
+
+The log holds paths percent-encoded (Delta fact 3.1). A path with `..` is refused, since it could name
+files of other tables.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from lakefold_table.delta.percent import decode_percent
+from lakefold_table.errors import DamagedError
+from lakefold_table.values import value
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+HINT: Final = "name files below the table, or by an absolute URI, percent-encoded"
+
+
+@value()
+class FilePath:
+    """A decoded path. `absolute`: it is a URI, or begins with a slash; else it is relative to the table."""
+
+    text: str
+    absolute: bool
+
+
+def file_path(encoded: str, where: str = "") -> FilePath:
+    """Returns the file that a path of the log names. Raises `DamagedError` if it can't be a file's path."""
+    try:
+        path = decode_percent(encoded)
+    except ValueError as error:
+        message = f"the path {encoded!r} is not percent-encoded: {error}"
+        raise DamagedError(message, where=where, hint=HINT) from error
+    if not path or "\0" in path:
+        raise DamagedError(f"{encoded!r} is no path of a file", where=where, hint=HINT)
+    if ".." in path.split("/"):
+        raise DamagedError(f"the path {encoded!r} leads out of its folder by '..'", where=where, hint=HINT)
+    return FilePath(path, path.startswith("/") or _SCHEME.match(encoded) is not None)

@@ -1,0 +1,1 @@
+"""The actions of checkpoints: classic ones, in parts, and V2 with sidecars."""

@@ -1,0 +1,118 @@
+"""Actions in a Parquet file: a column for each kind of action, a row for each action (Delta fact 4.1).
+
+Arrow is loaded when the first such file is read: what opens no checkpoint starts without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold_table.delta.actions.fields import TEXT_MAP, fields_of
+from lakefold_table.delta.actions.file_actions import AddFile
+from lakefold_table.delta.actions.lines import action_of
+from lakefold_table.delta.actions.table_actions import BY_NAME
+from lakefold_table.delta.checkpoints.statistics import stats_text
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from lakefold_table.delta.actions.fields import ActionField
+    from lakefold_table.delta.actions.table_actions import Action
+
+ROWS_AT_ONCE: Final = 4096
+MOST_TEXT: Final = 64 << 20
+"""The largest text in a file's footer, and the most parts of one list there."""
+SPARE_BYTES: Final = 64 << 20
+MOST_TIMES: Final = 100
+"""How much larger than the file its columns may be before they were compressed, beside `SPARE_BYTES`."""
+STATS: Final = "stats"
+PARSED: Final = "stats_parsed"
+_HINT: Final = "remove the checkpoint if all commits are in the log, or restore it from a copy"
+
+
+def parquet_actions(data: bytes, where: str, names: Collection[str] = tuple(BY_NAME)) -> Iterator[Action]:
+    """Yields the actions with these names in a Parquet file, some thousand rows at a time.
+
+    Raises `DamagedError` if the bytes are no such file, or would take far more memory than they are long.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(
+            pa.BufferReader(data),
+            thrift_string_size_limit=MOST_TEXT,
+            thrift_container_size_limit=MOST_TEXT,
+            coerce_int96_timestamp_unit="us",
+        )
+        _check_size(file.metadata, len(data), where)
+        columns = _columns(file.schema_arrow, names)
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns, use_threads=False) if columns else ():
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                yield from _actions(name, column, where)
+    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
+        if isinstance(error, MemoryError):
+            raise
+        message = f"the file can't be read as Parquet: {error}"
+        raise DamagedError(message, where=where, hint=_HINT) from error
+
+
+def _check_size(metadata: Any, size: int, where: str) -> None:  # noqa: ANN401 - a footer
+    groups = range(metadata.num_row_groups)
+    plain = sum(max(0, metadata.row_group(number).total_byte_size) for number in groups)
+    if plain > SPARE_BYTES + MOST_TIMES * size:
+        message = f"the file of {size} bytes says that its columns take {plain} bytes"
+        raise DamagedError(message, where=where, hint=_HINT)
+
+
+def _columns(schema: Any, names: Collection[str]) -> list[str]:  # noqa: ANN401 - an Arrow schema
+    """Returns the columns to read: the members of the actions that this release knows."""
+    import pyarrow as pa
+
+    columns: list[str] = []
+    for column in schema:
+        kind = BY_NAME.get(column.name)
+        if kind is None or column.name not in names or not pa.types.is_struct(column.type):
+            continue
+        present = {member.name for member in column.type}
+        wanted = [field.name for field in fields_of(kind) if field.name in present]
+        if kind is AddFile and PARSED in present:
+            wanted.append(PARSED)
+        columns.extend(f"{column.name}.{name}" for name in wanted)
+    return columns
+
+
+def _actions(name: str, column: Any, where: str) -> Iterator[Action]:  # noqa: ANN401 - an Arrow array
+    kinds = fields_of(BY_NAME[name])
+    for row in column.filter(column.is_valid()).to_pylist():
+        members = {member: content for member, content in row.items() if content is not None}
+        # Writers that can't store null for a whole struct store one without any member.
+        if not members:
+            continue
+        parsed = members.pop(PARSED, None)
+        if parsed is not None and STATS not in members:
+            members[STATS] = stats_text(parsed)
+        yield action_of(name, _plain(members, kinds, where), where)
+
+
+def _plain(members: dict[str, Any], fields: tuple[ActionField, ...], where: str) -> dict[str, Any]:
+    """Returns members as JSON has them: Arrow gives a map as a list of pairs, an absent member as None."""
+    by_name = {field.name: field for field in fields}
+    for name, content in members.items():
+        field = by_name.get(name)
+        if field is None:
+            continue
+        if field.kind is TEXT_MAP and isinstance(content, list):
+            members[name] = _map_of(content, name, where)
+        elif isinstance(content, dict):
+            members[name] = {key: each for key, each in content.items() if each is not None}
+            if isinstance(members[name].get("options"), list):
+                members[name]["options"] = _map_of(members[name]["options"], "options", where)
+    return members
+
+
+def _map_of(pairs: list[Any], name: str, where: str) -> dict[Any, Any]:
+    if not all(isinstance(pair, tuple) for pair in pairs):
+        raise DamagedError(f"{name} must be a map", where=where, hint=_HINT)
+    return dict(pairs)

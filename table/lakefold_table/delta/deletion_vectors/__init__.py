@@ -1,0 +1,1 @@
+"""Deletion vectors: the deleted rows of a logical file, inline or in files."""

@@ -1,0 +1,69 @@
+"""JSON as the files of a Delta log hold it: read within limits, and written in one form.
+
+The files may come from any client, so a document that is too large, too deep or not JSON ends in an error
+that names the file and the line.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NoReturn, TypeGuard
+
+from lakefold_table.errors import DamagedError
+
+MOST_BYTES: Final = 8 << 20
+"""The largest document that is decoded: decoded it may take 25 times as much memory. The largest action of a
+table is its metaData, with the schema: 8 MB describe some ten thousand columns."""
+LONGEST: Final = 2**63
+"""Integers are below this, and not below its negative: what a reader in Java can hold."""
+
+
+def parse_json(data: bytes, where: str, most: int = MOST_BYTES) -> Any:  # noqa: ANN401 - any JSON value
+    """Returns the value of a JSON document. Raises `DamagedError` if it is none, or is larger than `most`."""
+    if len(data) > most:
+        message = f"a JSON document of {len(data)} bytes, more than the {most} that are read"
+        raise DamagedError(message, where=where, hint="have its writer store less in one action")
+    try:
+        value = json.loads(data.decode(), parse_constant=_refuse_constant)
+        if b"\\ud" in data.lower():
+            # Half of a pair of surrogates is no text: it could not be written again.
+            to_json(value).encode()
+    except UnicodeError as error:
+        raise DamagedError(f"the text is not UTF-8: {error}", where=where) from error
+    except RecursionError as error:
+        raise DamagedError("the JSON is nested too deeply to be read", where=where) from error
+    except ValueError as error:
+        raise DamagedError(f"the text is cut off or is no JSON: {error}", where=where) from error
+    return value
+
+
+def parse_object(data: bytes, where: str, most: int = MOST_BYTES) -> dict[str, Any]:
+    """Returns the members of a JSON object. Raises `DamagedError` if the document is something else."""
+    value = parse_json(data, where, most)
+    if not isinstance(value, dict):
+        raise DamagedError(f"a JSON object is expected, not {type_name(value)}", where=where)
+    return value
+
+
+def to_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Returns the text of a JSON value, without spaces and without a line end."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def type_name(value: object) -> str:
+    """Returns what JSON calls the type of a decoded value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    names = {int: "a number", float: "a number", str: "a string", list: "an array", dict: "an object"}
+    return names.get(type(value), type(value).__name__)
+
+
+def is_long(value: object) -> TypeGuard[int]:
+    """Whether a value is an integer of 64 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and -LONGEST <= value < LONGEST
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")

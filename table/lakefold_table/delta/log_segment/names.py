@@ -1,0 +1,87 @@
+"""The names of the files in `_delta_log` (Delta fact 1.1)."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+from lakefold_table.values import value
+
+FOLDER: Final = "_delta_log"
+SIDECARS: Final = f"{FOLDER}/_sidecars"
+LAST_CHECKPOINT: Final = f"{FOLDER}/_last_checkpoint"
+LARGEST: Final = 2**63 - 1
+_UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_NAME: Final = re.compile(
+    rf"""(?P<version>\d{{20}})\.(?:
+        (?P<commit>json)
+        | (?P<checksum>crc)
+        | checkpoint\.(?P<classic>parquet)
+        | checkpoint\.(?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet
+        | checkpoint\.(?P<uuid>{_UUID})\.(?P<encoding>json|parquet)
+        | (?P<end>\d{{20}})\.compacted\.json
+    )""",
+    re.VERBOSE,
+)
+
+
+class LogFileKind(Enum):
+    """What a file of the log is."""
+
+    COMMIT = "commit"
+    CHECKSUM = "checksum"
+    CLASSIC = "classic checkpoint"
+    PART = "part of a checkpoint"
+    V2 = "V2 checkpoint"
+    COMPACTED = "compacted commits"
+
+
+@value()
+class LogFile:
+    """A file of the log: its name in the folder, and what that says.
+
+    `version`: of a commit, a checksum or a checkpoint; of compacted commits the first, whose last is `end`.
+    `part` of `parts`: of a checkpoint in several files, from 1. `json`: it holds lines, not Parquet.
+    """
+
+    name: str
+    kind: LogFileKind
+    version: int
+    end: int = 0
+    part: int = 0
+    parts: int = 0
+    json: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path below the table's root."""
+        return f"{FOLDER}/{self.name}"
+
+
+def commit_path(version: int) -> str:
+    """Returns the path of a version's commit below the table's root."""
+    return f"{FOLDER}/{version:020}.json"
+
+
+def log_file(name: str) -> LogFile | None:
+    """Returns what a name in the folder says; None for names that are not of the log."""
+    match = _NAME.fullmatch(name)
+    version = int(match["version"]) if match else 0
+    if match is None or version > LARGEST:
+        return None
+    if match["commit"]:
+        return LogFile(name, LogFileKind.COMMIT, version, version, json=True)
+    if match["checksum"]:
+        return LogFile(name, LogFileKind.CHECKSUM, version, json=True)
+    if match["classic"]:
+        return LogFile(name, LogFileKind.CLASSIC, version)
+    if match["uuid"]:
+        return LogFile(name, LogFileKind.V2, version, json=match["encoding"] == "json")
+    if match["parts"]:
+        part, parts = int(match["part"]), int(match["parts"])
+        inside = 1 <= part <= parts
+        return LogFile(name, LogFileKind.PART, version, part=part, parts=parts) if inside else None
+    end = int(match["end"])
+    compacted = LogFile(name, LogFileKind.COMPACTED, version, end, json=True)
+    return compacted if version < end <= LARGEST else None

@@ -1,0 +1,1 @@
+"""A table at one version: what the actions of its log add up to."""

@@ -1,0 +1,129 @@
+"""Version checksum files: whether a snapshot is what its writer counted (Delta fact 2.6)."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from lakefold_table.delta.actions.fields import (
+    LONG,
+    TEXT,
+    ActionField,
+    FieldKind,
+    no_members,
+    read_fields,
+    struct_of,
+)
+from lakefold_table.delta.actions.table_actions import (
+    AppTransaction,
+    DomainMetadata,
+    TableMetadata,
+    TableProtocol,
+)
+from lakefold_table.delta.json_text import parse_object, type_name
+from lakefold_table.errors import DamagedError
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
+
+
+def _array_of(kind: type[Any]) -> FieldKind:
+    def read(items: list[Any], where: str) -> tuple[Any, ...]:
+        for item in items:
+            if not isinstance(item, dict):
+                raise DamagedError(f"an object is expected, not {type_name(item)}", where=where)
+        return tuple(read_fields(kind, item, where) for item in items)
+
+    return FieldKind("an array of objects", lambda value: isinstance(value, list), read)
+
+
+@value()
+class VersionChecksum:
+    """What a checksum file says of its version. Fields that we don't compare are in `extra`."""
+
+    FIELDS: ClassVar = (
+        ActionField("txnId", "transaction", TEXT),
+        ActionField("tableSizeBytes", "size_bytes", LONG, required=True),
+        ActionField("numFiles", "files", LONG, required=True),
+        ActionField("numMetadata", "metadata_actions", LONG, required=True),
+        ActionField("numProtocol", "protocol_actions", LONG, required=True),
+        ActionField("inCommitTimestampOpt", "in_commit_ms", LONG),
+        ActionField("setTransactions", "apps", _array_of(AppTransaction)),
+        ActionField("domainMetadata", "domains", _array_of(DomainMetadata)),
+        ActionField("metadata", "metadata", struct_of(TableMetadata, "an object"), required=True),
+        ActionField("protocol", "protocol", struct_of(TableProtocol, "an object"), required=True),
+    )
+
+    size_bytes: int
+    files: int
+    metadata_actions: int
+    protocol_actions: int
+    metadata: TableMetadata
+    protocol: TableProtocol
+    transaction: str | None = None
+    in_commit_ms: int | None = None
+    apps: tuple[AppTransaction, ...] | None = None
+    domains: tuple[DomainMetadata, ...] | None = None
+    extra: Mapping[str, Any] = field(default_factory=no_members)
+
+
+_HINT: Final = "files of the log were changed or lost: restore the table from a copy"
+
+
+def version_checksum(data: bytes, where: str = "") -> VersionChecksum:
+    """Returns what a checksum file says. Raises `DamagedError` if it is not what the protocol says."""
+    return read_fields(VersionChecksum, parse_object(data, where), where)
+
+
+def check_snapshot(snapshot: DeltaSnapshot, checksum: VersionChecksum, where: str = "") -> None:
+    """Raises `DamagedError`, which names what differs, if a snapshot is not what its writer counted."""
+    differing = list(_differences(snapshot, checksum))
+    if differing:
+        message = f"version {snapshot.version} is not what its writer recorded: {'; '.join(differing)}"
+        raise DamagedError(message, where=where, hint=_HINT)
+
+
+def _differences(snapshot: DeltaSnapshot, checksum: VersionChecksum) -> Iterator[str]:
+    counts = [
+        ("files", len(snapshot.files), checksum.files),
+        ("bytes", snapshot.size_bytes, checksum.size_bytes),
+        ("metaData actions", 1, checksum.metadata_actions),
+        ("protocol actions", 1, checksum.protocol_actions),
+    ]
+    for name, found, recorded in counts:
+        if found != recorded:
+            yield f"{found} {name} instead of {recorded}"
+    if snapshot.metadata.id != checksum.metadata.id:
+        yield "another table's metaData"
+    if _plain(snapshot.metadata) != _plain(checksum.metadata):
+        yield "another metaData action"
+    if _features(snapshot.protocol) != _features(checksum.protocol):
+        yield "another protocol action"
+    if checksum.apps is not None:
+        recorded_apps = {app.app_id: app.version for app in checksum.apps}
+        if {app.app_id: app.version for app in snapshot.apps.values()} != recorded_apps:
+            yield "other versions of applications"
+    if checksum.domains is not None:
+        recorded_domains = {each.domain: each.configuration for each in checksum.domains if not each.removed}
+        if {d.domain: d.configuration for d in snapshot.live_domains.values()} != recorded_domains:
+            yield "other domain metadata"
+
+
+def _plain(metadata: TableMetadata) -> tuple[object, ...]:
+    return (
+        metadata.schema_text,
+        metadata.partition_columns,
+        {name: text for name, text in metadata.configuration.items() if text is not None},
+    )
+
+
+def _features(protocol: TableProtocol) -> tuple[object, ...]:
+    return (
+        protocol.reader,
+        protocol.writer,
+        frozenset(protocol.reader_features or ()),
+        frozenset(protocol.writer_features or ()),
+    )

@@ -1,0 +1,170 @@
+"""Action reconciliation: which actions of a log are still in force (Delta facts 3.2, 3.3 and 3.4).
+
+A checkpoint is taken as it is, each commit after it replaces what it names. The order of actions in a commit
+means nothing, so a commit in which two actions contradict each other is damaged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
+from lakefold_table.delta.actions.table_actions import (
+    AppTransaction,
+    CommitInfo,
+    DomainMetadata,
+    TableMetadata,
+    TableProtocol,
+)
+from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_table.delta.actions.table_actions import Action
+
+K = TypeVar("K")
+V = TypeVar("V")
+_HINT = "its writer has to follow Delta's protocol: restore the table to a version before"
+
+
+class Reconciliation:
+    """The actions in force, while checkpoints and commits are added in the order of their versions."""
+
+    def __init__(self, snapshot: DeltaSnapshot | None = None) -> None:
+        """Begins after a version that is known, or with nothing."""
+        self._protocol = None if snapshot is None else snapshot.protocol
+        self._metadata = None if snapshot is None else snapshot.metadata
+        self._files = {} if snapshot is None else dict(snapshot.files)
+        self._tombstones = {} if snapshot is None else dict(snapshot.tombstones)
+        self._apps = {} if snapshot is None else dict(snapshot.apps)
+        self._domains = {} if snapshot is None else dict(snapshot.domains)
+        self._in_commit_ms = None if snapshot is None else snapshot.in_commit_ms
+
+    def add_checkpoint(self, actions: Iterable[Action], where: str = "") -> None:
+        """Adds the actions of a whole checkpoint; to be called before any commit is added.
+
+        Raises `DamagedError` if two of them contradict each other.
+        """
+        for action in actions:
+            before: Action | None
+            match action:
+                case AddFile():
+                    before = _replace(self._files, action.path, action)
+                case RemoveFile():
+                    before = _replace(self._tombstones, action.key, action)
+                case _:
+                    before = self._put(action)
+            if before is not None and before != action:
+                raise _contradiction(_about(action), where)
+        for path, vector in self._tombstones:
+            file = self._files.get(path)
+            if file is not None and file.key == (path, vector):
+                raise _both(path, where)
+
+    def add_commit(self, actions: Iterable[Action], where: str = "", *, compacted: bool = False) -> None:
+        """Adds the actions of one commit, or of several that were compacted into one file.
+
+        Raises `DamagedError` if two of them contradict each other; nothing may be taken from it then.
+        """
+        self._in_commit_ms = None
+        seen: dict[tuple[str, object], Action] = {}
+        touched: set[tuple[str, FileKey]] = set()
+        for action in actions:
+            about = _about(action, by_key=compacted)
+            if about is None:
+                continue
+            before = seen.setdefault(about, action)
+            if before is not action:
+                if before != action:
+                    raise _contradiction(about, where)
+                continue
+            if isinstance(action, AddFile | RemoveFile):
+                other = RemoveFile.NAME if isinstance(action, AddFile) else AddFile.NAME
+                if (other, action.key) in touched:
+                    raise _both(action.path, where)
+                touched.add((action.NAME, action.key))
+            self._put(action)
+
+    def snapshot(self, version: int, where: str = "") -> DeltaSnapshot:
+        """Returns what is in force by now as this version. Raises `DamagedError` if it lacks a schema."""
+        if self._protocol is None or self._metadata is None:
+            lacking = "protocol" if self._protocol is None else "metaData"
+            message = f"the log up to version {version} has no {lacking} action"
+            raise DamagedError(message, where=where, hint=_HINT)
+        return DeltaSnapshot(
+            version,
+            self._protocol,
+            self._metadata,
+            self._files,
+            self._tombstones,
+            self._apps,
+            self._domains,
+            self._in_commit_ms,
+        )
+
+    def _put(self, action: Action) -> Action | None:
+        """Makes an action count. Returns the one that it replaces, None for files."""
+        match action:
+            case AddFile():
+                self._tombstones.pop(action.key, None)
+                self._files[action.path] = action
+            case RemoveFile():
+                present = self._files.get(action.path)
+                if present is not None and present.key == action.key:
+                    del self._files[action.path]
+                self._tombstones[action.key] = action
+            case AppTransaction():
+                return _replace(self._apps, action.app_id, action)
+            case DomainMetadata():
+                return _replace(self._domains, action.domain, action)
+            case TableMetadata():
+                metadata, self._metadata = self._metadata, action
+                return metadata
+            case TableProtocol():
+                protocol, self._protocol = self._protocol, action
+                return protocol
+            case CommitInfo():
+                self._in_commit_ms = action.in_commit_ms
+            case _:
+                # Changed rows, unknown actions, and those that belong into checkpoints change no snapshot.
+                pass
+        return None
+
+
+def _replace(actions: dict[K, V], key: K, action: V) -> V | None:
+    before = actions.get(key)
+    actions[key] = action
+    return before
+
+
+def _about(action: Action, *, by_key: bool = False) -> tuple[str, object] | None:
+    """Returns what an action is about: two actions about the same contradict each other.
+
+    A commit may remove a path once, with one deletion vector. Files that sum up several commits may remove
+    it with each of its vectors (`by_key`). Returns None for actions that change no snapshot.
+    """
+    match action:
+        case AddFile():
+            return action.NAME, action.path
+        case RemoveFile():
+            return action.NAME, action.key if by_key else action.path
+        case AppTransaction():
+            return action.NAME, action.app_id
+        case DomainMetadata():
+            return action.NAME, action.domain
+        case TableMetadata() | TableProtocol() | CommitInfo():
+            return action.NAME, ""
+        case _:
+            return None
+
+
+def _contradiction(about: tuple[str, object] | None, where: str) -> DamagedError:
+    name, key = about or ("", "")
+    message = f"two {name} actions contradict each other{f': {key!r}' if key else ''}"
+    return DamagedError(message, where=where, hint=_HINT)
+
+
+def _both(path: str, where: str) -> DamagedError:
+    return DamagedError(f"{path!r} is both added and removed", where=where, hint=_HINT)

@@ -1,0 +1,56 @@
+"""A version of a Delta table as values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.delta.snapshot.retention import TOMBSTONES, duration_ms
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
+    from lakefold_table.delta.actions.table_actions import (
+        AppTransaction,
+        DomainMetadata,
+        TableMetadata,
+        TableProtocol,
+    )
+
+
+@value()
+class DeltaSnapshot:
+    """A table at a version. Never changed.
+
+    `files`: the logical files by path. `tombstones`: those that were removed, by path and deletion vector.
+    `apps`: by app id. `domains`: by name, the removed ones as well. `in_commit_ms`: the time that the
+    version's commit gives, in milliseconds since 1970, None if it gives none.
+    """
+
+    version: int
+    protocol: TableProtocol
+    metadata: TableMetadata
+    files: Mapping[str, AddFile]
+    tombstones: Mapping[FileKey, RemoveFile]
+    apps: Mapping[str, AppTransaction]
+    domains: Mapping[str, DomainMetadata]
+    in_commit_ms: int | None = None
+
+    @property
+    def live_domains(self) -> dict[str, DomainMetadata]:
+        """The domains that have a configuration, by name."""
+        return {name: domain for name, domain in self.domains.items() if not domain.removed}
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all data files."""
+        return sum(file.size for file in self.files.values())
+
+    def tombstones_at(self, now_ms: int) -> dict[FileKey, RemoveFile]:
+        """Returns the tombstones that have not expired at a time, in milliseconds since 1970.
+
+        Raises `DamagedError` if the table's property for that is no duration.
+        """
+        expired = now_ms - duration_ms(self.metadata.configuration, TOMBSTONES)
+        return {key: file for key, file in self.tombstones.items() if (file.deleted_ms or 0) > expired}

@@ -1,0 +1,183 @@
+"""Every feature of Delta's protocol as data: what reads a table with it, and what may be committed to it.
+
+docs/reference/delta-features.md is written from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.delta.table_features.columns import column_keys
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from lakefold_table.delta.actions.table_actions import TableMetadata
+
+Condition = Callable[["TableMetadata"], bool]
+
+
+@value()
+class TableFeature:
+    """A feature. `names`: as lists of features have it; the first is the one in use today (Delta fact 6.4).
+
+    `readers`: readers must know it as well. `reader`, `writer`: the protocol versions from which on a table
+    has it without a list, 0 if it is always listed. `read`: what becomes of it in a snapshot; `read_refused`:
+    why such a table is not read, empty if it is. `write`: what becomes of it in a commit, or why nothing is
+    committed, which is so if `refused_if` holds for the table.
+    """
+
+    names: tuple[str, ...]
+    readers: bool
+    read: str
+    write: str
+    reader: int = 0
+    writer: int = 0
+    read_refused: bool = False
+    refused_if: Condition | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in use today."""
+        return self.names[0]
+
+
+def always(_metadata: TableMetadata) -> bool:
+    """The condition of features that are refused as soon as a table lists them."""
+    return True
+
+
+def enabled(name: str) -> Condition:
+    """Returns the condition that a property of the table is `true`."""
+    return lambda metadata: (metadata.configuration.get(name) or "").lower() == "true"
+
+
+def column_has(key: str) -> Condition:
+    """Returns the condition that a column has a key in its metadata."""
+    return lambda metadata: key in column_keys(metadata)
+
+
+_UNTOUCHED: Final = "the log doesn't depend on it"
+_BY_WRITER: Final = "whoever writes the data files applies it: a committer sees no rows"
+FEATURES: Final = (
+    TableFeature(
+        ("appendOnly",),
+        readers=False,
+        read=_UNTOUCHED,
+        write="with `delta.appendOnly` = true a proposal that changes or removes rows is refused",
+        writer=2,
+    ),
+    TableFeature(("invariants",), readers=False, read=_UNTOUCHED, write=_BY_WRITER, writer=2),
+    TableFeature(("checkConstraints",), readers=False, read=_UNTOUCHED, write=_BY_WRITER, writer=3),
+    TableFeature(("generatedColumns",), readers=False, read=_UNTOUCHED, write=_BY_WRITER, writer=4),
+    TableFeature(("allowColumnDefaults",), readers=False, read=_UNTOUCHED, write=_BY_WRITER),
+    TableFeature(
+        ("changeDataFeed",),
+        readers=False,
+        read="`cdc` actions belong to their commit, not to a snapshot",
+        write="`cdc` actions are committed as they were proposed",
+        writer=4,
+    ),
+    TableFeature(
+        ("columnMapping",),
+        readers=True,
+        read="partition values and statistics are kept under physical names",
+        write="names and ids are those of the proposal",
+        reader=2,
+        writer=5,
+    ),
+    TableFeature(
+        ("identityColumns",),
+        readers=False,
+        read=_UNTOUCHED,
+        write="refused if a column is one: proposals made at the same time would generate the same values",
+        writer=6,
+        refused_if=column_has("delta.identity.start"),
+    ),
+    TableFeature(
+        ("deletionVectors",),
+        readers=True,
+        read="inline, in files of the table, and by absolute paths; both serialisations",
+        write="committed as they were proposed",
+    ),
+    TableFeature(
+        ("rowTracking",),
+        readers=False,
+        read="row ids and commit versions are kept",
+        write="refused: row ids and commit versions are not assigned yet",
+        refused_if=always,
+    ),
+    TableFeature(
+        ("inCommitTimestamp", "inCommitTimestamps"),
+        readers=False,
+        read="a snapshot has the time of its commit",
+        write="refused if it is enabled: commits don't carry their time yet",
+        refused_if=enabled("delta.enableInCommitTimestamps"),
+    ),
+    TableFeature(
+        ("timestampNtz",), readers=True, read=_UNTOUCHED, write="partition values are kept as they are"
+    ),
+    TableFeature(
+        ("typeWidening", "typeWidening-preview"),
+        readers=True,
+        read=_UNTOUCHED,
+        write="refused: files with the type before a change are not recognised yet",
+        refused_if=always,
+    ),
+    TableFeature(
+        ("domainMetadata",),
+        readers=False,
+        read="all domains are in the snapshot, also unknown ones",
+        write="all domains are kept; a proposal may set those that don't begin with `delta.`",
+    ),
+    TableFeature(
+        ("v2Checkpoint",),
+        readers=True,
+        read="checkpoints as JSON or Parquet, with or without sidecars",
+        write="a commit doesn't depend on it; checkpoints are not written yet",
+    ),
+    TableFeature(
+        ("icebergCompatV1",),
+        readers=False,
+        read=_UNTOUCHED,
+        write="refused if it is enabled: what it requires of files is not checked yet",
+        refused_if=enabled("delta.enableIcebergCompatV1"),
+    ),
+    TableFeature(
+        ("icebergCompatV2",),
+        readers=False,
+        read=_UNTOUCHED,
+        write="refused if it is enabled: what it requires of files is not checked yet",
+        refused_if=enabled("delta.enableIcebergCompatV2"),
+    ),
+    TableFeature(
+        ("clustering",),
+        readers=False,
+        read="the clustering columns are domain metadata",
+        write="refused: the statistics that it requires of new files are not checked yet",
+        refused_if=always,
+    ),
+    TableFeature(
+        ("vacuumProtocolCheck",),
+        readers=True,
+        read="concerns vacuum alone",
+        write="concerns vacuum alone",
+    ),
+    TableFeature(
+        ("variantType", "variantType-preview"),
+        readers=True,
+        read=_UNTOUCHED,
+        write="refused: the type is not supported by what writes and reads rows",
+        refused_if=always,
+    ),
+    TableFeature(
+        ("catalogManaged", "catalogOwned", "catalogOwned-preview"),
+        readers=True,
+        read="refused: a catalog decides which commits count, and `_delta_log` may lack the newest",
+        write="refused, as it can't be read",
+        read_refused=True,
+        refused_if=always,
+    ),
+)
+BY_NAME: Final = {name: feature for feature in FEATURES for name in feature.names}
+"""The features by each of their names."""

@@ -1,0 +1,206 @@
+"""Checkpoints of each kind that Delta's specification names, made by hand; and broken ones."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakefold_table.delta.checkpoints import parquet_actions as module
+from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions
+from lakefold_table.delta.log_segment.names import FOLDER, SIDECARS, commit_path
+from lakefold_table.errors import DamagedError
+from tests.delta_logs.actions import (
+    CHECKPOINT,
+    LISTED,
+    PROTOCOL,
+    TEXTS,
+    UUID,
+    Members,
+    add,
+    domain,
+    metadata,
+    parquet,
+    remove,
+    sidecar,
+    snapshot_of,
+    text,
+    txn,
+    vector,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VERSION = 4
+CLASSIC = f"{FOLDER}/{VERSION:020}.checkpoint.parquet"
+JSON = f"{FOLDER}/{VERSION:020}.checkpoint.{UUID}.json"
+PARQUET = f"{FOLDER}/{VERSION:020}.checkpoint.{UUID}.parquet"
+SIDE = ("016ae953-37a9-438e-8683-9a9a4a79a395.parquet", "3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet")
+HEAD: Members = {"checkpointMetadata": {"version": VERSION, "tags": {}}}
+TABLE = [LISTED, metadata(a="1"), txn("app", 7), domain("d", "{}"), domain("gone", removed=True)]
+FILES = [
+    add("b", vector("vector"), partitionValues={"p": "1"}, stats='{"numRecords":1}', tags={"t": "x"}),
+    add("c", baseRowId=5),
+    remove("a"),
+    remove("b"),
+]
+NEXT = {commit_path(VERSION + 1): text([add("d"), remove("c")])}
+
+
+def part(number: int, parts: int) -> str:
+    return f"{FOLDER}/{VERSION:020}.checkpoint.{number:010}.{parts:010}.parquet"
+
+
+def with_sidecars(path: str, write: Callable[[list[Members]], bytes]) -> dict[str, bytes]:
+    sides = [parquet(FILES[:2]), parquet(FILES[2:])]
+    named = [sidecar(name, data) for name, data in zip(SIDE, sides, strict=True)]
+    stored = {f"{SIDECARS}/{name}": data for name, data in zip(SIDE, sides, strict=True)}
+    return {path: write([HEAD, *TABLE, *named]), **stored}
+
+
+KINDS: dict[str, Callable[[], dict[str, bytes]]] = {
+    "classic": lambda: {CLASSIC: parquet([*TABLE, *FILES])},
+    "classic that follows V2": lambda: {CLASSIC: parquet([HEAD, *TABLE, *FILES])},
+    "classic with sidecars": lambda: with_sidecars(CLASSIC, parquet),
+    "two parts": lambda: {part(1, 2): parquet([*TABLE, FILES[0]]), part(2, 2): parquet(FILES[1:])},
+    "V2 as JSON": lambda: {JSON: text([HEAD, *TABLE, *FILES])},
+    "V2 as Parquet": lambda: {PARQUET: parquet([HEAD, *TABLE, *FILES])},
+    "V2 as JSON with sidecars": lambda: with_sidecars(JSON, text),
+    "V2 as Parquet with sidecars": lambda: with_sidecars(PARQUET, parquet),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_checkpoint_is_the_same_table(kind: str) -> None:
+    snapshot = snapshot_of({**KINDS[kind](), **NEXT})
+    expected = snapshot_of({JSON: text([HEAD, *TABLE, *FILES]), **NEXT})
+    assert snapshot == expected
+    assert sorted(snapshot.files) == ["b", "d"]
+    assert sorted(snapshot.tombstones) == [("a", ""), ("b", ""), ("c", "")]
+    assert snapshot.files["b"].partition_values == {"p": "1"}
+    assert snapshot.files["b"].tags == {"t": "x"}
+    assert snapshot.files["b"].deletion_vector is not None
+    assert snapshot.metadata.configuration == {"a": "1"}
+    assert snapshot.apps["app"].version == 7
+    assert list(snapshot.live_domains) == ["d"]
+
+
+def test_a_sidecar_may_be_named_with_its_folder() -> None:
+    files = with_sidecars(JSON, text)
+    whole = files[JSON].replace(b'"path": "016', f'"path": "s3://b/t/{SIDECARS}/016'.encode())
+    assert snapshot_of({**files, JSON: whole}) == snapshot_of(files)
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({JSON: text([*TABLE, *FILES])}, "no checkpointMetadata"),
+        ({JSON: text([HEAD, HEAD, *TABLE])}, "two checkpointMetadata"),
+        ({JSON: text([{"checkpointMetadata": {"version": 3}}, *TABLE])}, "of version 3"),
+        ({part(1, 1): parquet([HEAD, *TABLE])}, "in parts"),
+        ({CLASSIC: parquet([*TABLE, sidecar(SIDE[0], b"")])}, "names sidecars"),
+        ({JSON: text([HEAD, *TABLE, *FILES, sidecar(SIDE[0], b"")])}, "files of its own beside"),
+        ({JSON: text([HEAD, *TABLE, sidecar("../x.parquet", b"")])}, "is not in"),
+        ({JSON: text([HEAD, *TABLE, sidecar("s3://other/x.parquet", b"")])}, "is not in"),
+        ({JSON: text([HEAD, *TABLE, sidecar("%2e%2e", b"")])}, "is not in"),
+        ({JSON: text([HEAD, *TABLE, sidecar(SIDE[0], b"")])}, "is missing"),
+        ({JSON: text([HEAD, *TABLE, add("a"), add("a", size=11)])}, "two add actions"),
+        ({JSON: text([HEAD, *TABLE, remove("a"), add("a")])}, "both added and removed"),
+        ({CLASSIC: parquet(FILES)}, "has no protocol action"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_together_is_damaged(files: dict[str, bytes], says: str) -> None:
+    with pytest.raises(DamagedError, match=says):
+        snapshot_of(files)
+
+
+def test_a_sidecar_of_another_size_is_damaged() -> None:
+    files = with_sidecars(JSON, text)
+    files[f"{SIDECARS}/{SIDE[1]}"] += b"\n"
+    with pytest.raises(DamagedError, match="its checkpoint says") as caught:
+        snapshot_of(files)
+    assert SIDE[1] in caught.value.where
+
+
+def test_a_sidecar_holds_files_alone() -> None:
+    data = parquet([*FILES, txn("app", 8)])
+    files = {JSON: text([HEAD, *TABLE, sidecar(SIDE[0], data)]), f"{SIDECARS}/{SIDE[0]}": data}
+    assert snapshot_of(files).apps["app"].version == 7
+
+
+@pytest.mark.parametrize("cut", [0, 4, 100, -1])
+def test_a_parquet_file_that_is_cut_off_is_damaged(cut: int) -> None:
+    with pytest.raises(DamagedError, match="can't be read as Parquet"):
+        snapshot_of({CLASSIC: parquet([*TABLE, *FILES])[:cut]})
+
+
+def test_columns_of_another_type_are_damaged() -> None:
+    table = pa.table({"add": [{"path": 1, "size": 1, "partitionValues": ["a"]}], "txn": ["text"]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    with pytest.raises(DamagedError, match="partitionValues must be a map"):
+        list(parquet_actions(bytes(sink.getvalue()), "checkpoint"))
+
+
+def test_a_struct_without_any_member_is_no_action() -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"txn": [{"appId": None, "version": None}, txn("a", 1)["txn"]]}), sink)
+    assert [type(each).__name__ for each in parquet_actions(bytes(sink.getvalue()), "")] == ["AppTransaction"]
+
+
+def test_a_file_that_would_take_far_more_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = parquet([add(f"{number:0500}") for number in range(3000)])
+    assert len(list(parquet_actions(data, ""))) == 3000
+    monkeypatch.setattr(module, "SPARE_BYTES", 0)
+    monkeypatch.setattr(module, "MOST_TIMES", 2)
+    with pytest.raises(DamagedError, match="says that its columns take"):
+        list(parquet_actions(data, ""))
+
+
+def test_statistics_that_are_columns_become_json() -> None:
+    parsed = {
+        "numRecords": 3,
+        "minValues": {
+            "i": 1,
+            "f": float("nan"),
+            "d": dt.date(2020, 1, 2),
+            "t": dt.datetime(2020, 1, 2, 3, 4, 5, 678_900, tzinfo=dt.UTC),
+            "n": dt.datetime(2020, 1, 2, 3, 4, 5),  # noqa: DTZ001 - a time without a zone
+            "m": Decimal("1.50"),
+            "s": {"deep": "x", "none": None},
+            "b": b"\x00",
+        },
+    }
+    members: dict[str, Any] = {**add("a")["add"], "partitionValues": [("p", "1")], "stats_parsed": parsed}
+    sink = pa.BufferOutputStream()
+    fields = [
+        pa.field(name, TEXTS if name == "partitionValues" else pa.infer_type([content]))
+        for name, content in members.items()
+    ]
+    pq.write_table(pa.Table.from_pylist([{"add": members}], pa.schema([("add", pa.struct(fields))])), sink)
+    (action,) = parquet_actions(bytes(sink.getvalue()), "")
+    stats = getattr(action, "stats", None)
+    assert stats is not None
+    assert json.loads(stats) == {
+        "numRecords": 3,
+        "minValues": {
+            "i": 1,
+            "d": "2020-01-02",
+            "t": "2020-01-02T03:04:05.678Z",
+            "n": "2020-01-02T03:04:05.000",
+            "m": 1.5,
+            "s": {"deep": "x"},
+        },
+    }
+
+
+def test_unknown_columns_are_passed_over() -> None:
+    schema = CHECKPOINT.append(pa.field("future", pa.struct([("a", pa.int64())])))
+    data = parquet([PROTOCOL, metadata(), {"future": {"a": 1}}], schema)
+    assert snapshot_of({CLASSIC: data}).protocol.writer == 2

@@ -1,0 +1,216 @@
+"""What the actions of a log add up to: reconciliation as Delta's specification describes it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_table.delta.log_segment.names import FOLDER
+from lakefold_table.errors import DamagedError
+from tests.delta_logs.actions import (
+    LISTED,
+    PROTOCOL,
+    Members,
+    add,
+    commits,
+    domain,
+    metadata,
+    remove,
+    snapshot_of,
+    text,
+    txn,
+    vector,
+)
+
+if TYPE_CHECKING:
+    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
+
+BEGIN = [PROTOCOL, metadata()]
+
+
+def paths(snapshot: DeltaSnapshot) -> list[str]:
+    return sorted(snapshot.files)
+
+
+def test_the_latest_of_each_action_counts() -> None:
+    snapshot = snapshot_of(
+        commits(
+            [*BEGIN, add("a"), add("b"), txn("app", 5), domain("d", "1"), domain("e", "1")],
+            [remove("a"), add("c"), txn("app", 3), txn("other", 1), domain("d", "2")],
+            [metadata(later="yes"), LISTED, domain("e", "1", removed=True)],
+        )
+    )
+    assert paths(snapshot) == ["b", "c"]
+    assert list(snapshot.tombstones) == [("a", "")]
+    assert {app.app_id: app.version for app in snapshot.apps.values()} == {"app": 3, "other": 1}
+    assert {name: each.configuration for name, each in snapshot.live_domains.items()} == {"d": "2"}
+    assert snapshot.metadata.configuration == {"later": "yes"}
+    assert snapshot.protocol.writer == 7
+    assert snapshot.size_bytes == 20
+
+
+def test_a_file_with_another_deletion_vector_is_another_logical_file() -> None:
+    first, second = vector("first"), vector("second")
+    snapshot = snapshot_of(
+        commits(
+            [*BEGIN, add("a")],
+            [remove("a"), add("a", first)],
+            [add("a", second), remove("a", first)],
+        )
+    )
+    assert snapshot.files["a"].key == ("a", "isecond")
+    assert sorted(snapshot.tombstones) == [("a", ""), ("a", "ifirst")]
+
+
+def test_a_removed_file_that_is_added_again_is_no_tombstone() -> None:
+    snapshot = snapshot_of(commits([*BEGIN, add("a")], [remove("a")], [add("a", size=11)]))
+    assert (paths(snapshot), dict(snapshot.tombstones)) == (["a"], {})
+    assert snapshot.files["a"].size == 11
+
+
+def test_a_file_that_is_added_again_has_new_information() -> None:
+    snapshot = snapshot_of(commits([*BEGIN, add("a")], [add("a", dataChange=False, stats="{}")]))
+    assert snapshot.files["a"].stats == "{}"
+
+
+def test_a_remove_of_another_logical_file_removes_nothing() -> None:
+    snapshot = snapshot_of(commits([*BEGIN, add("a")], [remove("a", vector())]))
+    assert paths(snapshot) == ["a"]
+
+
+def test_actions_that_are_not_of_the_table_change_nothing() -> None:
+    others: list[Members] = [
+        {"commitInfo": {"inCommitTimestamp": 9}},
+        {"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}},
+        {"checkpointMetadata": {"version": 1}},
+        {"sidecar": {"path": "s", "sizeInBytes": 1, "modificationTime": 1}},
+        {"future": {}},
+    ]
+    snapshot = snapshot_of(commits([*BEGIN, add("a")], others))
+    assert paths(snapshot) == ["a"]
+    assert snapshot.in_commit_ms == 9
+
+
+def test_a_time_is_that_of_the_versions_own_commit() -> None:
+    assert snapshot_of(commits([*BEGIN, {"commitInfo": {"inCommitTimestamp": 9}}], [])).in_commit_ms is None
+
+
+@pytest.mark.parametrize(
+    ("actions", "says"),
+    [
+        ([add("a"), add("a", size=11)], "two add actions contradict each other: 'a'"),
+        ([add("a"), add("a", vector())], "two add actions"),
+        ([remove("a"), remove("a", vector())], "two remove actions"),
+        ([add("a"), remove("a")], "'a' is both added and removed"),
+        ([remove("a"), add("a")], "'a' is both added and removed"),
+        ([txn("a", 1), txn("a", 2)], "two txn actions"),
+        ([domain("a"), domain("a", "1")], "two domainMetadata actions"),
+        ([metadata(), metadata(a="1")], "two metaData actions"),
+        ([PROTOCOL, LISTED], "two protocol actions"),
+    ],
+)
+def test_a_commit_that_contradicts_itself_is_damaged(actions: list[Members], says: str) -> None:
+    with pytest.raises(DamagedError) as caught:
+        snapshot_of(commits(BEGIN, actions))
+    assert says in caught.value.message
+    assert caught.value.where == f"mem:/{FOLDER}/{1:020}.json"
+
+
+def test_the_same_action_twice_says_nothing_new() -> None:
+    assert paths(snapshot_of(commits(BEGIN, [add("a"), add("a")]))) == ["a"]
+
+
+@pytest.mark.parametrize(("actions", "lacks"), [([metadata()], "protocol"), ([PROTOCOL], "metaData")])
+def test_a_log_without_a_schema_is_no_table(actions: list[Members], lacks: str) -> None:
+    with pytest.raises(DamagedError, match=f"has no {lacks} action"):
+        snapshot_of(commits(actions))
+
+
+def test_compacted_commits_of_the_specification() -> None:
+    files = commits(
+        [*BEGIN, add("f1")],
+        [add("f2"), remove("f1")],
+        [add("f3"), add("f4"), txn("app", 4389)],
+        [remove("f3"), txn("app", 4390)],
+    )
+    alone = snapshot_of(files)
+    name = f"{FOLDER}/{1:020}.{3:020}.compacted.json"
+    files[name] = text([add("f2"), add("f4"), remove("f1"), remove("f3"), txn("app", 4390)])
+    for path in list(files)[1:4]:
+        del files[path]
+    assert snapshot_of(files) == alone
+
+
+def test_compacted_commits_may_remove_a_file_with_several_deletion_vectors() -> None:
+    files = commits([*BEGIN, add("a")])
+    lines = [remove("a"), remove("a", vector("first")), add("a", vector("second"))]
+    files[f"{FOLDER}/{1:020}.{2:020}.compacted.json"] = text(lines)
+    assert snapshot_of(files).files["a"].key == ("a", "isecond")
+
+
+def test_tombstones_expire() -> None:
+    lines = [metadata(**{"delta.deletedFileRetentionDuration": "interval 2 days 3 hours"})]
+    snapshot = snapshot_of(commits([PROTOCOL, *lines], [remove("a", at=1000), remove("b", at=5000)]))
+    retained = 51 * 3_600_000
+    assert list(snapshot.tombstones_at(1000 + retained)) == [("b", "")]
+    assert len(snapshot.tombstones_at(999 + retained)) == 2
+    unknown = text([{"remove": {"path": "c", "dataChange": True}}])
+    files = {**commits([*BEGIN]), f"{FOLDER}/{1:020}.json": unknown}
+    assert snapshot_of(files).tombstones_at(8 * 86_400_000) == {}
+
+
+@pytest.mark.parametrize("duration", ["", "interval", "1 month", "a week", "interval 1 week and 2 days"])
+def test_a_retention_that_is_no_duration_is_named(duration: str) -> None:
+    lines = [PROTOCOL, metadata(**{"delta.deletedFileRetentionDuration": duration})]
+    with pytest.raises(DamagedError, match="deletedFileRetentionDuration"):
+        snapshot_of(commits(lines)).tombstones_at(0)
+
+
+def checksum(**members: object) -> bytes:
+    document = {
+        "tableSizeBytes": 20,
+        "numFiles": 2,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [txn("app", 5)["txn"]],
+        "domainMetadata": [domain("d")["domainMetadata"]],
+        **metadata_and_protocol(),
+        **members,
+    }
+    return json.dumps(document).encode()
+
+
+def metadata_and_protocol() -> Members:
+    return {"metadata": metadata()["metaData"], "protocol": PROTOCOL["protocol"]}
+
+
+def checked(data: bytes) -> dict[str, bytes]:
+    lines = [*BEGIN, add("a"), add("b"), txn("app", 5), domain("d"), domain("e", removed=True)]
+    return {**commits(lines), f"{FOLDER}/{0:020}.crc": data}
+
+
+def test_a_version_is_compared_with_its_checksum_file() -> None:
+    assert paths(snapshot_of(checked(checksum(allFiles=[], fileSizeHistogram={})))) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"numFiles": 3}, "2 files instead of 3"),
+        ({"tableSizeBytes": 21}, "20 bytes instead of 21"),
+        ({"numMetadata": 2}, "1 metaData actions instead of 2"),
+        ({"setTransactions": []}, "other versions of applications"),
+        ({"setTransactions": [1]}, "an object is expected"),
+        ({"domainMetadata": []}, "other domain metadata"),
+        ({"metadata": metadata(other="1")["metaData"]}, "another metaData action"),
+        ({"protocol": LISTED["protocol"]}, "another protocol action"),
+        ({"numFiles": None}, "numFiles is missing"),
+    ],
+)
+def test_a_version_that_differs_from_its_checksum_file_is_damaged(members: Members, says: str) -> None:
+    with pytest.raises(DamagedError) as caught:
+        snapshot_of(checked(checksum(**members)))
+    assert says in caught.value.message
+    assert caught.value.where.startswith(f"mem:/{FOLDER}/{0:020}.crc")
