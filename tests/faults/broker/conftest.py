@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.conftest import topic_names
+from tests.servers.class_archive import quick_brokers
 from tests.servers.kafka_relay import KafkaRelay, RelayedBroker
 
 __all__ = ["relay", "relayed", "topic_names"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_brokers() -> Iterator[None]:
+    """Each broker of this process starts from an archive of its classes."""
+    yield from quick_brokers()
 
 
 @pytest.fixture(scope="session")
