@@ -14,23 +14,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefold.local.ports import free_port
+from tests.integration.copies import command_line
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tests.integration.conftest import TopicNames
+    from tests.integration.copies import CopiedProcess
     from tests.integration.lines import Line
 
 START_SECONDS = 60
 STOP_SECONDS = 30
+NEW_PROCESS = ("-m", "lakefold")
+"""What Python runs in a process that is no copy of another."""
 
 
 @dataclass
 class CommitterProcess:
     """One running `lakefold committer`. `log` is the file that its stderr goes to."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | CopiedProcess
     http_port: int
     log: Path
 
@@ -68,13 +72,9 @@ class CommitterProcess:
         return self.process.wait(STOP_SECONDS)
 
 
-def committer_arguments(
-    bootstrap: str, names: TopicNames, root: Path | str, interpreter: Sequence[str] = ("-m", "lakefold")
-) -> list[str]:
-    """The command line of a committer for these topics and tables below `root`."""
+def committer_arguments(bootstrap: str, names: TopicNames, root: Path | str) -> list[str]:
+    """The verb and options of a committer for these topics and tables below `root`."""
     return [
-        sys.executable,
-        *interpreter,
         "committer",
         "--bootstrap-servers",
         bootstrap,
@@ -98,17 +98,23 @@ def running_committer(
     root: Path | str,
     *extra: str,
     logs: Path | None = None,
-    interpreter: Sequence[str] = ("-m", "lakefold"),
+    interpreter: Sequence[str] = (),
 ) -> Iterator[CommitterProcess]:
     """A committer process, killed at the end if it still runs.
 
-    Its log is added to a file in the folder `logs`, `root` if none is given. `interpreter`: what Python runs.
+    Its log is added to a file in the folder `logs`, `root` if none is given. `interpreter`: what Python runs
+    in a new process; without it the committer is a copy of a process that has imported it.
     """
     port = free_port()
     log = Path(logs or root) / "committer.log"
-    command = [*committer_arguments(bootstrap, names, root, interpreter), "--http-port", str(port), *extra]
+    arguments = [*committer_arguments(bootstrap, names, root), "--http-port", str(port), *extra]
+    process: subprocess.Popen[bytes] | CopiedProcess
     with log.open("ab") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
+        if interpreter:
+            command = [sys.executable, *interpreter, *arguments]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
+        else:
+            process = command_line().start(arguments, stderr=stderr)
     try:
         yield CommitterProcess(process, port, log)
     finally:
@@ -128,18 +134,17 @@ def ready_committer(bootstrap: str, names: TopicNames, root: Path) -> Iterator[N
 
 def fold_to_the_end(bootstrap: str, names: TopicNames, root: Path | str, *extra: str) -> None:
     """Runs a committer until it has caught up; fails with its log if it ends otherwise."""
-    command = [*committer_arguments(bootstrap, names, root), "--http-port", "0", "--until-caught-up", *extra]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    arguments = [*committer_arguments(bootstrap, names, root), "--http-port", "0", "--until-caught-up"]
+    done = command_line().run([*arguments, *extra], timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def check_replay(bootstrap: str, *lines: Line) -> None:
     """The log gives every version of a committer's once more, whichever committer made it."""
     for line in lines:
-        command = [sys.executable, "-m", "lakefold", "replay", line.uri, "--json", "--branch", line.branch]
-        command += ["--bootstrap-servers", bootstrap]
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
+        arguments = ["replay", line.uri, "--json", "--branch", line.branch, "--bootstrap-servers", bootstrap]
+        done = command_line().run(arguments, timeout=60)
+        assert done.returncode == 0, done.stderr + done.stdout
         document = [json.loads(line) for line in done.stdout.splitlines()]
         assert [each["version"] for each in document] == line.versions.numbers()
         assert {each["verdict"] for each in document} <= {"same", "foreign"}, document

@@ -41,7 +41,7 @@ class Disk(Protocol):
 
     @property
     def interpreter(self) -> tuple[str, ...]:
-        """What Python must run as a committer that writes there."""
+        """What Python must run as a committer that writes there. Empty if any committer will do."""
         ...
 
     def fill(self) -> None:
@@ -58,7 +58,7 @@ class MountedDisk:
     """A small file system in memory."""
 
     folder: Path
-    interpreter: tuple[str, ...] = ("-m", "lakefold")
+    interpreter: tuple[str, ...] = ()
 
     def fill(self) -> None:
         """See `Disk`."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -25,6 +23,7 @@ from lakefold_table.marks.record import decode_record
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, local_path
 from lakefold_table.versions.versions import Versions
+from tests.integration.copies import command_line
 from tests.proposals import append, creation, ids_in, remove_files_of, rows
 
 if TYPE_CHECKING:
@@ -115,10 +114,9 @@ class Ledger:
 
     def check_replay(self) -> None:
         """The log gives every version of a committer's once more, whichever committer made it."""
-        command = [sys.executable, "-m", "lakefold", "replay", self.uri, "--json"]
-        command += ["--bootstrap-servers", self.bootstrap]
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
+        arguments = ["replay", self.uri, "--json", "--bootstrap-servers", self.bootstrap]
+        done = command_line().run(arguments, timeout=60)
+        assert done.returncode == 0, done.stderr + done.stdout
         document = [json.loads(line) for line in done.stdout.splitlines()]
         assert [each["version"] for each in document] == self.versions.numbers()
         assert {each["verdict"] for each in document} <= {"same", "foreign"}, document

@@ -22,6 +22,7 @@ from lakefold_table.errors import RetryError, StopError
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.uri import canonical
 from tests.integration.committers import committer_arguments
+from tests.integration.copies import command_line
 from tests.integration.own_log import PATIENCE_S, OwnLog
 from tests.integration.raw import delete_up_to
 from tests.proposals import append, creation, rows
@@ -126,9 +127,9 @@ class Stage:
 
     def fold_unreported(self) -> None:
         """Publishes one version with what waits, by a committer that dies before it reports."""
-        interpreter = ("-c", DIES_BEFORE_ITS_REPORT)
         names = replace(self.names, group=self.own.group)
-        command = committer_arguments(self.bootstrap, names, self.root, interpreter)
+        command = [sys.executable, "-c", DIES_BEFORE_ITS_REPORT]
+        command += committer_arguments(self.bootstrap, names, self.root)
         done = subprocess.run(
             [*command, "--http-port", "0", "--until-caught-up"], capture_output=True, timeout=60, check=False
         )
@@ -160,10 +161,9 @@ class Stage:
 
     def replay(self) -> dict[int, str]:
         """The verdict on each version."""
-        command = [sys.executable, "-m", "lakefold", "replay", self.uri, "--json"]
-        command += ["--bootstrap-servers", self.bootstrap]
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
+        arguments = ["replay", self.uri, "--json", "--bootstrap-servers", self.bootstrap]
+        done = command_line().run(arguments, timeout=60)
+        assert done.returncode == 0, done.stderr + done.stdout
         return {each["version"]: each["verdict"] for each in map(json.loads, done.stdout.splitlines())}
 
 

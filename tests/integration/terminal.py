@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,11 +54,11 @@ class Terminal:
         assert process.poll() is None, f"{text} has ended"
 
     def _is_ready(self) -> bool:
-        status = subprocess.run(
-            ["lakefold", "status"], cwd=self.folder, env=self.variables, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
-        return "no committer answers" not in status.stdout and status.returncode == 0
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.variables['LAKEFOLD_HTTP_PORT']}/readyz").close()
+        except OSError:
+            return False
+        return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import string
-import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,13 @@ from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
 from lakefold_table.uri import canonical
-from tests.integration.committers import committer_arguments, fold_to_the_end, running_committer
+from tests.integration.committers import (
+    NEW_PROCESS,
+    committer_arguments,
+    fold_to_the_end,
+    running_committer,
+)
+from tests.integration.copies import command_line
 from tests.integration.raw import dead_letters_of, send_raw
 from tests.proposals import append, creation, ids_in, remove_files_of, rows
 from tests.waiting import until
@@ -78,7 +83,7 @@ def bench(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator[B
 
 
 def test_it_creates_appends_and_tells_each_writer(bench: Bench) -> None:
-    with running_committer(bench.bootstrap, bench.names, bench.root) as committer:
+    with running_committer(bench.bootstrap, bench.names, bench.root, interpreter=NEW_PROCESS) as committer:
         committer.wait_until_ready()
         created = bench.propose(creation(bench.uri()))
         first = bench.propose(append(bench.uri(), rows([1, 2]), 1, "app", 0))
@@ -189,11 +194,10 @@ def test_a_proposal_of_an_unknown_kind_parks_its_table_and_no_other(bench: Bench
             committer.kill()
     assert sorted(outcome.position.offset for outcome in bench.outcomes()) == [0, 1, 4, 5, 6, 7]
     assert (ids_in(bench.uri()), ids_in(other)) == ([1], [0, 1])
-    command = committer_arguments(bench.bootstrap, bench.names, bench.root)
-    command += ["--http-port", "0", "--until-caught-up"]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    arguments = committer_arguments(bench.bootstrap, bench.names, bench.root)
+    done = command_line().run([*arguments, "--http-port", "0", "--until-caught-up"], timeout=60)
     assert done.returncode == 5
-    assert f"@{unknown}" in done.stderr.decode()
+    assert f"@{unknown}" in done.stderr
 
 
 def test_until_caught_up_folds_what_is_there_and_leaves(bench: Bench) -> None:
@@ -209,11 +213,11 @@ def test_until_caught_up_folds_what_is_there_and_leaves(bench: Bench) -> None:
 
 def test_until_caught_up_it_gives_up_on_brokers_that_never_answer(bench: Bench) -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    command = committer_arguments(nobody, bench.names, bench.root)
-    command += ["--http-port", "0", "--until-caught-up", "--give-up-after", "1"]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    arguments = committer_arguments(nobody, bench.names, bench.root)
+    arguments += ["--http-port", "0", "--until-caught-up", "--give-up-after", "1"]
+    done = command_line().run(arguments, timeout=60)
     assert done.returncode == 5
-    assert f"Error: {nobody}: " in done.stderr.decode()
+    assert f"Error: {nobody}: " in done.stderr
 
 
 def test_a_second_committer_takes_over_and_the_first_one_steps_down(bench: Bench) -> None:

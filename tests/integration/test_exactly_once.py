@@ -74,7 +74,7 @@ class Staff:
     logs: list[Path] = field(default_factory=list)
 
     def start(self, *interpreter: str) -> CommitterProcess:
-        """One more. `interpreter`: what Python runs instead of `-m lakefold`."""
+        """One more. `interpreter`: what Python runs in a new process."""
         folder = self.ledger.root / "logs" / str(len(self.logs))
         folder.mkdir(parents=True)
         self.logs.append(folder / "committer.log")
@@ -83,7 +83,7 @@ class Staff:
             self.ledger.names,
             self.ledger.root,
             logs=folder,
-            interpreter=interpreter or ("-m", "lakefold"),
+            interpreter=interpreter,
         )
         return self.stack.enter_context(manager)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError, StopError
 from lakefold_table.marks.marks import RebindReason
 from tests.integration.committers import committer_arguments
+from tests.integration.copies import command_line
 from tests.integration.own_log import PATIENCE_S, OwnLog
 from tests.integration.stage import Stage, folding
 from tests.proposals import creation, ids_in
@@ -44,9 +44,9 @@ def test_a_topic_made_again_while_nobody_looked(stage: Stage) -> None:
     for log in (old, new):
         assert f"cluster {log.cluster_id}, topic id {log.topic_id}" in caught.value.message
     assert f"{stage.own.topics.transactions}/0@2" in caught.value.message
-    command = [*committer_arguments(stage.bootstrap, stage.names, stage.root), "--http-port", "0"]
-    done = subprocess.run([*command, "--until-caught-up"], capture_output=True, timeout=60, check=False)
-    assert (done.returncode, b"--accept-new-log" in done.stderr) == (5, True)
+    arguments = [*committer_arguments(stage.bootstrap, stage.names, stage.root), "--http-port", "0"]
+    done = command_line().run([*arguments, "--until-caught-up"], timeout=60)
+    assert (done.returncode, "--accept-new-log" in done.stderr) == (5, True)
     assert ids_in(stage.uri) == [1, 2]
 
     assert stage.fold(accept=True) == {"duplicate": 1, "committed": 1, "versions": 1}

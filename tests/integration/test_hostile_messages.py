@@ -24,7 +24,7 @@ from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Rejected
-from tests.integration.committers import running_committer
+from tests.integration.committers import NEW_PROCESS, running_committer
 from tests.integration.conftest import TopicNames
 from tests.integration.ledger import Ledger
 from tests.integration.raw import dead_letters_of, send_header
@@ -162,7 +162,9 @@ def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     ensure_topics(Admin(ledger.config), ledger.topics)
     with (
         Proposer(ledger.config, ledger.topics) as proposer,
-        running_committer(ledger.bootstrap, names, ledger.root, logs=region / "logs") as committer,
+        running_committer(
+            ledger.bootstrap, names, ledger.root, logs=region / "logs", interpreter=NEW_PROCESS
+        ) as committer,
     ):
         committer.wait_until_ready()
         actual = Site(ledger, committer, proposer, region)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from lakefold_log.client.admin import Admin, KafkaConfig
@@ -16,6 +14,7 @@ from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate, Rejected
 from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.copies import command_line
 from tests.proposals import append, creation, ids_in, rows
 
 if TYPE_CHECKING:
@@ -69,12 +68,7 @@ def test_the_verb_sends_what_does_not_fit(bootstrap: str, topic_names: TopicName
         names = [str(tmp_path / "table"), "--transaction", str(tmp_path / "one.txn"), "--create"]
         flags = ["--bootstrap-servers", bootstrap, "--transactions-topic", topic_names.transactions]
         flags += ["--outcomes-topic", topic_names.outcomes, "--kafka", f"message.max.bytes={SMALL}"]
-        sent = subprocess.run(
-            [sys.executable, "-m", "lakefold", "propose", *names, *flags, "--wait", "30", "--json"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        sent = command_line().run(["propose", *names, *flags, "--wait", "30", "--json"], timeout=60)
         assert committer.stop() == 0
     assert sent.returncode == 0, sent.stderr
     assert "committed" in json.loads(sent.stdout)

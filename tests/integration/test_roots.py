@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pytest
 
 from lakefold_table.uri import canonical
 from tests.integration.committers import committer_arguments, running_committer
+from tests.integration.copies import command_line
 from tests.integration.own_log import OwnLog
 from tests.integration.stage import Stage
 from tests.proposals import creation
@@ -60,9 +60,9 @@ def test_work_that_has_an_end_needs_its_roots(
 ) -> None:
     if root == "not-there-yet":
         root = str(tmp_path / root)
-    command = committer_arguments(bootstrap, topic_names, root)
-    command += ["--http-port", "0", "--until-caught-up", "--json", *options(s3, **more)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    arguments = committer_arguments(bootstrap, topic_names, root)
+    arguments += ["--http-port", "0", "--until-caught-up", "--json", *options(s3, **more)]
+    done = command_line().run(arguments, timeout=120)
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr

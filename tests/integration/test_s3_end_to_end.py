@@ -24,6 +24,7 @@ from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.storage import open_storage
 from tests.integration.committers import fold_to_the_end, running_committer
+from tests.integration.copies import command_line
 from tests.proposals import append, creation, rows
 from tests.servers.fault_proxy import FaultProxy, Strip
 from tests.servers.s3 import BUCKET
@@ -95,12 +96,7 @@ class Lake:
 
     def verb(self, *arguments: str) -> list[Any]:
         """What a verb prints, as JSON."""
-        done = subprocess.run(
-            [sys.executable, "-m", "lakefold", *arguments, "--json", *self.flags],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = command_line().run([*arguments, "--json", *self.flags], timeout=120)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

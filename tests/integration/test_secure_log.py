@@ -27,7 +27,7 @@ from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.uri import canonical
-from tests.integration.committers import running_committer
+from tests.integration.committers import NEW_PROCESS, running_committer
 from tests.integration.secured import PASSWORD, Authority, SecuredBroker
 from tests.proposals import append, creation, ids_in, rows
 from tests.waiting import until
@@ -125,7 +125,9 @@ def test_committer_proposer_sink_and_status_go_through(shell: Shell, tmp_path: P
     config = KafkaConfig(secured.secure_servers, secured.options())
     uri, other = canonical(str(tmp_path / "t")), canonical(str(tmp_path / "sink"))
     chatty = ["--kafka", "debug=conf,security"]
-    with running_committer(secured.secure_servers, names, tmp_path, *shell.options(), *chatty) as committer:
+    with running_committer(
+        secured.secure_servers, names, tmp_path, *shell.options(), *chatty, interpreter=NEW_PROCESS
+    ) as committer:
         committer.wait_until_ready()
         with Proposer(config, topics) as proposer:
             proposer.send_wait(creation(uri))
