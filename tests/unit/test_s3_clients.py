@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from botocore.loaders import JSONFileLoader
 
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
@@ -52,6 +53,14 @@ def address(store: S3Storage) -> str:
 )
 def test_a_bucket_stands_where_the_options_say(options: dict[str, str], expected: str) -> None:
     assert address(S3Storage("s3://lake/t", {**KEYS, **options})) == expected
+
+
+def test_the_description_of_a_service_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    S3Storage("s3://lake/t", {**KEYS, "endpoint": "https://first:9000"})
+    read: list[str] = []
+    monkeypatch.setattr(JSONFileLoader, "load_file", lambda _, path: read.append(path))
+    S3Storage("s3://lake/t", {**KEYS, "endpoint": "https://second:9000"})
+    assert read == []
 
 
 def test_a_region_is_taken_and_one_is_there_without() -> None:
