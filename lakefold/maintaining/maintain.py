@@ -62,8 +62,9 @@ def command(
 
     Without TABLE it maintains all tables in the folders and buckets below the roots. The policy is in the
     table's configuration (lakefold.maintenance.target_rows, …) and in the setting `maintenance`. Versions
-    stay that tags, branches, named consumers or proposals that wait in the log need. Several maintainers may
-    run: one of them works on a table at a time.
+    stay that tags, branches, named consumers or proposals that wait in the log need. Files of refused
+    proposals and files that nothing names are removed some time later (refused_files, unnamed_files). Several
+    maintainers may run: one of them works on a table at a time.
 
     Without --once it runs until SIGTERM or Ctrl-C, which let the current rewrite finish. /livez, /readyz and
     /metrics are served on --http-port. With --once the exit code is that of the first failure.
@@ -93,6 +94,7 @@ def command(
 def _maintainer(
     settings: Settings, tables: tuple[str, ...], metrics: MaintenanceMetrics, stopped: threading.Event
 ) -> Maintainer:
+    from lakefold_maintenance.files.refused import RefusedFiles
     from lakefold_maintenance.rewriting.pacing import Pacing
     from lakefold_maintenance.rewriting.sending import TableLog
     from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
@@ -103,6 +105,7 @@ def _maintainer(
     from lakefold_reader.opening import open_source
 
     kafka, topics, pacing = settings.kafka_config(), settings.topics(), Pacing(stopped)
+    refused = RefusedFiles(kafka, topics.dead_letters)
 
     def opened(survey: TableSurvey) -> TableLog:
         return TableLog(survey, kafka, topics, storage_options=settings.storage_options)
@@ -116,7 +119,14 @@ def _maintainer(
     return Maintainer(
         lambda: _tables(settings, tables),
         lambda table: Surveyor(open_source(table, settings.storage_options), settings.maintenance),
-        UpkeepParts(opened, waiting, go_on, TaskLimits(), metrics),
+        UpkeepParts(
+            opened,
+            waiting,
+            lambda survey: refused.of(survey.table, survey.branch),
+            go_on,
+            TaskLimits(),
+            metrics,
+        ),
         stopped,
     )
 
@@ -161,6 +171,8 @@ def _print(report: RoundReport, *, dry_run: bool, as_json: bool) -> None:
                 "removed_data_files": report.cleaned.data_files,
                 "removed_bytes": report.cleaned.bytes,
                 "kept_for_waiting_proposals": report.kept_for_waiting,
+                "removed_files_of_refused_proposals": report.removed_files.refused,
+                "removed_unnamed_files": report.removed_files.unnamed,
                 "dry_run": dry_run,
             }
         )
@@ -169,6 +181,7 @@ def _print(report: RoundReport, *, dry_run: bool, as_json: bool) -> None:
     skipped = f"; not compacted: {report.skipped}" if report.skipped else ""
     print_line(
         f"{report.table}: {done.tasks:,} rewrites of {done.rows:,} rows, "
-        f"{report.cleaned.versions:,} versions removed{skipped}{would}"
+        f"{report.cleaned.versions:,} versions and {report.removed_files.count:,} unnamed files removed"
+        f"{skipped}{would}"
     )
     print_failed(done)

@@ -90,7 +90,9 @@ def checked(
     group: str,
     timeout_s: float,
 ) -> list[DeadLetter]:
-    """Returns the dead letters in their order, with an obstacle for those of which another copy was sent.
+    """Returns the dead letters in their order, with an obstacle for those that must not be sent again.
+
+    That is so if another copy was sent, or if maintenance is about to remove their files.
 
     `group` is the consumer group of the committers whose outcomes count. Raises `RetryError` if the brokers
     are silent for `timeout_s` seconds.
@@ -106,7 +108,26 @@ def checked(
             # If a table can't be opened, nothing is sent for it; `send_again` reports that.
             continue
         since |= sent_since(config, topics, mine, partition, group=group, timeout_s=timeout_s)
+        since |= _without_files(table, mine, storage_options)
     return [replace(letter, sent_since=since.get(letter.stored_at, "")) for letter in dead_letters]
+
+
+def _without_files(
+    table: str, dead_letters: Sequence[DeadLetter], storage_options: Mapping[str, str]
+) -> dict[Position, str]:
+    """Returns why dead letters of a table can't be sent again of which maintenance removes the files."""
+    from lakefold_maintenance.files.names import files_of
+    from lakefold_maintenance.files.removal_note import read_note
+    from lakefold_table.storage import open_storage
+
+    removing = read_note(open_storage(table, storage_options)).removing.keys()
+    return {
+        letter.stored_at: "maintenance removes its files; make the proposal again (policy: refused_files)"
+        for letter in dead_letters
+        if isinstance(letter.proposal, Entry)
+        and not letter.proposal.envelope.branch
+        and not removing.isdisjoint(files_of(letter.proposal.envelope))
+    }
 
 
 def send_again(

@@ -41,6 +41,7 @@ class Surroundings:
     metrics: MaintenanceMetrics = field(default_factory=MaintenanceMetrics)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     load: float = 0.0
+    refused: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.log = FoldingLog(self.table)
@@ -50,6 +51,7 @@ class Surroundings:
         return UpkeepParts(
             lambda _: self.log,
             lambda _: self.waiting,
+            lambda _: self.refused,
             lambda *_: True,
             TaskLimits(),
             self.metrics,
@@ -290,7 +292,8 @@ def test_only_what_waits_for_the_branch_counts() -> None:
     assert waiting_of([], "") == WaitingProposals()
     stored = Envelope()
     stored.claim.uri = "file:///t/_lakefold/claims/x"
-    assert waiting_of([*envelopes, stored], "").oldest_read == 0
+    more = waiting_of([*envelopes, stored], "")
+    assert (more.oldest_read, more.unknown) == (0, True)
 
 
 def test_consecutive_rounds_leave_few_fragments(around: Surroundings) -> None:

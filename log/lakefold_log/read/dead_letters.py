@@ -20,7 +20,7 @@ from lakefold_table.marks.outcome_messages import MAX_TEXT
 from lakefold_table.position import LogId, Position, offset_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, MutableMapping
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.codec.envelope import Decoded
@@ -70,7 +70,8 @@ class DeadLetter:
     `stored_at` is its own position in the dead letters topic, `time_us` when it was written (microseconds
     since 1970). `proposal` is the decoded message. `left_out` is the size in bytes of a message that was too
     large to be kept, 0 if it was kept. `headers` are those of the proposal. `sent_since` is why another copy
-    of the proposal forbids to send it again (`resent`), empty if that was not checked or nothing forbids it.
+    of the proposal (`resent`) or the removal of its files forbids to send it again, empty if that was not
+    checked or nothing forbids it.
     """
 
     stored_at: Position
@@ -114,20 +115,27 @@ class DeadLetter:
         return self.sent_since
 
 
-def read_dead_letters(config: KafkaConfig, topic: str, *, timeout_s: float) -> Iterator[DeadLetter]:
+def read_dead_letters(
+    config: KafkaConfig, topic: str, *, timeout_s: float, read_to: MutableMapping[LogId, int] | None = None
+) -> Iterator[DeadLetter]:
     """Returns the dead letters that exist now, in their order, partition by partition.
 
-    Raises `MissingTopicError` if the topic does not exist, `RetryError` if the brokers send nothing for
-    `timeout_s` seconds.
+    `read_to`: the offsets below which each partition was read by earlier calls. These are left out, and the
+    offsets are moved as the dead letters are read. Raises `MissingTopicError` if the topic does not exist,
+    `RetryError` if the brokers send nothing for `timeout_s` seconds.
     """
     admin = Admin(config, timeout_s=min(10.0, timeout_s))
     description = describe(admin, topic)
+    offsets = {} if read_to is None else read_to
     for partition in range(description.partitions):
         start, end = watermarks(admin, topic, partition)
+        log = description.log_id(partition)
+        start = max(start, offsets.get(log, 0))
         if start < end:
-            log = description.log_id(partition)
             with PartitionReader(config, topic, log, start) as reader:
-                yield from _letters(reader, end, timeout_s)
+                for letter in _letters(reader, end, timeout_s):
+                    yield letter
+                    offsets[log] = letter.stored_at.offset + 1
 
 
 def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[DeadLetter]:

@@ -93,6 +93,16 @@ def _quiet(text: str) -> QuietHours:
     return QuietHours(begin, end)
 
 
+def _age_from(least: timedelta) -> Callable[[str], timedelta]:
+    def parse(text: str) -> timedelta:
+        age = duration_of(text)
+        if age < least:
+            raise ValueError(f"it must be at least {least.total_seconds():.0f}s")
+        return age
+
+    return parse
+
+
 def _key(parse: Callable[[str], object], text: str) -> dict[str, object]:
     return {"parse": parse, "text": text}
 
@@ -135,6 +145,18 @@ class MaintenancePolicy:
     )
     min_versions: int = field(
         default=1, metadata=_key(_whole(1), "the newest versions that stay, whatever their age")
+    )
+    refused_files: timedelta = field(
+        default=timedelta(days=7),
+        metadata=_key(
+            duration_of, "how long after its last refusal the files of a refused proposal are removed"
+        ),
+    )
+    unnamed_files: timedelta = field(
+        default=timedelta(days=7),
+        metadata=_key(
+            _age_from(timedelta(hours=1)), "how long data files stay that no version and no proposal names"
+        ),
     )
 
 

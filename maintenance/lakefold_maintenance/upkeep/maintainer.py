@@ -51,6 +51,7 @@ class Maintainer:
                     failed=len(report.compaction.failed),
                     rewritten_bytes=report.compaction.bytes,
                     removed_versions=report.cleaned.versions,
+                    removed_files=report.removed_files.count,
                     skipped=report.skipped,
                 )
             self._stopped.wait(every_s)

@@ -45,6 +45,11 @@ class MaintenanceMetrics:
         self.rows = self._counter("rewritten_rows_total", "Live rows rewritten")
         self.bytes = self._counter("rewritten_bytes_total", "Bytes of data files read to be rewritten")
         self.removed = self._counter("removed_versions_total", "Versions removed")
+        self.files = self._counter(
+            "removed_files_total",
+            "Files removed that no version named, by kind: refused (of refused proposals), unnamed (of none)",
+            "kind",
+        )
         self.errors = self._counter("errors_total", "Rounds of a table that ended with an error")
 
     def parked(self) -> Sequence[object]:
@@ -74,5 +79,5 @@ class MaintenanceMetrics:
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"lakefold_maintenance_{name}", text, ["table", *labels], registry=self.registry)
 
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(f"lakefold_maintenance_{name}", text, ["table"], registry=self.registry)
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"lakefold_maintenance_{name}", text, ["table", *labels], registry=self.registry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -11,16 +12,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import structlog
 
+from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles, keep_waiting
 from lakefold_maintenance.planning.plan import plan, weights_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, planned_report
 from lakefold_maintenance.upkeep.lease import MaintainerNote
 from lakefold_reader.consumers.expire_versions import clean_up
 from lakefold_reader.consumers.expire_versions import plan as plan_clean_up
 from lakefold_reader.format.snapshots import Cleaned
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, LakefoldError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lakefold_maintenance.planning.policy import MaintenancePolicy
     from lakefold_maintenance.rewriting.sending import Asking
@@ -35,6 +37,7 @@ TRIES: Final = 3
 WAITING: Final = "waiting proposals"
 """What keeps a version: proposals that wait in the log were built on it."""
 NOTHING_CLEANED: Final = Cleaned(0, 0, 0)
+NO_FILES: Final = RemovedFiles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class RoundReport:
     """What a round did, or would do in a dry run.
 
     `skipped`: why nothing was rewritten; empty if the compaction ran. `kept_for_waiting`: old versions that
-    proposals in the log need.
+    proposals in the log need. `removed_files`: files that no version and no proposal names.
     """
 
     table: str
@@ -52,18 +55,21 @@ class RoundReport:
     skipped: str = ""
     cleaned: Cleaned = NOTHING_CLEANED
     kept_for_waiting: int = 0
+    removed_files: RemovedFiles = NO_FILES
 
 
 @dataclass(frozen=True, slots=True)
 class UpkeepParts:
     """What a round needs of its surroundings.
 
-    `open_log` connects to the log of a table. `read_waiting` reads what waits in it. `go_on` is called with
-    the bytes of each rewrite, and returns whether to continue.
+    `open_log` connects to the log of a table. `read_waiting` reads what waits in it, `refused_files` the
+    files of refused proposals, each with the time of its last refusal in seconds since 1970. `go_on` is
+    called with the bytes of each rewrite, and returns whether to continue.
     """
 
     open_log: Callable[[TableSurvey], Asking]
     read_waiting: Callable[[TableSurvey], WaitingProposals]
+    refused_files: Callable[[TableSurvey], Mapping[str, float]]
     go_on: Callable[[TableSurvey, int], bool]
     limits: TaskLimits
     metrics: MaintenanceMetrics
@@ -81,6 +87,7 @@ class TableUpkeep:
         self._note = MaintainerNote(surveyor.source.storage)
         self._highest: int | None = None
         self._own: set[int] = set()
+        self._files = FileCleaning()
 
     def round(self, *, dry_run: bool = False) -> RoundReport:
         """Does what the policy asks for now.
@@ -89,6 +96,7 @@ class TableUpkeep:
         """
         survey = self._surveyor.survey()
         self._measure(survey)
+        read_at = self._parts.now().timestamp()
         waiting = self._parts.read_waiting(survey)
         report = RoundReport(survey.source.uri, survey.version, survey.figures.count)
         passed_over = {number for number, count in self._failures.items() if count >= TRIES}
@@ -98,7 +106,10 @@ class TableUpkeep:
         else:
             skipped = self._quiet(survey.policy)
             report = replace(report, skipped=skipped) if skipped else self._compact(report, passed_over)
-        return self._clean_up(survey, report, waiting, dry_run=dry_run)
+        if not survey.policy.cleanup:
+            return report
+        report = self._clean_up(survey, report, waiting, dry_run=dry_run)
+        return self._remove_files(survey, report, waiting, read_at, dry_run=dry_run)
 
     def _quiet(self, policy: MaintenancePolicy) -> str:
         """Returns why nothing is rewritten now, or an empty text."""
@@ -142,7 +153,8 @@ class TableUpkeep:
         self, survey: TableSurvey, report: RoundReport, waiting: WaitingProposals, *, dry_run: bool
     ) -> RoundReport:
         policy, metrics, table = survey.policy, self._parts.metrics, survey.source.uri
-        if not policy.cleanup:
+        if keep_waiting(survey.source.storage, waiting, time.time()):
+            LOG.warning("old versions stay: files of waiting proposals are older than six days", table=table)
             return report
         try:
             planned = plan_clean_up(
@@ -163,9 +175,35 @@ class TableUpkeep:
         metrics.removed.labels(table).inc(0 if dry_run else cleaned.versions)
         return replace(report, cleaned=cleaned, kept_for_waiting=kept)
 
+    def _remove_files(
+        self,
+        survey: TableSurvey,
+        report: RoundReport,
+        waiting: WaitingProposals,
+        read_at: float,
+        *,
+        dry_run: bool,
+    ) -> RoundReport:
+        """Removes files that nothing names. `read_at`: when `waiting` began to be read."""
+        metrics, now = self._parts.metrics, self._parts.now().timestamp()
+        if not self._files.is_due(now):
+            return report
+        try:
+            refused = self._parts.refused_files(survey)
+            removed = self._files.run(survey, waiting, refused, read_at=read_at, now=now, dry_run=dry_run)
+        except LakefoldError as error:
+            LOG.warning("files that nothing names can't be removed", table=report.table, error=str(error))
+            metrics.errors.labels(report.table).inc()
+            return report
+        if not dry_run:
+            metrics.files.labels(report.table, "refused").inc(removed.refused)
+            metrics.files.labels(report.table, "unnamed").inc(removed.unnamed)
+        return replace(report, removed_files=removed)
+
     def _measure(self, survey: TableSurvey) -> None:
         figures, metrics, table = survey.figures, self._parts.metrics, survey.source.uri
         rows = int(figures.rows.sum())
+        metrics.errors.labels(table).inc(0)
         metrics.fragments.labels(table).set(figures.count)
         metrics.small.labels(table).set(int((weights_of(figures, survey.policy) < 1).sum()))
         metrics.deleted_share.labels(table).set(float(figures.deleted.sum()) / max(rows, 1))

@@ -1,8 +1,8 @@
-"""What waits in the log for one table: on which versions its proposals were built, and what they rewrite.
+"""What waits in the log for one table: on which versions it was built, what it rewrites, its files.
 
 A proposal that waits needs the version that it was built on, because the committer compares it with all
-that came after. So a clean-up keeps these versions. A Rewrite that waits shows that another maintainer has
-done the work already.
+that came after. So a clean-up keeps these versions, and the files that the proposals name. A Rewrite that
+waits shows that another maintainer has done the work already.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from lakefold_log.codec.envelope import parsed
 from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.lookup import Lookup
+from lakefold_maintenance.files.names import files_of
 from lakefold_table.allocation import check_allocated
 from lakefold_table.errors import RetryError
 from lakefold_table.lance.rows.row_order import groups_of
@@ -40,12 +41,15 @@ class WaitingProposals:
 
     `oldest_read`: the lowest version that one of them was built on; None if none waits, 0 if it is not known
     (the proposal is stored beside the table). `rewritten`: the ids of the fragments that Rewrites among them
-    replace.
+    replace. `files`: the paths of the files that they name, those for other branches of the table too.
+    `unknown`: one of these is stored beside the table, so that it is not known which files it names.
     """
 
     count: int = 0
     oldest_read: int | None = None
     rewritten: frozenset[int] = frozenset()
+    files: frozenset[str] = frozenset()
+    unknown: bool = False
 
 
 def read_waiting(
@@ -81,16 +85,18 @@ def read_waiting(
 
 
 def waiting_of(envelopes: Iterable[Envelope], branch: str) -> WaitingProposals:
-    """Returns what these envelopes need of a branch; those for other branches are left out."""
-    count, oldest, rewritten = 0, list[int](), set[int]()
+    """Returns what these envelopes need of a branch. Of those for other branches only the files count."""
+    count, oldest, rewritten, files, unknown = 0, list[int](), set[int](), set[str](), False
     for envelope in envelopes:
+        files.update(files_of(envelope))
+        unknown |= not envelope.HasField("lance")
         if envelope.branch != branch:
             continue
         count += 1
         oldest.append(envelope.lance.read_version if envelope.HasField("lance") else 0)
         for group in groups_of(envelope.lance.rewrite):
             rewritten.update(fragment.id for fragment in group.old_fragments)
-    return WaitingProposals(count, min(oldest, default=None), frozenset(rewritten))
+    return WaitingProposals(count, min(oldest, default=None), frozenset(rewritten), frozenset(files), unknown)
 
 
 def _decoded(data: bytes) -> list[Envelope]:
