@@ -11,20 +11,23 @@ import pyarrow as pa
 import pytest
 
 from lakefold_committer.tables.branches import versions_of
+from lakefold_maintenance.planning.plan import RewriteTask
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.compact import Compaction
 from lakefold_maintenance.rewriting.indices import IndexCoverage, IndexReport, optimize_indices
+from lakefold_maintenance.rewriting.proposals import reservation, rewrite_with_reuse
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.rewriting.tasks import open_dataset
+from lakefold_maintenance.rewriting.tasks import Rewriter, open_dataset
 from lakefold_reader.opening import open_source
 from lakefold_table.bitmaps import decode_bitmap
-from lakefold_table.entry import Outcome, Rejected
+from lakefold_table.entry import Committed, Outcome, Rejected
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.position import LogId, Position
 from tests.oracle.committing import fold, owned, state
 from tests.oracle.compactions import append, rows
 from tests.oracle.operations import version_of
+from tests.oracle.reusing import versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +154,41 @@ def test_indices_find_the_rows_where_they_are_now(tmp_path: Path, stable: bool) 
     assert report.failed == []
     dataset = check(table, before)
     assert "ScalarIndexQuery" in dataset.scanner(filter=used).explain_plan()
+
+
+def test_two_compactions_of_one_version_both_add_to_the_reuse_index(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1")
+    lance.dataset(str(table)).create_scalar_index("a", "BTREE")
+    lance.dataset(str(table)).create_scalar_index("s", "BITMAP")
+    lance.dataset(str(table)).delete("a % 5 = 0")
+    before = lance.dataset(str(table)).to_table()
+    survey = Surveyor(open_source(str(table))).survey()
+    parts = [tuple(range(4)), tuple(range(4, 9))]
+    results = [
+        Rewriter(survey).run(RewriteTask(part, 8 * len(part), 2 * len(part), 0), with_moved_rows=True)
+        for part in parts
+    ]
+    committer = owned(table)
+    reserved = [fold(committer, [reservation(survey, 1)], offset)[0] for offset in (10, 11)]
+    rewrites = []
+    for result, answer in zip(results, reserved, strict=True):
+        assert isinstance(answer, Committed)
+        rewrites.append(
+            rewrite_with_reuse(
+                survey, [result], reserved_in=answer.version, first_id=answer.first_fragment_id
+            )
+        )
+    for offset, envelope in enumerate(rewrites, 20):
+        (answer,) = fold(committer, [envelope], offset)
+        assert isinstance(answer, Committed), answer
+    assert len(set(versions(table))) == 2
+    dataset = check(table, before)
+    for filter_ in ("a = 7", "s = 's1'"):
+        assert "ScalarIndexQuery" in dataset.scanner(filter=filter_).explain_plan()
+    texts = before["s"].to_pylist()
+    assert dataset.to_table(filter="s = 's1'").num_rows == sum(text == "s1" for text in texts)
+    dataset.optimize.optimize_indices()
+    check(table, before)
 
 
 def test_several_covered_groups_share_one_proposal(tmp_path: Path) -> None:

@@ -121,9 +121,10 @@ def test_the_log_index_takes_in_what_was_merged() -> None:
 
 def test_rewrites_that_both_add_to_the_reuse_index() -> None:
     transaction, other = rewrite((0, 1)), rewrite((2, 3))
-    for ours, theirs, expected in [(True, True, RETRY), (True, False, OK), (False, True, OK)]:
+    both = Rebase(reuse=frozenset({3}))
+    for ours, theirs, expected in [(True, True, both), (True, False, COMPATIBLE), (False, True, COMPATIBLE)]:
         pair = footprint_of(transaction, carries_reuse=ours), footprint_of(other, carries_reuse=theirs)
-        assert word(judge(*pair, 3)) == expected
+        assert judge(*pair, 3) == expected
 
 
 def test_a_reuse_index_that_both_change() -> None:

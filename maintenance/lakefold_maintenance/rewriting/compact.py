@@ -4,8 +4,8 @@ Each task is independent. If one fails, the table is as it was for its fragments
 report, and the other tasks go on. If a proposal is refused, its new files are removed. If its outcome is not
 known, they stay, because it may still be folded.
 
-Tasks whose fragments are covered by indices that know rows by their addresses share one proposal: each of
-them extends the fragment-reuse index, and two proposals that do so conflict.
+Tasks whose fragments are covered by indices that know rows by their addresses share one proposal: each
+proposal extends the fragment-reuse index, which every reader of an index has to follow.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from lakefold_table.format import Accepted, Fetched
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
-from lakefold_table.marks.marks import CARRIES_ROWS
+from lakefold_table.marks.marks import CARRIES_ROWS, JOINS_REUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,6 +51,7 @@ class Recall:
     ) -> None:
         self.answers, self.given, self.sizes_now = recorded.answers, recorded.given, recorded.sizes
         self.carries_rows = recorded.rules >= CARRIES_ROWS
+        self.joins_reuse = recorded.rules >= JOINS_REUSE
         self.requirements = requirements
         self._recorded = recorded
         self._decode = decode
@@ -147,17 +148,23 @@ class _Draft(LanceDraft):
         if answer is None or isinstance(answer, Committed | Duplicate):
             self._see(self._stored_sizes(entry))
             return super().add(self._with_stored_indices(entry))
-        if offset in self._recalling.given or self._was_not_carried(entry, answer):
+        if offset in self._recalling.given or self._by_older_rules(entry, answer):
             return answer
         whole = proposal_of(entry).whole()
         return self._refused(replace(entry, envelope=whole.envelope, proposal=whole), answer)
 
-    def _was_not_carried(self, entry: Entry, answer: Rejected | Invalid) -> bool:
-        """Whether an entry was refused by rules under which no rows were followed through Rewrites."""
-        if self._recalling.carries_rows or not isinstance(answer, Rejected):
+    def _by_older_rules(self, entry: Entry, answer: Rejected | Invalid) -> bool:
+        """Whether an entry was refused that these rules may accept.
+
+        No rows were followed through Rewrites then, or two Rewrites could not both add to the fragment-reuse
+        index.
+        """
+        if not isinstance(answer, Rejected):
             return False
         pair = {proposal_of(entry).operation, answer.conflict.other_operation}
-        return "rewrite" in pair and bool(pair & {"delete", "update"})
+        if pair == {"rewrite"}:
+            return not self._recalling.joins_reuse
+        return not self._recalling.carries_rows and "rewrite" in pair and bool(pair & {"delete", "update"})
 
     def _refused(self, entry: Entry, answer: Rejected | Invalid) -> Accepted | Rejected | Invalid | None:
         needs = self._recalling.requirements(self._before, [entry])

@@ -86,9 +86,11 @@ def reuse_dropped(ours: Footprint, theirs: Footprint, _version: int) -> Met | No
     return met_keys(frozenset({FRAGMENT_REUSE})) if theirs.indexing.removed_of(FRAGMENT_REUSE) else None
 
 
-def both_carry_reuse(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
-    """Both contain a fragment-reuse index."""
-    return Met(keys=frozenset({FRAGMENT_REUSE})) if ours.carries_reuse and theirs.carries_reuse else None
+def both_carry_reuse(ours: Footprint, theirs: Footprint, version: int) -> Met | None:
+    """Both add to the fragment-reuse index: ours has to include what theirs added."""
+    if not (ours.carries_reuse and theirs.carries_reuse):
+        return None
+    return Met(rebase=Rebase(reuse=frozenset({version})))
 
 
 def rewrite_of_indexed(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:

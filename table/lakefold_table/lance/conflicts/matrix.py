@@ -162,7 +162,7 @@ REUSE_TRIMMED = Rule(
     REBASE, "one adds to the fragment-reuse index, the other trims it", on_index.reuse_trimmed
 )
 REUSE_DROPPED = Rule(RETRYABLE, "it dropped the fragment-reuse index", on_index.reuse_dropped)
-REUSE_TWICE = Rule(RETRYABLE, "both add to the fragment-reuse index", on_index.both_carry_reuse)
+REUSE_TWICE = Rule(REBASE, "both add to the fragment-reuse index", on_index.both_carry_reuse)
 LOG_INDEX = Rule(
     REBASE,
     "it merged generations of the write-ahead log that the index must name",
