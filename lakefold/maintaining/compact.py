@@ -8,6 +8,7 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
+from lakefold.maintaining.engine import engine_option
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Seconds to wait for the outcome of each proposal.",
 )
+@engine_option
 @click.option("--dry-run", is_flag=True, help="Rewrite nothing; print what would be rewritten.")
 @json_option
 @click.pass_context

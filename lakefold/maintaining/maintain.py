@@ -12,6 +12,7 @@ import click
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
 from lakefold.errors import SettingError
+from lakefold.maintaining.engine import engine_option
 from lakefold.maintaining.reports import plain_report, print_failed
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ SETTINGS = ("group", "roots", "http_host", "http_port", "maintenance")
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @settings_options(*KAFKA, *TOPICS, *STORE, *SETTINGS)
 @click.option("--once", is_flag=True, help="Maintain each table once, then exit.")
+@engine_option
 @click.option("--dry-run", is_flag=True, help="With --once: change nothing; print what would be done.")
 @click.option(
     "--every",
