@@ -45,7 +45,7 @@ SETTINGS = ("group", "roots", "http_host", "http_port", "maintenance")
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="The pause between two rounds.",
+    help="The seconds from one round to the next. Tables that grow fast are compacted in between.",
 )
 @json_option
 @click.pass_context

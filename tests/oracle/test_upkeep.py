@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import lance
 import pytest
@@ -27,6 +27,7 @@ from tests.oracle.compactions import append
 from tests.oracle.test_compacting import FoldingLog, data_files, made
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 LATER = timedelta(days=30)
@@ -305,3 +306,72 @@ def test_consecutive_rounds_leave_few_fragments(around: Surroundings) -> None:
     dataset.validate()
     assert sorted(dataset.to_table()["a"].to_pylist()) == list(range(600))
     assert len(dataset.get_fragments()) <= 3 + 4 * 3
+
+
+class Clock:
+    """A clock that moves on when it is waited for; it sets the event at `end`."""
+
+    def __init__(self, end: float, waited: Callable[[float], object]) -> None:
+        self.now = 0.0
+        self._end = end
+        self._waited = waited
+        self._set = False
+
+    def __call__(self) -> float:
+        return self.now
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        self._set = self.now >= self._end
+        self._waited(seconds)
+        return self._set
+
+
+def test_a_table_that_grows_fast_is_compacted_between_two_rounds(around: Surroundings) -> None:
+    fragments: list[int] = []
+
+    def added(seconds: float) -> None:
+        """Two fragments a second."""
+        fragments.append(len(lance.dataset(str(around.table)).get_fragments()))
+        for number in range(round(2 * seconds)):
+            append(lance.dataset(str(around.table)), 1000 * len(fragments) + 10 * number)
+
+    clock = Clock(60.0, added)
+    maintainer = Maintainer(
+        lambda: [str(around.table)],
+        lambda table: Surveyor(open_source(table), {"growth": "2", "target_rows": "100000"}),
+        around.parts,
+        cast("threading.Event", clock),
+        clock,
+    )
+    maintainer.run(20.0)
+    # The first round doesn't know yet how fast the table grows.
+    assert len(fragments) >= 1 + 2 * 2
+    assert max(fragments) <= 3
+    assert maintainer.failed == {}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_table_that_is_not_compacted_is_not_due_in_between(
+    around: Surroundings,
+    fails: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    waits: list[float] = []
+    clock = Clock(30.0, waits.append)
+    if fails:
+        for file in (around.table / "data").iterdir():
+            file.unlink()
+    settings = {"growth": "2", "target_rows": "40", "compaction": "true" if fails else "false"}
+    maintainer = Maintainer(
+        lambda: [append(lance.dataset(str(around.table)), 1000 + len(waits))] and [str(around.table)],
+        lambda table: Surveyor(open_source(table), settings),
+        around.parts,
+        cast("threading.Event", clock),
+        clock,
+    )
+    maintainer.run(10.0)
+    # At most one try between two rounds.
+    assert len(waits) <= 6

@@ -120,7 +120,7 @@ class MaintenancePolicy:
         metadata=_key(_whole(1), "bytes of data files from which a fragment is large enough"),
     )
     growth: int = field(
-        default=16,
+        default=8,
         metadata=_key(
             _whole(2), "a rewritten row is afterwards in a fragment of a size class this many times larger"
         ),

@@ -1,10 +1,13 @@
 """Maintains several tables in turn, until it is stopped.
 
-A table whose round fails is logged and counted; the others go on, and it gets its next round like them.
+A table whose round fails is logged and counted; the others go on, and it gets its next round like them. A
+table to which fragments are added fast is compacted more often than the others, so that few of them are small
+at any time.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -31,44 +34,64 @@ class Maintainer:
         open_table: Callable[[str], Surveyor],
         parts: UpkeepParts,
         stopped: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tables = tables
         self._open = open_table
         self._parts = parts
         self._stopped = stopped
+        self._clock = clock
         self._upkeeps: dict[str, TableUpkeep] = {}
         self.failed: dict[str, LakefoldError] = {}
 
     def run(self, every_s: float) -> None:
-        """Maintains all tables, and again after a pause of so many seconds."""
+        """Maintains all tables, again after so many seconds, and in between compacts those that grow fast."""
         while not self._stopped.is_set():
+            next_at = self._clock() + every_s
             for report in self.round():
-                LOG.info(
-                    "table maintained",
-                    table=report.table,
-                    fragments=report.fragments,
-                    rewrites=report.compaction.tasks,
-                    failed=len(report.compaction.failed),
-                    rewritten_bytes=report.compaction.bytes,
-                    removed_versions=report.cleaned.versions,
-                    removed_files=report.removed_files.count,
-                    skipped=report.skipped,
-                )
-            self._stopped.wait(every_s)
+                _log(report)
+            while (now := self._clock()) < next_at and not self._stopped.is_set():
+                due = {table: upkeep.due_at(now) for table, upkeep in self._upkeeps.items()}
+                first = min(due, key=due.__getitem__, default="")
+                if not first or due[first] >= next_at:
+                    self._stopped.wait(next_at - now)
+                elif not self._stopped.wait(max(0.0, due[first] - now)):
+                    for report in self._rounds([first], in_between=True):
+                        _log(report)
 
     def round(self, *, dry_run: bool = False) -> Iterator[RoundReport]:
         """Yields the report of each table when its round has ended. `failed`: the errors of the others."""
         self.failed = {}
-        for table in self._tables():
+        yield from self._rounds(self._tables(), dry_run=dry_run)
+
+    def _rounds(
+        self, tables: Iterable[str], *, dry_run: bool = False, in_between: bool = False
+    ) -> Iterator[RoundReport]:
+        for table in tables:
             if self._stopped.is_set():
                 return
             try:
                 if table not in self._upkeeps:
-                    self._upkeeps[table] = TableUpkeep(self._open(table), self._parts)
-                report = self._upkeeps[table].round(dry_run=dry_run)
+                    self._upkeeps[table] = TableUpkeep(self._open(table), self._parts, self._clock)
+                upkeep = self._upkeeps[table]
+                report = upkeep.compact() if in_between else upkeep.round(dry_run=dry_run)
             except LakefoldError as error:
                 LOG.warning("a table could not be maintained", table=table, error=str(error))
                 self._parts.metrics.errors.labels(table).inc()
                 self.failed[table] = error
             else:
                 yield report
+
+
+def _log(report: RoundReport) -> None:
+    LOG.info(
+        "table maintained",
+        table=report.table,
+        fragments=report.fragments,
+        rewrites=report.compaction.tasks,
+        failed=len(report.compaction.failed),
+        rewritten_bytes=report.compaction.bytes,
+        removed_versions=report.cleaned.versions,
+        removed_files=report.removed_files.count,
+        skipped=report.skipped,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -36,6 +37,11 @@ TRIES: Final = 3
 """A fragment whose rewrite failed so often is passed over by this process."""
 WAITING: Final = "waiting proposals"
 """What keeps a version: proposals that wait in the log were built on it."""
+NEW_FRAGMENTS: Final = 16
+"""A table is compacted again when about so many fragments were added to it."""
+LEAST_PAUSE_S: Final = 0.5
+SURVEY_PAUSES: Final = 10
+"""The least pause between two compactions of a table, in seconds, and in times that a survey of it takes."""
 NOTHING_CLEANED: Final = Cleaned(0, 0, 0)
 NO_FILES: Final = RemovedFiles()
 
@@ -80,7 +86,9 @@ class UpkeepParts:
 class TableUpkeep:
     """Maintains one table, round by round."""
 
-    def __init__(self, surveyor: Surveyor, parts: UpkeepParts) -> None:
+    def __init__(
+        self, surveyor: Surveyor, parts: UpkeepParts, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._surveyor = surveyor
         self._parts = parts
         self._failures: Counter[int] = Counter()
@@ -88,6 +96,40 @@ class TableUpkeep:
         self._highest: int | None = None
         self._own: set[int] = set()
         self._files = FileCleaning()
+        self._clock = clock
+        self._surveyed_at: float | None = None
+        self._added_per_s = 0.0
+        self._survey_s = 0.0
+
+    def due_at(self, now: float) -> float:
+        """Returns when the table should be compacted again, by the rate at which fragments were added to it.
+
+        That is infinity if none were. `now`, as the result: seconds of the clock.
+        """
+        if self._surveyed_at is None or not self._added_per_s:
+            return math.inf
+        pause = max(LEAST_PAUSE_S, SURVEY_PAUSES * self._survey_s)
+        return max(self._surveyed_at + NEW_FRAGMENTS / self._added_per_s, now + pause)
+
+    def compact(self) -> RoundReport:
+        """Only compacts the table, if the policy says so: a round between two others. Raises as `round`.
+
+        If it fails or is skipped, the table isn't due again before its next round.
+        """
+        began, self._added_per_s = self._clock(), 0.0
+        survey = self._surveyor.survey()
+        self._survey_s = self._clock() - began
+        self._measure(survey)
+        rate, self._added_per_s = self._added_per_s, 0.0
+        report = RoundReport(survey.source.uri, survey.version, survey.figures.count)
+        skipped = self._quiet(survey.policy)
+        report = replace(report, skipped=skipped) if skipped else self._compact(report, self._passed_over())
+        if not report.skipped and not report.compaction.failed:
+            self._added_per_s = rate
+        return report
+
+    def _passed_over(self) -> set[int]:
+        return {number for number, count in self._failures.items() if count >= TRIES}
 
     def round(self, *, dry_run: bool = False) -> RoundReport:
         """Does what the policy asks for now.
@@ -99,8 +141,7 @@ class TableUpkeep:
         read_at = self._parts.now().timestamp()
         waiting = self._parts.read_waiting(survey)
         report = RoundReport(survey.source.uri, survey.version, survey.figures.count)
-        passed_over = {number for number, count in self._failures.items() if count >= TRIES}
-        passed_over |= waiting.rewritten
+        passed_over = self._passed_over() | waiting.rewritten
         if dry_run:
             report = replace(report, compaction=self._planned(survey, passed_over))
         else:
@@ -213,12 +254,17 @@ class TableUpkeep:
     def _added(self, survey: TableSurvey) -> int:
         """Returns the bytes of the fragments that others have added since the last survey.
 
-        Fragments that were added and replaced between two surveys are not counted.
+        Fragments that were added and replaced between two surveys are not counted, but for the rate at which
+        fragments are added.
         """
-        figures = survey.figures
+        figures, now = survey.figures, self._clock()
         before, self._highest = self._highest, int(figures.ids.max(initial=-1))
+        surveyed_at, self._surveyed_at = self._surveyed_at, now
         own, self._own = self._own, set()
         if before is None:
             return 0
+        if surveyed_at is not None and now > surveyed_at:
+            count = self._highest - before - sum(number > before for number in own)
+            self._added_per_s = max(count, 0) / (now - surveyed_at)
         added = (figures.ids > before) & ~np.isin(figures.ids, np.fromiter(own, np.int64))
         return int(figures.bytes[added].sum())
