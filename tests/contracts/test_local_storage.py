@@ -234,6 +234,50 @@ def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
     assert sorted(store.names("alias")) == ["x", "y"]
 
 
+def test_objects_are_read_together_as_one_by_one(tmp_path: Path) -> None:
+    for path, content in {"data/x": b"123", "data/large": b"12345678", "y": b"y", "empty/none": b""}.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    (tmp_path / "alias").symlink_to("data")
+    (tmp_path / "data" / "link").symlink_to("x")
+    store = LocalStorage(tmp_path)
+    paths = [
+        "data/x",
+        "y",
+        "data/large",
+        "alias/x",
+        "data/link",
+        "data/gone",
+        "nowhere/x",
+        "empty",
+        "empty/none",
+    ]
+    contents = store.get_together(dict.fromkeys(paths, 7))
+    assert contents == {
+        "data/x": b"123",
+        "y": b"y",
+        "data/large": None,
+        "alias/x": b"123",
+        "data/link": b"123",
+        "data/gone": None,
+        "nowhere/x": None,
+        "empty": None,
+        "empty/none": b"",
+    }
+    assert store.get_together({}) == {}
+
+
+def test_a_link_out_of_the_root_is_not_read_together_with_others(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    (tmp_path / "secret").write_bytes(b"1")
+    (root / "out").symlink_to("../secret")
+    (root / "x").write_bytes(b"2")
+    for path in ("out", "../secret"):
+        with pytest.raises(LocationError):
+            LocalStorage(root).get_together({"x": 9, path: 9})
+
+
 def test_nothing_is_written_through_a_link_that_stays_inside(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").write_bytes(b"123")

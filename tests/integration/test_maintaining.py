@@ -7,25 +7,31 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
+import pyarrow as pa
 import pytest
 
 from lakefold.local.ports import free_port
 from lakefold_ingest.writing.log_client import close_clients
+from lakefold_log.read.dead_letters import read_dead_letters
 from lakefold_log.write.producer import Proposer
+from lakefold_maintenance.files.names import files_of
+from lakefold_maintenance.files.removal_note import RemovalNote, read_note, write_note
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
 from tests.integration.committers import CommitterProcess, running_committer
 from tests.integration.own_log import OwnLog
 from tests.integration.test_compacting_tables import CompactedTable
+from tests.oracle.committing import proposal, written
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.integration.conftest import TopicNames
 
@@ -48,7 +54,11 @@ def table(tmp_path: Path, bootstrap: str, topic_names: TopicNames) -> Iterator[C
 
 def arguments(table: CompactedTable, *extra: str) -> list[str]:
     names = ("--group", table.names.group, "--root", str(table.root))
-    return [sys.executable, "-m", "lakefold", "maintain", *table.flags, *names, *extra]
+    return [sys.executable, "-m", "lakefold", "maintain", *flags(table), *names, *extra]
+
+
+def flags(table: CompactedTable) -> list[str]:
+    return [*table.flags, "--dead-letters-topic", table.names.dead_letters]
 
 
 def once(table: CompactedTable, *extra: str) -> dict[str, object]:
@@ -78,6 +88,34 @@ def test_a_round_keeps_what_a_waiting_proposal_was_built_on(table: CompactedTabl
         assert table.check(200) == 2
         assert len(lance.dataset(table.path).versions()) < 5
         assert once(table)["rewrites"] == 0
+
+
+def test_files_of_a_refused_proposal_are_removed_and_redrive_sends_it_no_more(table: CompactedTable) -> None:
+    storage, path = LocalStorage(Path(table.path)), Path(table.path)
+    lance.dataset(table.path).update_config({PREFIX + "refused_files": "0s"})
+    envelope = proposal(path, written(path, pa.table({"n": pa.array([1000], pa.int64())})), 1, "refused")
+    envelope.lance.append.fragments[0].files[0].fields[0] = 77
+    (file,) = files_of(envelope)
+    log = OwnLog.make(table.bootstrap, table.names)
+    with running_committer(table.bootstrap, table.names, table.root) as committer:
+        committer.wait_until_ready()
+        with Proposer(log.config, log.topics) as proposer:
+            proposer.send_wait(envelope)
+        until(
+            lambda: any(read_dead_letters(log.config, log.topics.dead_letters, timeout_s=30)),
+            "the dead letter",
+        )
+        assert once(table)["removed_files_of_refused_proposals"] == 0
+        note = read_note(storage)
+        assert list(note.removing) == [file]
+        command = [sys.executable, "-m", "lakefold", "redrive", *flags(table), "--all"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert "not sent: maintenance removes its files" in done.stdout, done.stdout + done.stderr
+        # As if ten minutes had passed.
+        write_note(storage, RemovalNote(note.unnamed, dict.fromkeys(note.removing, 0.0)))
+        assert once(table)["removed_files_of_refused_proposals"] == 1
+        assert not (path / file).exists()
+        assert table.check(200) == 2
 
 
 @contextmanager

@@ -7,6 +7,7 @@ that can't be reached raises.
 from __future__ import annotations
 
 from array import array
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,7 @@ from lakefold_table.errors import (
 )
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical, open_storage
-from lakefold_table.storage.base import SyncsOthers
+from lakefold_table.storage.base import GetsTogether, SyncsOthers
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.versions.versions import Versions
 
@@ -67,6 +68,7 @@ class Prefetcher:
         self._size_check = size_check
         self._options = options
         self._unwritten: dict[str, bytes] = {}
+        self._gets = versions.storage if isinstance(versions.storage, GetsTogether) else None
         self._syncs = versions.storage if isinstance(versions.storage, SyncsOthers) else None
 
     def sync(self, paths: Collection[str]) -> None:
@@ -136,7 +138,16 @@ class Prefetcher:
 
     def contents(self, limits: Mapping[str, int]) -> Mapping[str, bytes | None]:
         """Returns the bytes of each file. None: it doesn't exist, or is larger than its limit."""
-        return {path: self._content(path, most) for path, most in limits.items()}
+        together: Mapping[str, bytes | None] = {}
+        if self._gets is not None and len(limits) > 1:
+            own = {path: most for path, most in limits.items() if self._is_own(path)}
+            # If the store refuses one of the paths, each is read by itself.
+            with suppress(InvalidError):
+                together = self._gets.get_together(own)
+        return {
+            path: together[path] if path in together else self._content(path, most)
+            for path, most in limits.items()
+        }
 
     def schemas(self, numbers: Collection[int]) -> Mapping[int, object]:
         """Returns the schema of each older version, None if it is gone or damaged."""
@@ -195,6 +206,10 @@ class Prefetcher:
             return read_state(self._format, versions, number)
         except (VersionExpiredError, DamagedError, NotATableError, InvalidError):
             return None
+
+    def _is_own(self, path: str) -> bool:
+        """Whether this is the path of a file in the table that is in its store."""
+        return path not in self._unwritten and "://" not in path and not path.startswith("/")
 
     def _content(self, path: str, most: int) -> bytes | None:
         unwritten = self._unwritten.get(path)

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 Buffer = bytes | bytearray | memoryview
 
@@ -146,6 +146,18 @@ class SyncsOthers(Protocol):
 
         As `make_durable`, for the thousands of files that proposals name: each is synced once, and so are the
         folders that hold them. Paths that don't exist or are no objects are skipped.
+        """
+        ...
+
+
+@runtime_checkable
+class GetsTogether(Protocol):
+    """A store that reads several small objects faster together than in sequence."""
+
+    def get_together(self, limits: Mapping[str, int]) -> dict[str, bytes | None]:
+        """Returns each object, by its path; None if it doesn't exist or has more bytes than its limit.
+
+        Raises `InvalidError` if one of them can't be read: a path or a link leaves the root, for instance.
         """
         ...
 

@@ -35,7 +35,7 @@ from lakefold_table.storage.syncs import DOUBTS, WrittenOutCalls
 from lakefold_table.uri import canonical, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakefold_table.storage.base import Buffer
     from lakefold_table.storage.files_of_others import FileStamp
@@ -99,6 +99,15 @@ class LocalStorage:
         """See `Storage.get`."""
         with self._reading(path) as (fd, size):
             return _read(fd, 0, size)
+
+    def get_together(self, limits: Mapping[str, int]) -> dict[str, bytes | None]:
+        """See `GetsTogether`: a folder is opened once for all of its objects."""
+        contents: dict[str, bytes | None] = dict.fromkeys(limits)
+        for folder, paths in by_folder(limits).items():
+            where = self._below + folder
+            with suppress(FileNotFoundError), _translated_errors(where), self._read(folder) as at:
+                contents.update((path, self._read_below(at, path, limits[path])) for path in paths)
+        return contents
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """See `Storage.get_range`."""
@@ -493,16 +502,29 @@ class LocalStorage:
     @contextmanager
     def _reading(self, path: str) -> Iterator[tuple[int, int]]:
         """An open object's descriptor and its size."""
-        folder, full = folder_of(path), self._below + path
-        with _translated_errors(full), self._read(folder) as at:
-            fd = self._open(at, path)
-            try:
-                status = os.fstat(fd)
-                if not stat.S_ISREG(status.st_mode):
-                    raise FileNotFoundError(errno.ENOENT, "a folder or device is no object", full)
-                yield fd, status.st_size
-            finally:
-                os.close(fd)
+        where, folder = self._below + path, folder_of(path)
+        with _translated_errors(where), self._read(folder) as at, self._opened(at, path) as opened:
+            yield opened
+
+    @contextmanager
+    def _opened(self, at: int, path: str) -> Iterator[tuple[int, int]]:
+        """As `_reading`, for an object in the folder `at`. Raises plain `OSError`."""
+        fd = self._open(at, path)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise FileNotFoundError(errno.ENOENT, "a folder or device is no object", self._below + path)
+            yield fd, status.st_size
+        finally:
+            os.close(fd)
+
+    def _read_below(self, at: int, path: str, most: int) -> bytes | None:
+        """Returns an object in the folder `at`; None if it doesn't exist or has more bytes than `most`."""
+        try:
+            with _translated_errors(self._below + path), self._opened(at, path) as (fd, size):
+                return _read(fd, 0, size) if size <= most else None
+        except FileNotFoundError:
+            return None
 
     def _open(self, at: int, path: str) -> int:
         try:

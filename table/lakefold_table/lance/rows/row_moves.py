@@ -76,9 +76,9 @@ def moved_rows(
     are. Raises as `deleted` does.
     """
     ids = {fragment.id for fragment in group.old_fragments}
-    moved: dict[int, list[TracedRows]] = {}
+    ranks: list[NDArray[np.int64]] = []
+    origins: list[NDArray[np.uint64]] = []
     gone: list[TracedRows] = []
-    begins = np.cumsum([0, *(fragment.physical_rows for fragment in group.new_fragments)])
     first = 0
     for fragment in group.old_fragments:
         followed = rows.get(fragment.id)
@@ -88,14 +88,20 @@ def moved_rows(
             if dead is not None and dead.any():
                 gone.append(followed.only(dead))
                 followed = followed.only(~dead)
-            ranks = _ranks(followed.offsets, marked) + first
-            for index, part in _parts(followed, ranks, begins):
-                number = group.new_fragments[index].id
-                (moved.setdefault(number, []) if number else gone).append(part)
+            ranks.append(_ranks(followed.offsets, marked) + first)
+            origins.append(followed.origins)
         first += live_rows(fragment, deleted)
-    staying = {number: followed for number, followed in rows.items() if number not in ids}
-    arrived = {number: TracedRows.together(parts) for number, parts in moved.items()}
-    return {**staying, **arrived}, TracedRows.together(gone) if gone else None
+    arrived = {number: followed for number, followed in rows.items() if number not in ids}
+    if ranks:
+        # The ranks ascend from fragment to fragment, so all of them are divided together.
+        begins = np.cumsum([0, *(fragment.physical_rows for fragment in group.new_fragments)])
+        for index, part in _parts(np.concatenate(ranks), np.concatenate(origins), begins):
+            number = group.new_fragments[index].id
+            if number:
+                arrived[number] = part
+            else:
+                gone.append(part)
+    return arrived, TracedRows.together(gone) if gone else None
 
 
 def live_rows(fragment: DataFragment, deleted: DeletedRows) -> int:
@@ -115,15 +121,15 @@ def addresses(origins: NDArray[np.uint64]) -> Iterable[tuple[int, list[int]]]:
 
 def _ranks(offsets: NDArray[np.uint32], deleted: Bitmap) -> NDArray[np.int64]:
     """Returns the rank of each live row among the live rows of its fragment."""
-    return offsets.astype(np.int64) - np.searchsorted(numbers_of(deleted), offsets)
+    ranks = offsets.astype(np.int64)
+    return ranks - np.searchsorted(numbers_of(deleted), offsets) if deleted else ranks
 
 
 def _parts(
-    followed: TracedRows, ranks: NDArray[np.int64], begins: NDArray[np.int64]
+    ranks: NDArray[np.int64], origins: NDArray[np.uint64], begins: NDArray[np.int64]
 ) -> Iterator[tuple[int, TracedRows]]:
-    """Yields for each new fragment its index and the rows that are in it now."""
+    """Yields for each new fragment its index and the rows that are in it now. The ranks ascend."""
     cuts = np.searchsorted(ranks, begins)
     for index in np.flatnonzero(np.diff(cuts)).tolist():
         part = slice(int(cuts[index]), int(cuts[index + 1]))
-        offsets = (ranks[part] - begins[index]).astype(np.uint32)
-        yield index, TracedRows(offsets, followed.origins[part])
+        yield index, TracedRows((ranks[part] - begins[index]).astype(np.uint32), origins[part])
