@@ -16,12 +16,14 @@ from tests.simulation import foreign
 from tests.simulation.claiming import THERE
 from tests.simulation.ledger import demand
 from tests.simulation.model import DUPLICATE, INVALID, OUTSIDE, REJECTED, Model
-from tests.simulation.rows import without
+from tests.simulation.rows import Live, followed, without
 from tests.simulation.store import LATEST_PUT_S
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Result
+    from tests.simulation.model import Table
     from tests.simulation.partition import Partition
+    from tests.simulation.rows import Rows
     from tests.simulation.world import World
 
 MOST_STEPS: Final = 60_000
@@ -185,8 +187,21 @@ def _check_rows(partition: Partition, model: Model) -> None:
     for uri, table in model.tables.items():
         line = partition.ledger.line(uri)
         if line.newest and not table.harsh:
-            rows, now = without(table.rows, line.undone), line.rows[line.newest]
+            rows, now = _without_undone(table, line.undone), line.rows[line.newest]
             demand(now == rows, "the model", f"{uri} holds {now}, not {rows}")
+
+
+def _without_undone(table: Table, undone: Rows) -> Rows:
+    """The rows that others left. A Rewrite that was built after they deleted rows has left these out."""
+    if not table.moves:
+        return without(table.rows, undone)
+    gone = followed(undone, table.rows, table.moves)
+    living = {
+        number: Live(live.file, live.rows & table.rows[number].rows)
+        for number, live in gone.items()
+        if number in table.rows
+    }
+    return without(table.rows, living)
 
 
 def _check_duplicate(partition: Partition, first: int, offset: int) -> None:

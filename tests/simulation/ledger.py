@@ -15,8 +15,21 @@ from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT
-from tests.simulation.model import BRANCHES, OUTSIDE, Sent
-from tests.simulation.rows import Live, MissingRowsError, Rows, added, count, deletions_of, rows_of, without
+from tests.simulation.model import BRANCHES, OUTSIDE, REWRITE, Sent
+from tests.simulation.rows import (
+    Live,
+    MissingRowsError,
+    Moves,
+    Rows,
+    added,
+    count,
+    deletions_of,
+    followed,
+    moves_of,
+    rewritten,
+    rows_of,
+    without,
+)
 from tests.simulation.runtime import BrokenError
 
 if TYPE_CHECKING:
@@ -47,13 +60,14 @@ class Line:
     version had been `removed`. `touched`: others changed its metadata since our newest version. `undone`: the
     rows that others deleted. `torn`: answers in versions that also hold entries which the log lost; `floor`:
     how far the position may go back since then. `deletions`: what the deletion files of the newest version
-    say.
+    say. `moves`: where Rewrites moved rows.
     """
 
     uri: str
     states: dict[int, LanceState] = field(default_factory=dict)
     rows: dict[int, Rows] = field(default_factory=dict)
     deletions: dict[int, Bitmap] = field(default_factory=dict)
+    moves: Moves = field(default_factory=dict)
     undone: Rows = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
@@ -316,7 +330,7 @@ class Ledger:
         name = f"{line.uri} version {state.version}"
         rows = {} if before is None else line.rows[before.version]
         for offset, answer in record.committed.items():
-            rows = self._rows_after(rows, self.sent[offset], answer)
+            rows = self._rows_after(line, rows, self.sent[offset], answer)
         now = line.rows[state.version]
         demand([*now.items()] == [*rows.items()], "every-entry-answered", f"{name} holds {now}, not {rows}")
         if before is not None:
@@ -324,10 +338,14 @@ class Ledger:
                 user_metadata(before) == user_metadata(state), "every-entry-answered", f"{name}: its metadata"
             )
 
-    def _rows_after(self, rows: Rows, sent: Sent, answer: Committed) -> Rows:
+    def _rows_after(self, line: Line, rows: Rows, sent: Sent, answer: Committed) -> Rows:
         """The rows that live after an entry; a branch begins with those of a version of its main line."""
         if sent.kind in BRANCHES:
             return self.line(sent.envelope.table).rows[sent.envelope.lance.clone.ref_version]
+        if sent.kind == REWRITE:
+            rows = rewritten(rows, sent.rewrites, sent.envelope, answer)
+            line.moves.update(moves_of(sent.rewrites, answer))
+            return rows
         new = added(sent.envelope, answer)
         counted = (answer.rows_added, answer.rows_deleted)
         demand(
@@ -336,7 +354,7 @@ class Ledger:
             f"{sent.offset} ({sent.kind}) is {answer}, it adds {new} and deletes {sent.deletes}",
         )
         try:
-            return {**without(rows, sent.deletes), **new}
+            return {**without(rows, followed(sent.deletes, rows, line.moves)), **new}
         except MissingRowsError as error:
             raise BrokenError(f"every-entry-answered: {sent.offset} is {answer}: {error}") from error
 

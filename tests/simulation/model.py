@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Final
 from lakefold_log.codec.claims import path_of
 from lakefold_table.entry import Committed, Duplicate
 from tests.simulation.claiming import LATE, NOTHING
-from tests.simulation.rows import Live, Rows, added, new_fragments, without
+from tests.simulation.rows import (
+    Live,
+    Moves,
+    Rows,
+    added,
+    followed,
+    moves_of,
+    new_fragments,
+    rewritten,
+    without,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +43,8 @@ BRANCHES: Final = frozenset({"branch", "early branch"})
 """Kinds that begin a branch."""
 DELETING: Final = frozenset({"delete", "blind delete", "update", "lost deletes"})
 """Kinds that delete rows. A blind one doesn't say which; of a lost one the deletion file isn't there."""
+REWRITE: Final = "rewrite"
+"""The kind that makes several fragments into one, as a compaction does."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,7 @@ class Sent:
     """One message of the log as its producer meant it.
 
     `uri`: the root of the table or branch it is for. `deletes`: the rows that it deletes, by fragment.
+    `rewrites`: those that it has read as live and rewrites.
     `claim`: what happened to the file with the envelope, and `message` what is in the log then.
     """
 
@@ -48,6 +61,7 @@ class Sent:
     uri: str
     envelope: Envelope
     deletes: dict[int, Live] = field(default_factory=dict)
+    rewrites: dict[int, Live] = field(default_factory=dict)
     claim: str = ""
     message: Envelope | None = None
 
@@ -71,7 +85,8 @@ class Table:
 
     `harsh`: something happened to it that the log doesn't contain; `dropped`: at this offset it was gone.
     `rows`: those that live by what was committed; `touched`: by fragment the last version that deleted some.
-    `undone`: rows that others deleted, at some time.
+    `undone`: rows that others deleted, at some time. `moves`: where Rewrites moved rows; `replaced`: the
+    files of the fragments that they replaced.
     """
 
     exists: bool = False
@@ -81,6 +96,8 @@ class Table:
     rows: Rows = field(default_factory=dict)
     touched: dict[int, int] = field(default_factory=dict)
     undone: Mapping[int, Live] = field(default_factory=dict)
+    moves: Moves = field(default_factory=dict)
+    replaced: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -136,9 +153,16 @@ class Model:
         table.exists = True
         if sent.key is not None:
             table.committed[sent.key] = sent.offset
-        if not table.harsh:
-            table.rows = {**without(table.rows, sent.deletes), **added(sent.envelope, answer)}
-            table.touched.update(dict.fromkeys(sent.deletes, answer.version))
+        if table.harsh:
+            return
+        if sent.kind == REWRITE:
+            table.replaced.update(live.file for live in sent.rewrites.values())
+            table.rows = rewritten(table.rows, sent.rewrites, sent.envelope, answer)
+            table.moves.update(moves_of(sent.rewrites, answer))
+            return
+        deletes = followed(sent.deletes, table.rows, table.moves)
+        table.rows = {**without(table.rows, deletes), **added(sent.envelope, answer)}
+        table.touched.update(dict.fromkeys(deletes, answer.version))
 
 
 def _of_rows(table: Table, sent: Sent) -> set[str]:
@@ -152,20 +176,42 @@ def _of_rows(table: Table, sent: Sent) -> set[str]:
     if table.harsh:
         return {COMMITTED, REJECTED, INVALID}
     live = {fragment.file for fragment in table.rows.values()}
-    if any(file.path in live for fragment in new_fragments(sent.envelope) for file in fragment.files):
+    files = {file.path for fragment in new_fragments(sent.envelope) for file in fragment.files}
+    if not files.isdisjoint(live):
         # No uuid shows the repetition; if others removed the fragment, nothing does.
         return {INVALID, COMMITTED} if table.undone else {INVALID}
+    if not files.isdisjoint(table.replaced):
+        # The version of the Rewrite shows the repetition, as long as it is there.
+        return {INVALID, COMMITTED}
+    if sent.kind == REWRITE:
+        return _of_rewrite(table, sent)
     actual = _of_deletes(table, sent) if sent.kind in DELETING else {COMMITTED}
     return actual | {INVALID} if sent.kind == "late file" else actual
 
 
 def _of_deletes(table: Table, sent: Sent) -> set[str]:
     """What is right for an entry that deletes rows: others may have deleted those, or beside them."""
-    for number, gone in sent.deletes.items():
+    if sent.kind == "blind delete" and any(_is_moved(table, number) for number in sent.deletes):
+        return {REJECTED}
+    deletes = followed(sent.deletes, table.rows, table.moves)
+    for number, gone in deletes.items():
         fragment = table.rows.get(number)
         if fragment is None or not gone.rows <= fragment.rows:
             return {REJECTED}
         meanwhile = table.touched.get(number, 0) > sent.envelope.lance.read_version
         if meanwhile and sent.kind == "blind delete":
             return {REJECTED}
-    return {COMMITTED, REJECTED} if sent.deletes.keys() & table.undone.keys() else {COMMITTED}
+    undone = followed(table.undone, table.rows, table.moves)
+    return {COMMITTED, REJECTED} if deletes.keys() & undone.keys() else {COMMITTED}
+
+
+def _of_rewrite(table: Table, sent: Sent) -> set[str]:
+    """What is right for a Rewrite: it is carried over deletions, but not over other Rewrites."""
+    if any(_is_moved(table, number) for number in sent.rewrites):
+        return {REJECTED}
+    whole = sent.rewrites.keys() <= table.rows.keys() and not sent.rewrites.keys() & table.undone.keys()
+    return {COMMITTED} if whole else {COMMITTED, REJECTED}
+
+
+def _is_moved(table: Table, number: int) -> bool:
+    return number in table.moves and number not in table.rows

@@ -16,11 +16,12 @@ from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.branch_names import root_of
 from lakefold_table.lance.rows.deletions import ARRAY, BITMAP, deletion_path, encode_deletions
+from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import add_fragment, append, creation, reserve
 from tests.simulation.claiming import FATES, LATE, THERE
-from tests.simulation.model import BRANCHES, DELETING, OUTSIDE, Sent
-from tests.simulation.rows import Live, new_fragments
+from tests.simulation.model import BRANCHES, DELETING, OUTSIDE, REWRITE, Sent
+from tests.simulation.rows import Live, count, written_fragments
 
 if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
@@ -60,20 +61,7 @@ class Producer:
         """
         self._names += 1
         line = root_of(uri, branch)
-        deletes, read = dict[int, Live](), 0
-        known = self._ledger.line(line)
-        if kind in DELETING:
-            deletes, read = self._picked(known)
-            kind = kind if deletes else "keyless"
-        if kind in DELETING:
-            envelope = self._deleting(kind, known, read, deletes)
-            envelope.app_id = app
-            if batch is not None:
-                envelope.batch_id = batch
-            if not envelope.lance.delete.updated_fragments and kind == "lost deletes":
-                kind = "delete"
-        else:
-            envelope = self._envelope(kind, line, app, batch)
+        kind, envelope, picked = self._picked_or_new(kind, line, app, batch)
         envelope.table, envelope.branch = uri, branch
         if kind in BRANCHES:
             kind = self._begin_branch(envelope, uri)
@@ -86,7 +74,31 @@ class Producer:
         elif kind != "missing":
             self.write_files(line, envelope)
         claim = self._fate(kind)
-        return self._append(Sent(0, kind, line, envelope, deletes), claim)
+        deletes, rewrites = ({}, picked) if kind == REWRITE else (picked, {})
+        return self._append(Sent(0, kind, line, envelope, deletes, rewrites), claim)
+
+    def _picked_or_new(
+        self, kind: str, line: str, app: str, batch: int | None
+    ) -> tuple[str, Envelope, dict[int, Live]]:
+        """Returns the kind, its envelope, and the rows that it deletes or rewrites.
+
+        If no rows exist yet, it is an entry that adds rows.
+        """
+        known = self._ledger.line(line)
+        if kind not in DELETING and kind != REWRITE:
+            return kind, self._envelope(kind, line, app, batch), {}
+        picked, read = self._picked(known) if kind in DELETING else self._to_rewrite(known)
+        if not picked:
+            return "keyless", self._envelope("keyless", line, app, batch), {}
+        if kind == REWRITE:
+            return kind, self._rewriting(known, read, picked), picked
+        envelope = self._deleting(kind, known, read, picked)
+        envelope.app_id = app
+        if batch is not None:
+            envelope.batch_id = batch
+        if not envelope.lance.delete.updated_fragments and kind == "lost deletes":
+            kind = "delete"
+        return kind, envelope, picked
 
     def send_again(self, sent: Sent) -> Sent:
         """Append the same once more: as a writer does, or the very message."""
@@ -97,7 +109,7 @@ class Producer:
     def write_files(self, uri: str, envelope: Envelope) -> None:
         """The data files that an entry names."""
         storage = MemoryStorage(uri)
-        for fragment in new_fragments(envelope):
+        for fragment in written_fragments(envelope):
             for file in fragment.files:
                 storage.put(f"data/{file.path}", [FILE])
 
@@ -183,6 +195,26 @@ class Producer:
             some = random.sample(values, min(random.choice([1, 1, 2, 6]), len(values) - left))
             picked[number] = Live(rows[number].file, frozenset(some))
         return picked, read
+
+    def _to_rewrite(self, line: Line) -> tuple[dict[int, Live], int]:
+        """Some fragments of a version that is not old, with their rows, and that version; maybe none."""
+        random = self._hub.random
+        read = random.choice(sorted(line.states)[-SLOWEST_WRITER:] or [0])
+        rows = line.rows.get(read, {})
+        numbers = sorted(random.sample(sorted(rows), min(len(rows), random.choice([1, 2, 2, 4]))))
+        return {number: rows[number] for number in numbers if rows[number].rows}, read
+
+    def _rewriting(self, line: Line, read: int, rewrites: dict[int, Live]) -> Envelope:
+        """Returns a Rewrite of these fragments into one, which keeps the order of the rows."""
+        envelope = Envelope()
+        lance = envelope.lance
+        lance.uuid, lance.read_version = self._name, read
+        lance.transaction_properties[ROW_ORDER] = KEPT
+        group = lance.rewrite.groups.add()
+        fragments = line.states[read].fragments.get(rewrites)
+        group.old_fragments.extend(fragments[number] for number in rewrites)
+        add_fragment(group.new_fragments.add(), f"{self._name}-0", count(rewrites))
+        return envelope
 
     def _deleting(self, kind: str, line: Line, read: int, deletes: dict[int, Live]) -> Envelope:
         """Returns a Delete of rows, or an Update that adds as many new rows, built on the version `read`."""

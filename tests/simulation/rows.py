@@ -34,6 +34,10 @@ Rows = dict[int, Live]
 """The rows that live, by the fragment's id; one without any is not there."""
 
 
+Moves = dict[int, dict[int, tuple[int, int]]]
+"""Where Rewrites moved rows: by old fragment and offset, the new fragment and the offset there."""
+
+
 class MissingRowsError(Exception):
     """Rows can't be deleted that don't live."""
 
@@ -71,6 +75,54 @@ def _deleted(uri: str, state: LanceState, fragment: DataFragment) -> Bitmap:
 def new_fragments(envelope: Envelope) -> list[DataFragment]:
     """The fragments that a proposal adds."""
     return [*envelope.lance.append.fragments, *envelope.lance.update.new_fragments]
+
+
+def written_fragments(envelope: Envelope) -> list[DataFragment]:
+    """The fragments for which a proposal has written files, those of a Rewrite too."""
+    rewritten = [fragment for group in envelope.lance.rewrite.groups for fragment in group.new_fragments]
+    return [*new_fragments(envelope), *rewritten]
+
+
+def moves_of(rewrites: Mapping[int, Live], committed: Committed) -> Moves:
+    """Where a Rewrite moved the rows that it read as live: one after another, into one fragment."""
+    places = [(number, offset) for number, live in rewrites.items() for offset in sorted(live.rows)]
+    moves: Moves = {number: {} for number in rewrites}
+    for rank, (number, offset) in enumerate(places):
+        moves[number][offset] = (committed.first_fragment_id, rank)
+    return moves
+
+
+def followed(named: Mapping[int, Live], rows: Rows, moves: Moves) -> Rows:
+    """The named rows where they are now. Rows of a fragment that is there, or was not rewritten, stay."""
+    now: dict[int, tuple[str, set[int]]] = {}
+    for number, live in named.items():
+        for row in live.rows:
+            place = (number, row)
+            while place[0] not in rows and place[1] in moves.get(place[0], {}):
+                place = moves[place[0]][place[1]]
+            stays = place[0] == number or place[0] not in rows
+            now.setdefault(place[0], (live.file if stays else rows[place[0]].file, set()))[1].add(place[1])
+    return {number: Live(file, frozenset(some)) for number, (file, some) in now.items()}
+
+
+def rewritten(rows: Rows, rewrites: Mapping[int, Live], envelope: Envelope, committed: Committed) -> Rows:
+    """The rows after a Rewrite: those that still live of those that it read, in its new fragment.
+
+    `rewrites`: the rows that it read as live, by old fragment, in the order of the group.
+    """
+    left = {number: live for number, live in rows.items() if number not in rewrites}
+    moves = moves_of(rewrites, committed)
+    live = [
+        moves[number][row][1]
+        for number in rewrites
+        if number in rows
+        for row in rows[number].rows
+        if row in moves[number]
+    ]
+    (fragment,) = envelope.lance.rewrite.groups[0].new_fragments
+    return (
+        {**left, committed.first_fragment_id: Live(fragment.files[0].path, frozenset(live))} if live else left
+    )
 
 
 def added(envelope: Envelope, committed: Committed) -> Rows:

@@ -20,7 +20,7 @@ from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, versions_at
 from tests.simulation import foreign
 from tests.simulation.ending import MOST_STEPS
-from tests.simulation.model import OUTSIDE
+from tests.simulation.model import OUTSIDE, REWRITE
 from tests.simulation.store import LATEST_PUT_S, LONGEST_PAUSE_S, Troubles
 from tests.simulation.world import World, transcript
 
@@ -158,6 +158,9 @@ class Scenario:
         self.newest_rules = RULES
         # A branch whose beginning was lost continues only once it is created again, and so does a dropped
         # table.
+        self.compactor = Random(f"rewrites of {seed}")
+        simple = not (self.mixture.cuts or self.mixture.branches or self.mixture.drops)
+        self.rewrites = self.compactor.choice([0.0, 0.1, 0.4]) if simple else 0.0
         self.cuts = self.mixture.cuts and not self.mixture.branches and not self.mixture.drops
         self.batches = dict.fromkeys("ab", 0)
 
@@ -201,6 +204,9 @@ class Scenario:
         random, world = self.random, self.world
         while self.unsent > 0:
             self.hub.rest(random.random() * self.mixture.gap_s)
+            if self.rewrites:
+                # So that some of what was sent is folded before the next fragments are rewritten.
+                self.hub.rest(self.compactor.random() * 3)
             for _ in range(random.choice([1, 1, 3, 8])):
                 self._send_one()
                 self.unsent -= 1
@@ -234,6 +240,9 @@ class Scenario:
             kind = random.choice(DELETES)
         elif kind == "new" and random.random() < self.mixture.late_files:
             kind = "late file"
+        if kind != "create" and self.rewrites and self.compactor.random() < self.rewrites:
+            home.producer.send(REWRITE, uri)
+            return
         keyless = ("keyless", "nameless", "tagged", "create", "reserve")
         if kind in keyless or (kind in DELETES and random.random() < 1 / 4):
             home.producer.send(kind, uri, branch=branch)
