@@ -129,7 +129,7 @@ def test_what_was_sent_since_the_log_was_read_stays(around: Surroundings) -> Non
 
     def removed(read_after: float) -> RemovedFiles:
         return FileCleaning().run(
-            survey, around.waiting, around.refused, read_at=listed + read_after, now=listed + 3600
+            survey, around.waiting.files, around.refused, read_at=listed + read_after, now=listed + 3600
         )
 
     assert removed(NOTICE_S - 1) == RemovedFiles()

@@ -31,10 +31,9 @@ from lakefold_table.lance.rows.deletions import FOLDER
 from lakefold_table.versions.refs import Refs, UnknownRefError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Set
 
     from lakefold_maintenance.rewriting.survey import TableSurvey
-    from lakefold_maintenance.upkeep.waiting import WaitingProposals
     from lakefold_table.storage.base import Storage
 
 LOG = structlog.get_logger("lakefold")
@@ -74,7 +73,7 @@ class FileCleaning:
     def run(
         self,
         survey: TableSurvey,
-        waiting: WaitingProposals,
+        waiting: Set[str] | None,
         refused: Mapping[str, float],
         *,
         read_at: float,
@@ -83,13 +82,13 @@ class FileCleaning:
     ) -> RemovedFiles:
         """Removes what may be removed now; `dry_run` changes nothing.
 
-        `read_at`: when `waiting` began to be read, `now`: the time, `refused`: the paths of the files of
-        refused proposals with the time of the last refusal, all in seconds since 1970. Raises as the store
-        does, and as `Refs.branches`.
+        `waiting`: the paths of the files of proposals that wait; None: not known. `read_at`: when these began
+        to be read, `now`: the time, `refused`: the paths of the files of refused proposals with the time of
+        the last refusal, all in seconds since 1970. Raises as the store does, and as `Refs.branches`.
         """
         began = time.monotonic()
-        if survey.branch or waiting.unknown:
-            # What a branch has is named by its own root. What a stored envelope names is not known.
+        if survey.branch or waiting is None:
+            # A branch has its files below its own root.
             return RemovedFiles()
         storage = survey.source.storage
         note = read_note(storage)
@@ -123,7 +122,7 @@ class FileCleaning:
         return removed
 
 
-def _unnamed(survey: TableSurvey, waiting: WaitingProposals, refused: Mapping[str, float]) -> set[str]:
+def _unnamed(survey: TableSurvey, waiting: Set[str], refused: Mapping[str, float]) -> set[str]:
     """Returns the files that no version and no waiting proposal names.
 
     These are data files, and deletion files of refused proposals.
@@ -132,7 +131,7 @@ def _unnamed(survey: TableSurvey, waiting: WaitingProposals, refused: Mapping[st
     paths = set(map(data_path, storage.names(DATA)))
     if any(path.startswith(FOLDER) for path in refused):
         paths |= refused.keys() & {f"{FOLDER}/{name}" for name in storage.names(FOLDER)}
-    left = UnnamedFiles(path for path in paths - waiting.files if is_unique(path))
+    left = UnnamedFiles(path for path in paths - waiting if is_unique(path))
     for manifest in _manifests(survey):
         if not left.paths:
             break
@@ -169,14 +168,14 @@ def _without(times: Mapping[str, float], gone: set[str]) -> dict[str, float]:
     return {path: since for path, since in times.items() if path not in gone}
 
 
-def keep_waiting(storage: Storage, waiting: WaitingProposals, now: float) -> bool:
-    """Returns whether pylance's clean-up of versions might remove a file of a proposal that waits.
+def may_be_removed(storage: Storage, files: Collection[str], now: float) -> bool:
+    """Returns whether pylance's clean-up of versions might remove one of these files, which no version names.
 
     That is so if one is almost seven days old by the store's clock, with a day to spare, or if there are too
     many to know. `now`: in seconds since 1970.
     """
-    if len(waiting.files) > MANY and not storage.cheap_size:
+    if len(files) > MANY and not storage.cheap_size:
         return True
     oldest = (now - (LANCE_DAYS - 1) * 86_400) * 1_000_000
-    times = map(storage.stored_at, filter(is_unique, sorted(waiting.files)))
+    times = map(storage.stored_at, filter(is_unique, sorted(files)))
     return any(stored is not None and stored < oldest for stored in times)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import structlog
 
-from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles, keep_waiting
+from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles, may_be_removed
 from lakefold_maintenance.planning.plan import plan, weights_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, planned_report
 from lakefold_maintenance.upkeep.lease import MaintainerNote
@@ -194,7 +194,7 @@ class TableUpkeep:
         self, survey: TableSurvey, report: RoundReport, waiting: WaitingProposals, *, dry_run: bool
     ) -> RoundReport:
         policy, metrics, table = survey.policy, self._parts.metrics, survey.source.uri
-        if keep_waiting(survey.source.storage, waiting, time.time()):
+        if may_be_removed(survey.source.storage, waiting.files, time.time()):
             LOG.warning("old versions stay: files of waiting proposals are older than six days", table=table)
             return report
         try:
@@ -231,7 +231,8 @@ class TableUpkeep:
             return report
         try:
             refused = self._parts.refused_files(survey)
-            removed = self._files.run(survey, waiting, refused, read_at=read_at, now=now, dry_run=dry_run)
+            files = None if waiting.unknown else waiting.files
+            removed = self._files.run(survey, files, refused, read_at=read_at, now=now, dry_run=dry_run)
         except LakefoldError as error:
             LOG.warning("files that nothing names can't be removed", table=report.table, error=str(error))
             metrics.errors.labels(report.table).inc()
