@@ -18,6 +18,7 @@ from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
 from lakefold_reader.opening import open_source
+from lakefold_table.entry import Committed
 from lakefold_table.storage.local import LocalStorage
 from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.compactions import rows
@@ -151,6 +152,7 @@ def test_a_proposal_that_is_stored_beside_the_table_keeps_all(around: Surroundin
 def test_files_that_a_version_names_stay(around: Surroundings, named_by: str) -> None:
     envelope = sent(around)
     (result,) = fold(owned(around.table), [envelope], 10)
+    assert isinstance(result, Committed)
     refuse(around, envelope)
     dataset = lance.dataset(str(around.table))
     if named_by == "tag":
@@ -170,6 +172,7 @@ def test_a_branch_alone_keeps_its_files(around: Surroundings) -> None:
     """The version that the branch was made from is gone, as if another client had removed it."""
     envelope = sent(around)
     (result,) = fold(owned(around.table), [envelope], 10)
+    assert isinstance(result, Committed)
     refuse(around, envelope)
     dataset = lance.dataset(str(around.table))
     dataset.create_branch("audit", result.version)

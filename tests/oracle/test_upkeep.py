@@ -364,9 +364,14 @@ def test_a_table_that_is_not_compacted_is_not_due_in_between(
     if fails:
         for file in (around.table / "data").iterdir():
             file.unlink()
+
+    def tables() -> list[str]:
+        append(lance.dataset(str(around.table)), 1000 + len(waits))
+        return [str(around.table)]
+
     settings = {"growth": "2", "target_rows": "40", "compaction": "true" if fails else "false"}
     maintainer = Maintainer(
-        lambda: [append(lance.dataset(str(around.table)), 1000 + len(waits))] and [str(around.table)],
+        tables,
         lambda table: Surveyor(open_source(table), settings),
         around.parts,
         cast("threading.Event", clock),

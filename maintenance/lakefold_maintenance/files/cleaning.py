@@ -31,7 +31,8 @@ from lakefold_table.lance.rows.deletions import FOLDER
 from lakefold_table.versions.refs import Refs, UnknownRefError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Set
+    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from lakefold_maintenance.rewriting.survey import TableSurvey
     from lakefold_table.storage.base import Storage
@@ -73,7 +74,7 @@ class FileCleaning:
     def run(
         self,
         survey: TableSurvey,
-        waiting: Set[str] | None,
+        waiting: AbstractSet[str] | None,
         refused: Mapping[str, float],
         *,
         read_at: float,
@@ -122,7 +123,7 @@ class FileCleaning:
         return removed
 
 
-def _unnamed(survey: TableSurvey, waiting: Set[str], refused: Mapping[str, float]) -> set[str]:
+def _unnamed(survey: TableSurvey, waiting: AbstractSet[str], refused: Mapping[str, float]) -> set[str]:
     """Returns the files that no version and no waiting proposal names.
 
     These are data files, and deletion files of refused proposals.
