@@ -106,7 +106,7 @@ def test_lances_keys_are_checked_as_well(key: str) -> None:
 def test_a_refusal_says_what_the_key_is_for() -> None:
     with pytest.raises(InvalidError) as caught:
         policy_of({PREFIX + "growth": "one"})
-    assert "16" in caught.value.hint
+    assert "the default is 8" in caught.value.hint
     with pytest.raises(InvalidError) as caught:
         policy_of({PREFIX + "grwth": "2"})
     assert all(name in caught.value.hint for name in NAMES)
