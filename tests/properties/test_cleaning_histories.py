@@ -28,8 +28,8 @@ from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_reader.tail.tail import tail
+from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Committed, Invalid
-from lakefold_table.lance.rows.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, deletion_path, encode_deletions
 from lakefold_table.storage.local import LocalStorage
 from tests.oracle.committing import proposal, state, written
