@@ -14,6 +14,8 @@ CORE := $(addprefix table/lakefold_table/,allocation.py bitmaps.py branch_names.
 # Tests without a broker that take longer: they run histories, test every store, or start processes.
 LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addprefix tests/unit/test_,bitmaps.py \
 	cli.py conflicts_forgotten.py cost.py demo_events.py expansion.py)
+# Races and random faults with a broker or servers, which `make test` runs for a part of the time.
+STORMS := $(addprefix tests/integration/test_,crash.py external_faults.py google_storage.py operations.py s3_race.py)
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
@@ -65,7 +67,7 @@ test-faults: .java setup ## run all fault-injection tests (over two hours; needs
 	$(STEP) 'faults, all of them'
 	@command -v strace >/dev/null || { echo 'strace is missing: apt-get install strace' >&2; exit 1; }
 	@command -v faketime >/dev/null || { echo 'faketime is missing: apt-get install faketime' >&2; exit 1; }
-	@$(BIN)/pytest tests/faults tests/simulation/test_each_step.py --all-faults -n 2
+	@$(BIN)/pytest tests/faults tests/simulation/test_each_step.py $(STORMS) --all-faults -n 2
 
 test-azure: setup ## run the tests on Azure's emulator, downloaded once from npm and PyPI; not part of `make test`
 	$(STEP) 'tests on Azure'

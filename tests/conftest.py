@@ -94,6 +94,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     longest_first(items, [item for item in items if item.get_closest_marker("integration")])
 
 
+@pytest.fixture(scope="session")
+def all_faults(pytestconfig: pytest.Config) -> bool:
+    """Whether races and random faults run for long, as in `make test-faults`, or for a part of that."""
+    return bool(pytestconfig.getoption("--all-faults"))
+
+
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
     """A test that runs the command line in this process sends all log lines to a stream that is its own."""

@@ -30,21 +30,26 @@ if TYPE_CHECKING:
     from lakefold_table.position import Position
     from tests.integration.conftest import TopicNames
 
-KILLS = 12
-BATCHES = 150
+KILLS = 6
+BATCHES = 75
+LONGER = 2
+"""How many times as many of both there are in `make test-faults`."""
 ROWS = 3
 LONGEST_LIFE_SECONDS = 1.2
 SEED = 20_260_101
 
 
 class Producer(threading.Thread):
-    """Sends `BATCHES` batches of its own app: some twice, some that must be refused."""
+    """Sends batches of its own app: some twice, some that must be refused."""
 
-    def __init__(self, proposer: Proposer, uri: str, number: int, paced: threading.Event) -> None:
+    def __init__(
+        self, proposer: Proposer, uri: str, number: int, batches: int, paced: threading.Event
+    ) -> None:
         super().__init__(name=f"producer-{number}")
         self._proposer = proposer
         self._uri = uri
         self._number = number
+        self._batches = batches
         self._paced = paced
         self._random = random.Random(SEED + number)
         self.sent: dict[Position, str] = {}
@@ -54,7 +59,7 @@ class Producer(threading.Thread):
     def run(self) -> None:
         """Sends all of it, slowly enough to outlive some committers."""
         try:
-            for batch in range(BATCHES):
+            for batch in range(self._batches):
                 self._send_batch(batch)
                 self._paced.wait(0.04)
         except BaseException as error:
@@ -63,14 +68,14 @@ class Producer(threading.Thread):
 
     def _send_batch(self, batch: int) -> None:
         app = f"producer-{self._number}"
-        first = (self._number * BATCHES + batch) * ROWS
+        first = (self._number * self._batches + batch) * ROWS
         kind = self._random.choice(["good", "good", "good", "good", "twice", "missing", "future"])
         if kind == "missing":
-            bad = append(self._uri, rows([-1]), 1, app, BATCHES + batch)
+            bad = append(self._uri, rows([-1]), 1, app, self._batches + batch)
             remove_files_of(bad)
             self.sent[self._proposer.send_wait(bad)] = "invalid"
         elif kind == "future":
-            bad = append(self._uri, rows([-2]), 1, app, BATCHES + batch)
+            bad = append(self._uri, rows([-2]), 1, app, self._batches + batch)
             bad.lance.read_version = 1_000_000
             self.sent[self._proposer.send_wait(bad)] = "invalid"
         good = append(self._uri, rows(range(first, first + ROWS)), 1, app, batch)
@@ -81,8 +86,9 @@ class Producer(threading.Thread):
 
 
 def test_a_committer_killed_at_random_moments_loses_and_doubles_nothing(
-    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path, *, all_faults: bool
 ) -> None:
+    times = LONGER if all_faults else 1
     config = KafkaConfig(bootstrap)
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     uri = canonical(str(tmp_path / "table"))
@@ -92,7 +98,7 @@ def test_a_committer_killed_at_random_moments_loses_and_doubles_nothing(
             created = proposer.send_wait(creation(uri))
             # The folder is there before its first file is, and a producer reads that.
             until(lambda: any((tmp_path / "table" / "_versions").glob("*.manifest")), "the table")
-            producers = _kill_again_and_again(proposer, bootstrap, topic_names, tmp_path, uri)
+            producers = _kill_again_and_again(proposer, bootstrap, topic_names, tmp_path, uri, times)
     fold_to_the_end(bootstrap, topic_names, tmp_path)
 
     expected = {created: "committed"} | producers[0].sent | producers[1].sent
@@ -103,14 +109,14 @@ def test_a_committer_killed_at_random_moments_loses_and_doubles_nothing(
 
 
 def _kill_again_and_again(
-    proposer: Proposer, bootstrap: str, names: TopicNames, root: Path, uri: str
+    proposer: Proposer, bootstrap: str, names: TopicNames, root: Path, uri: str, times: int
 ) -> list[Producer]:
     """Lets committers live for random times while two producers send; returns the producers."""
     chance, paced = random.Random(SEED), threading.Event()
-    producers = [Producer(proposer, uri, number, paced) for number in range(2)]
+    producers = [Producer(proposer, uri, number, BATCHES * times, paced) for number in range(2)]
     for producer in producers:
         producer.start()
-    for _ in range(KILLS):
+    for _ in range(KILLS * times):
         with running_committer(bootstrap, names, root) as committer:
             until(
                 lambda: committer.is_ready() or committer.process.poll() is not None,

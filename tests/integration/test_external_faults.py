@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from tests.servers.s3 import S3Server
 
 THREADS = 32
-ROUNDS = 100
+ROUNDS = 25
+ALL_ROUNDS = 100
+"""How many rounds a race has in `make test-faults`."""
 OPTIONS = {
     "aws_access_key_id": "lakefold",
     "aws_secret_access_key": "lakefold-secret",
@@ -69,15 +71,18 @@ def is_put(request: Request) -> bool:
     return request.method == "PutItem"
 
 
-def test_of_many_threads_exactly_one_records_a_version(dynamodb: DynamoServer, base: str) -> None:
+def test_of_many_threads_exactly_one_records_a_version(
+    dynamodb: DynamoServer, base: str, *, all_faults: bool
+) -> None:
     """Each of hundreds of puts is one request, as pylance makes it."""
+    rounds = ALL_ROUNDS if all_faults else ROUNDS
     options = dynamodb.options(**OPTIONS)
     stores = [DynamoManifests(TABLE, options) for _ in range(4)]
     barrier = threading.Barrier(THREADS, timeout=60)
 
     def race(writer: int) -> list[Put]:
         answers = []
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, rounds + 1):
             barrier.wait()
             answers.append(stores[writer % 4].put_if_absent(base, recorded(number, str(writer))))
         return answers

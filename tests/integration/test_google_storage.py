@@ -37,7 +37,7 @@ class GoogleSite:
     options: dict[str, str]
     cheap_size: bool = False
     tick_us: int = 1_000_000
-    rounds: int = 100
+    rounds: int = 20
 
     def open(self, below: str = "") -> Storage:
         """A store whose root is this place, or a folder below it."""
@@ -51,8 +51,9 @@ def google(s3: S3Server) -> Iterator[GoogleFront]:
 
 
 @pytest.fixture
-def site(google: GoogleFront) -> GoogleSite:
-    return GoogleSite(f"gs://{BUCKET}/{uuid.uuid4().hex}/lake/table", google.google_options)
+def site(google: GoogleFront, *, all_faults: bool) -> GoogleSite:
+    uri = f"gs://{BUCKET}/{uuid.uuid4().hex}/lake/table"
+    return GoogleSite(uri, google.google_options, rounds=100 if all_faults else 20)
 
 
 def test_a_put_whose_answer_was_lost_is_doubtful_and_sent_once(google: GoogleFront, site: GoogleSite) -> None:

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     Running = Callable[[], AbstractContextManager[CommitterProcess]]
 
 SEED = 20_260_102
-KILLS = 4
+KILLS = 2
+ALL_KILLS = 4
+"""How many committers are killed, at a file or before a version by turns, and in `make test-faults`."""
 VERSIONS_A_LIFE = 6
 WRITERS = ("append", "delete", "delete", "delete", "update", "upsert")
 FOREIGN = ("append", "append", "config", "delete")
@@ -249,8 +251,9 @@ class Moment:
 
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
 def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
-    bootstrap: str, topic_names: TopicNames, tmp_path: Path, *, stable: bool
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path, *, stable: bool, all_faults: bool
 ) -> None:
+    kills = ALL_KILLS if all_faults else KILLS
     config = KafkaConfig(bootstrap)
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     ensure_topics(Admin(config), topics)
@@ -269,7 +272,7 @@ def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
         try:
             for client in (*others, keeper):
                 client.start()
-            _kill_again_and_again(keeper, others, log, waiter, running)
+            _kill_again_and_again(keeper, others, log, waiter, running, kills)
         finally:
             stop.set()
             keeper.stop.set()
@@ -298,7 +301,7 @@ def _begin(line: Line, proposer: Proposer, waiter: OutcomeWaiter, *, stable: boo
 
 
 def _kill_again_and_again(
-    keeper: Keeper, others: list[Client], log: Log, waiter: OutcomeWaiter, running: Running
+    keeper: Keeper, others: list[Client], log: Log, waiter: OutcomeWaiter, running: Running, kills: int
 ) -> None:
     """Committers live until the table has grown, and die; the last one until the keeper is done."""
     line = keeper.line
@@ -307,7 +310,7 @@ def _kill_again_and_again(
         return any(client.error for client in (keeper, *others))
 
     with ExitStack() as alone:
-        for life in range(KILLS):
+        for life in range(kills):
             first = Moment(line, versions=1)
             with running() as committer:
                 committer.wait_until_ready()

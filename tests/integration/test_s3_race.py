@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lakefold_table.errors import RetryError
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.multipart import PartsUpload
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 WRITERS = 32
-ROUNDS = 200
+ROUNDS = 40
+PARTS_ROUNDS = 10
+STORED_BETWEEN_KILLS = 50
+LONGER = 5
+"""How many times as long the races are in `make test-faults`."""
 
 
 def race(writers: int, rounds: int, put: Callable[[int, int], Put]) -> list[Counter[Put]]:
@@ -41,19 +47,27 @@ def race(writers: int, rounds: int, put: Callable[[int, int], Put]) -> list[Coun
     return [Counter(column) for column in zip(*answers, strict=True)]
 
 
-def test_of_32_writers_exactly_one_wins_each_of_200_rounds(s3: S3Server) -> None:
+@pytest.fixture
+def times(*, all_faults: bool) -> int:
+    """How long the races are."""
+    return LONGER if all_faults else 1
+
+
+def test_of_32_writers_exactly_one_wins_each_round(s3: S3Server, times: int) -> None:
+    rounds = ROUNDS * times
     root = f"s3://{BUCKET}/{uuid.uuid4().hex}"
     stores = [S3Storage(root, s3.options()) for _ in range(4)]
     ended = race(
         WRITERS,
-        ROUNDS,
+        rounds,
         lambda writer, number: stores[writer % 4].put_if_absent(f"v/{number}", [str(writer).encode()]),
     )
-    assert ended == [Counter({Put.STORED: 1, Put.EXISTS: WRITERS - 1})] * ROUNDS
-    assert len(stores[0].names("v")) == ROUNDS
+    assert ended == [Counter({Put.STORED: 1, Put.EXISTS: WRITERS - 1})] * rounds
+    assert len(stores[0].names("v")) == rounds
 
 
-def test_of_many_uploads_in_parts_exactly_one_is_joined(s3: S3Server) -> None:
+def test_of_many_uploads_in_parts_exactly_one_is_joined(s3: S3Server, times: int) -> None:
+    rounds = PARTS_ROUNDS * times
     store = S3Storage(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3.options())
 
     def put(writer: int, number: int) -> Put:
@@ -61,7 +75,7 @@ def test_of_many_uploads_in_parts_exactly_one_is_joined(s3: S3Server) -> None:
         parts = PartsUpload(store._patient, store._once, named)
         return conditional_put("v", lambda: parts.run(str(writer).encode(), {}, {"IfNoneMatch": "*"}))
 
-    assert race(8, 40, put) == [Counter({Put.STORED: 1, Put.EXISTS: 7})] * 40
+    assert race(8, rounds, put) == [Counter({Put.STORED: 1, Put.EXISTS: 7})] * rounds
     left = store._patient.list_multipart_uploads(Bucket=BUCKET).get("Uploads", ())
     assert not [each for each in left if each["Key"].startswith(store._below)]
 
@@ -70,7 +84,7 @@ def has_stored(reported: Mapping[str, Put | None], enough: int) -> bool:
     return sum(put is Put.STORED for put in list(reported.values())) >= enough
 
 
-def test_a_server_killed_in_the_middle_of_puts_has_what_was_told() -> None:
+def test_a_server_killed_in_the_middle_of_puts_has_what_was_told(times: int) -> None:
     """Three times: every object that was reported as stored exists and is whole; so is an unreported one."""
     padding = b"." * 20_000
     values: dict[str, Put | None] = {}
@@ -92,12 +106,13 @@ def test_a_server_killed_in_the_middle_of_puts_has_what_was_told() -> None:
                 except DoubtfulPutError:
                     values[path] = None
                 except RetryError:
-                    done.wait(0.01)
+                    done.wait(0.1)
 
         with ThreadPoolExecutor(8) as pool:
             writing = [pool.submit(write, writer) for writer in range(8)]
             try:
-                for enough in (150, 300, 450):
+                for kill in (1, 2, 3):
+                    enough = kill * STORED_BETWEEN_KILLS * times
                     until(partial(has_stored, values, enough), f"{enough} puts", seconds=120)
                     server.kill()
                     server.start()
