@@ -91,7 +91,12 @@ GOALS: dict[str, dict[str, Goal]] = {
         "most fragments: delta-rs to lakefold": Goal(15),
         "catching up: versions/s": Goal(2_000),
     },
-    "upserts": {"delta-rs to lakefold": Goal(1), "plain to indexed, few rows": Goal(5)},
+    "upserts": {
+        "delta-rs to lakefold": Goal(1),
+        "plain to indexed, few rows": Goal(5),
+        "beside appends: attempts, most": below(3),
+        "beside appends: failed": below(1),
+    },
     "writer": {
         "one Writer: rows/s": Goal(50_000),
         "ratio to pylance's 8 processes": Goal(4),

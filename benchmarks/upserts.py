@@ -2,14 +2,21 @@
 
 Each upsert updates known keys and inserts a few new ones. It is timed from the batch to its outcome, with a
 running committer; "build" is the part before the proposal is sent: finding the rows, writing them and the
-deletion files. pylance's `merge_insert` and delta-rs' MERGE do the same to copies of the table.
+deletion files. pylance's `merge_insert` and delta-rs' MERGE do the same to copies of the table. "beside
+appends": upserts of 1,000 rows into a table of a million rows, while another writer appends 50 times a
+second.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import lance
@@ -19,20 +26,27 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.ground import await_start, committer
 from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import new_key
-from lakefold_ingest.writing.batch import put_batch
+from lakefold_ingest.rows.fragments import write_fragments
+from lakefold_ingest.writing.batch import put_batch, start_batch
 from lakefold_ingest.writing.log_client import close_clients
+from lakefold_ingest.writing.report import BatchReport
 from lakefold_ingest.writing.settings import WriteSettings
+from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from benchmarks.ground import Ground
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.fragments import Target
     from lakefold_ingest.writing.operation import BatchColumns, Operation
     from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
 
 SHARE = 100
 """One of so many rows is upserted."""
@@ -42,6 +56,8 @@ NEW = 0.05
 ROUNDS = 3
 FRAGMENT_ROWS = 1_000_000
 KEY = ("id",)
+BESIDE_ROWS, BESIDE_BATCH, BESIDE_UPSERTS = 1_000_000, 1000, 10
+APPENDS_A_SECOND = 50
 
 
 @dataclass
@@ -96,6 +112,7 @@ def measure(ground: Ground, rows: int) -> dict[str, float]:
         for table in (plain, indexed):
             for count in (rows // SHARE, FEW):
                 figures |= _ours(ground, table, rows, count)
+        figures |= _beside_appends(ground, min(rows, BESIDE_ROWS))
     close_clients()
     figures["pylance: 1 %, seconds"] = min(_by_pylance(theirs, rows, seed) for seed in range(ROUNDS))
     figures["delta-rs: 1 %, seconds"] = min(_by_delta(delta, rows, seed) for seed in range(ROUNDS))
@@ -119,6 +136,58 @@ def _ours(ground: Ground, table: Path, rows: int, count: int) -> dict[str, float
     total, build = min(spent)
     name = f"{table.name}: {'1 %' if count > FEW else f'{FEW} rows'}"
     return {f"{name}, seconds": total, f"{name}, build": build, f"{name}, send and commit": total - build}
+
+
+def _beside_appends(ground: Ground, rows: int) -> dict[str, float]:
+    """Upserts beside a writer that appends all the time: how long each takes, and how often it is built."""
+    table = ground.root / "beside"
+    lance.write_dataset(_rows(np.random.default_rng(0).permutation(rows)), table)
+    settings = WriteSettings(ground.uri(table.name), ground.config, ground.topics)
+    seconds, attempts, failed = [], [], 0
+    with _appends(settings, 2 * rows):
+        for seed in range(BESIDE_UPSERTS):
+            start = time.monotonic()
+            try:
+                batch = UpsertRows(_batch(rows, BESIDE_BATCH, seed), Merge(KEY))
+                attempts.append(put_batch(settings, new_key(), batch).attempts)
+            except RetryError:
+                failed += 1
+            seconds.append(time.monotonic() - start)
+    return {
+        "beside appends: seconds, mean": float(np.mean(seconds)),
+        "beside appends: seconds, most": max(seconds),
+        "beside appends: attempts, mean": float(np.mean(attempts or [0])),
+        "beside appends: attempts, most": max(attempts, default=0),
+        "beside appends: failed": failed,
+    }
+
+
+@contextmanager
+def _appends(settings: WriteSettings, first_id: int) -> Iterator[None]:
+    """Appends a row `APPENDS_A_SECOND` times a second, with ids from `first_id` on."""
+    stop, answered = threading.Event(), list[Future[BatchReport]]()
+
+    def append_on(answers: ThreadPoolExecutor) -> None:
+        begun = time.monotonic()
+        for number in itertools.count():
+            rows = _rows(np.array([first_id + number]))
+            operation = AppendRows(rows.schema, partial(_written, rows))
+            answered.append(answers.submit(start_batch(settings, new_key(), operation).finish))
+            if stop.wait(begun + (number + 1) / APPENDS_A_SECOND - time.monotonic()):
+                return
+
+    with ThreadPoolExecutor(APPENDS_A_SECOND) as answers, ThreadPoolExecutor(1) as appender:
+        appending = appender.submit(append_on, answers)
+        try:
+            yield
+        finally:
+            stop.set()
+            appending.result()
+    assert all(answer.result().kind == "committed" for answer in answered)  # noqa: S101 - as above
+
+
+def _written(rows: pa.Table, target: Target) -> list[DataFragment]:
+    return list(write_fragments(target, rows.to_batches()))
 
 
 def _by_pylance(table: Path, rows: int, seed: int) -> float:

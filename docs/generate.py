@@ -104,7 +104,9 @@ def conflicts() -> str:
         "[Lance fact 5.2](format/lance.md#fact-5.2) says where they differ from the specification, decision\n"
         "[0009](decisions/0009-the-rules-are-those-of-pylance.md) where ours differ from pylance's.\n"
         "Decision [0063](decisions/0063-rows-are-followed-through-a-compaction.md) says how a Delete or an\n"
-        "Update is carried over a Rewrite, and a Rewrite over them, which pylance refuses.",
+        "Update is carried over a Rewrite, and a Rewrite over them, which pylance refuses. Decision\n"
+        "[0073](decisions/0073-an-upsert-is-ordered-by-its-first-proposal.md) says which Updates that\n"
+        "insert rows don't conflict with an Append: those with the property `lakefold.appends` = `later`.",
         f"{table(['sign', 'verdict', 'outcome', 'what its writer does'], verdicts)}\n"
         "## The matrix\n\n"
         "A row is the operation that is proposed, a column the operation in between (`none`: a version\n"
@@ -387,9 +389,9 @@ SPARK_WRITE_NOTES = """\
   Python, `clauses` of `sink` has them in an order of your own (`lakefold.MatchedUpdate`, …). The tasks send
   the rows to the driver, which must hold a batch in memory (`spark.driver.maxResultSize`); the driver finds
   the rows of the table, with an index of a key column if the table has one. These modes wait for the commit,
-  and if others changed the same rows meanwhile, the batch is built again by itself. An append says nothing
-  about keys, so an upsert that inserts rows conflicts with every append that was folded meanwhile: beside a
-  stream of appends it may fail after 20 attempts. Fill such a table by upserts only.
+  and if others changed the same rows meanwhile, the batch is built again by itself. An upsert updates all
+  rows that the log had before it. Rows that others append while it is being committed come after it, also if
+  they have one of its keys.
 - **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
   is Spark's default.
 

@@ -17,11 +17,16 @@ import pytest
 
 import lakefold
 from lakefold.cli import run
+from lakefold_ingest.operations.upsert import UpsertRows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_ingest.merge.clauses import Clause
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
 
 WRITERS, BATCHES, KEYS = 4, 8, 40
 
@@ -56,6 +61,35 @@ def test_rows_are_merged_and_deleted_by_their_keys(options: lakefold.WriteOption
     assert lakefold.delete(table, where="name = 'newer'", **options).rows_deleted == 1
     assert lakefold.delete(table, where="name = 'newer'", **options).kind == "empty"
     assert content(table) == {2: "kept"}
+
+
+def test_appends_beside_an_upsert_delay_it_once(
+    options: lakefold.WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time the upsert has been built, another writer's append is committed before it is sent."""
+    table, build, appended = tmp_path / "t", UpsertRows.build, [[7, 8], [9, 10]]
+    lakefold.append(table, rows([1, 2], "first"), **options)
+
+    def overtaken(operation: UpsertRows, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        envelope = build(operation, view, key, settings)
+        lakefold.append(table, rows(appended.pop(0), "appended"), **options)
+        return envelope
+
+    monkeypatch.setattr(UpsertRows, "build", overtaken)
+    upserted = lakefold.upsert(table, rows([2, 3, 7, 9], "upserted"), keys=["id"], **options)
+    assert (upserted.kind, upserted.attempts, appended) == ("committed", 2, [])
+    # The log had 7 before the upsert, and 9 after it.
+    read = sorted((row["id"], row["name"]) for row in lance.dataset(table).to_table().to_pylist())
+    assert read == [
+        (1, "first"),
+        (2, "upserted"),
+        (3, "upserted"),
+        (7, "upserted"),
+        (8, "appended"),
+        (9, "appended"),
+        (9, "upserted"),
+        (10, "appended"),
+    ]
 
 
 def test_batches_that_can_not_be_merged_are_refused(options: lakefold.WriteOptions, tmp_path: Path) -> None:

@@ -26,10 +26,11 @@ from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.fragments import write_fragments
 from lakefold_table.entry import Committed, Rejected
+from lakefold_table.lance.conflicts.keys import APPENDS, LATER
 from tests.merging import Folding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping
 
     from lakefold_ingest.writing.operation import Operation
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -49,6 +50,11 @@ class Batch:
     envelope: Envelope
     apply: Callable[[Model, frozenset[int]], None]
     known: frozenset[int]
+    ids: frozenset[int]
+
+
+def properties(batch: Batch) -> MutableMapping[str, str]:
+    return batch.envelope.lance.transaction_properties
 
 
 def rows(ids: list[int], name: str) -> pa.Table:
@@ -83,6 +89,7 @@ class Histories(RuleBasedStateMachine):
         name = self._name()
         self._build(
             writer,
+            ids,
             UpsertRows(rows(ids, name), Merge(("id",))),
             lambda model, _: model.update({n: f"{name} {n}" for n in ids}),
         )
@@ -92,6 +99,7 @@ class Histories(RuleBasedStateMachine):
         name = self._name()
         self._build(
             writer,
+            ids,
             UpsertRows(rows(ids, name), Merge(("id",), clauses=(MatchedUpdate(),))),
             lambda model, known: model.update({n: f"{name} {n}" for n in ids if n in known}),
         )
@@ -102,12 +110,16 @@ class Histories(RuleBasedStateMachine):
             for number in known.intersection(ids):
                 del model[number]
 
-        self._build(writer, delete_keys(rows(ids, ""), ["id"]), apply)
+        self._build(writer, ids, delete_keys(rows(ids, ""), ["id"]), apply)
 
     @rule(ids=BATCHES)
     def appends(self, ids: list[int]) -> None:
-        """Rows with keys that the table does not have, folded at once."""
-        new, name = [n for n in ids if n not in self.model], self._name()
+        """Rows with keys that the table does not have, folded at once.
+
+        Batches that were refused before count as made before them, so these don't have their keys either.
+        """
+        waiting = {n for batch in self.pending if batch for n in batch.ids if APPENDS in properties(batch)}
+        new, name = [n for n in ids if n not in self.model and n not in waiting], self._name()
         batch = rows(new, name)
         operation = AppendRows(batch.schema, lambda target: list(write_fragments(target, batch.to_batches())))
         assert (self.folding.put(operation) is None) is (not new)
@@ -118,8 +130,9 @@ class Histories(RuleBasedStateMachine):
         """Another client moves rows into other fragments."""
         lance.dataset(str(self.folding.path)).optimize.compact_files(target_rows_per_fragment=6)
 
-    @rule(writer=st.integers(0, WRITERS - 1))
-    def folds(self, writer: int) -> None:
+    @rule(writer=st.integers(0, WRITERS - 1), soon=st.booleans())
+    def folds(self, writer: int, *, soon: bool) -> None:
+        """Folds a writer's batch. If it is refused, it is built again and folded at once or later."""
         batch = self.pending[writer]
         while batch is not None:
             (result,) = self.folding.fold(batch.envelope)
@@ -128,7 +141,12 @@ class Histories(RuleBasedStateMachine):
                 break
             assert isinstance(result, Rejected), result
             assert result.conflict.retryable, result
-            batch = self._built(batch.operation, batch.key, batch.apply)
+            batch = self._built(batch.operation, batch.key, batch.apply, batch.ids)
+            if batch is not None and batch.envelope.lance.update.HasField("inserted_rows"):
+                properties(batch)[APPENDS] = LATER
+            if not soon:
+                self.pending[writer] = batch
+                return
         self.pending[writer] = None
 
     @invariant()
@@ -142,18 +160,27 @@ class Histories(RuleBasedStateMachine):
         return f"batch{self.count}"
 
     def _build(
-        self, writer: int, operation: Operation, apply: Callable[[Model, frozenset[int]], None]
+        self,
+        writer: int,
+        ids: list[int],
+        operation: Operation,
+        apply: Callable[[Model, frozenset[int]], None],
     ) -> None:
         self.count += 1
         key = Key(f"writer-{writer}", self.count)
-        self.pending[writer] = self._built(operation, key, apply)
+        self.pending[writer] = self._built(operation, key, apply, frozenset(ids))
 
     def _built(
-        self, operation: Operation, key: Key, apply: Callable[[Model, frozenset[int]], None]
+        self,
+        operation: Operation,
+        key: Key,
+        apply: Callable[[Model, frozenset[int]], None],
+        ids: frozenset[int],
     ) -> Batch | None:
         """The batch on the newest version. Rows that it doesn't find there stay, whatever is added later."""
         envelope = self.folding.build(operation, key)
-        return None if envelope is None else Batch(operation, key, envelope, apply, frozenset(self.model))
+        known = frozenset(self.model)
+        return None if envelope is None else Batch(operation, key, envelope, apply, known, ids)
 
 
 Histories.TestCase.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)

@@ -8,7 +8,9 @@ from pyroaring import BitMap
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.conflicts import Footprint, footprint_of
 from lakefold_table.lance.conflicts.key_conditions import inserts_keys, same_inserted_keys
-from lakefold_table.lance.conflicts.keys import bits_of
+from lakefold_table.lance.conflicts.keys import APPENDS, LATER, bits_of
+from lakefold_table.lance.conflicts.reading import PLAIN
+from lakefold_table.lance.operations import Kind
 
 
 def exact(*hashes: int, field: int = 0) -> Footprint:
@@ -61,6 +63,17 @@ def test_appended_rows_may_hold_any_key() -> None:
     append = footprint_of(Transaction(append=Transaction.Append()))
     assert inserts_keys(exact(), append, 3) is not None
     assert inserts_keys(footprint_of(Transaction(update=Transaction.Update())), append, 3) is None
+
+
+def test_an_upsert_may_count_as_made_before_appends_but_not_before_other_upserts() -> None:
+    transaction = Transaction(transaction_properties={APPENDS: LATER})
+    transaction.update.inserted_rows.exact.key_hashes.append(1)
+    transaction.update.inserted_rows.field_ids.append(0)
+    first = footprint_of(transaction)
+    assert inserts_keys(first, footprint_of(Transaction(append=Transaction.Append())), 3) is None
+    assert same_inserted_keys(first, exact(1), 3) is not None
+    transaction.transaction_properties[APPENDS] = "other"
+    assert inserts_keys(footprint_of(transaction), PLAIN[Kind.APPEND], 3) is not None
 
 
 def test_bits_count_from_the_lowest_of_the_first_byte() -> None:

@@ -52,6 +52,11 @@ REFUSED: dict[str, tuple[Change, str, str]] = {
         "keys ['lakefold.version'] may not be set",
         "another prefix",
     ),
+    "a property of other operations": (
+        lambda e: e.lance.transaction_properties.update({"lakefold.appends": "later"}),
+        "keys ['lakefold.appends'] may not be set",
+        "another prefix",
+    ),
     "no read version": (lambda e: setattr(e.lance, "read_version", 0), "no read version", "version whose"),
     "read version above": (
         lambda e: setattr(e.lance, "read_version", 2),

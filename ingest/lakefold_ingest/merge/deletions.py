@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from lakefold_table.bitmaps import Bitmap, bitmap_of, encode_bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, content_id, deletion_path, encode_deletions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -94,6 +95,21 @@ def delete_rows(table: ReadVersion, rows: Mapping[int, Bitmap]) -> DeletedRows:
     updated = tuple(fragment for fragment in results.values() if fragment is not None)
     removed = tuple(number for number, fragment in results.items() if fragment is None)
     return DeletedRows(updated, removed, rows)
+
+
+def delete_rows_again(table: ReadVersion, before: DeletedRows, changed: Collection[int]) -> DeletedRows:
+    """Returns the same deletions for a newer version. It writes files only for the fragments that `changed`.
+
+    The rows are still in it.
+    """
+    ids = before.affected.keys() & set(changed)
+    fresh = delete_rows(table, {number: before.affected[number] for number in ids})
+    updated = [fragment for fragment in before.updated if fragment.id not in ids]
+    return DeletedRows(
+        tuple(sorted([*updated, *fresh.updated], key=attrgetter("id"))),
+        tuple(sorted({*before.removed} - ids | {*fresh.removed})),
+        before.affected,
+    )
 
 
 def _changed(table: ReadVersion, fragment: DataFragment, rows: Bitmap) -> DataFragment | None:

@@ -21,12 +21,13 @@ from lakefold_ingest.merge.read_version import column_of
 from lakefold_reader.lance.scan.scan import ADDRESS, ROW_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from lakefold_ingest.merge.batch_keys import BatchKeys
     from lakefold_ingest.merge.read_version import ReadVersion
+    from lakefold_protos.lance.table_pb2 import DataFragment
 
     Numbers = NDArray[np.uint64]
     Indices = NDArray[np.int64]
@@ -70,6 +71,12 @@ class FoundRows:
 def matched_rows(table: ReadVersion, keys: BatchKeys) -> FoundRows:
     """Returns the rows whose key is in the batch."""
     return FoundRows.of([_matched(batch, keys)[0] for batch in _candidates(table, keys)])
+
+
+def matched_in(table: ReadVersion, keys: BatchKeys, fragments: Mapping[int, DataFragment]) -> FoundRows:
+    """Returns the rows of these fragments whose key is in the batch."""
+    batches = table.scan(keys.names, None, _row_bytes(keys), fragments)
+    return FoundRows.of([_matched(batch, keys)[0] for batch in batches])
 
 
 def all_rows(

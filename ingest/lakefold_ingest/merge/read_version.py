@@ -80,16 +80,22 @@ class ReadVersion:
         )
 
     def scan(
-        self, columns: Sequence[str], where: str | None = None, row_bytes: float = 8.0
+        self,
+        columns: Sequence[str],
+        where: str | None = None,
+        row_bytes: float = 8.0,
+        fragments: Mapping[int, DataFragment] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yields these columns, `_rowaddr` and `_rowid` of the rows for which the filter `where` holds.
 
-        `row_bytes`: about how large these columns are in a row; batches are sized by it. Raises
-        `InvalidError` if the filter can't be evaluated.
+        `row_bytes`: about how large these columns are in a row; batches are sized by it. `fragments`: those
+        that are read, None for all. Raises `InvalidError` if the filter can't be evaluated.
         """
         size = int(min(max(BATCH_BYTES / max(row_bytes, 1.0), FEWEST_ROWS), MOST_ROWS))
         with explained(self.source, self.version):
-            reader = self._dataset.reader([*columns, ADDRESS, ROW_ID], where, part=RowRange(batch_size=size))
+            reader = self._dataset.reader(
+                [*columns, ADDRESS, ROW_ID], where, fragments, RowRange(batch_size=size)
+            )
         return guarded(self.source, self.version, reader)
 
     def rows_at(self, addresses: Numbers, columns: Sequence[str]) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,12 +15,13 @@ from lakefold_ingest.merge.clauses import (
     first_that_holds,
 )
 from lakefold_ingest.merge.conditions import SOURCE, TARGET, check, columns_in, holds
-from lakefold_ingest.merge.deletions import delete_rows, offsets_by_fragment
+from lakefold_ingest.merge.deletions import delete_rows, delete_rows_again, offsets_by_fragment
 from lakefold_ingest.merge.key_hashes import key_hashes
 from lakefold_ingest.merge.matching import FoundRows, all_rows, matched_rows
 from lakefold_ingest.merge.merge_batch import merge_batch
 from lakefold_ingest.merge.new_rows import Rewriting, RowsToWrite, changed_columns, set_row_ids
 from lakefold_ingest.merge.read_version import open_read_version
+from lakefold_ingest.merge.rematching import matched_again
 from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_ingest.rows.fragments import Target, write_fragments
@@ -35,12 +36,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_ingest.merge.clauses import Clause, Merge
+    from lakefold_ingest.merge.deletions import DeletedRows
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
 
 LOGGER = logging.getLogger("lakefold")
@@ -50,13 +54,18 @@ PAIRS_AT_ONCE = 2**16
 """For how many pairs of rows conditions are evaluated at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UpsertRows:
-    """An `Operation` that merges rows into the table. `rows` are those of the batch."""
+    """An `Operation` that merges rows into the table. `rows` are those of the batch.
+
+    If it is built again, only the fragments that changed since are read, and what was written is used again
+    unless the batch changes other rows now.
+    """
 
     rows: pa.Table
     merge: Merge
     attempts: int = ATTEMPTS
+    _built: _Built | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -83,39 +92,56 @@ class UpsertRows:
         `BadKeysError` if rows can't be matched by their keys, and as `ReadVersion`.
         """
         check_waits(settings)
-        batch = merge_batch(self.rows, self.merge, view.schema, view.uri)
-        _check_conditions(self.merge, batch, view)
         table = open_read_version(view, settings.storage_options)
-        changes = _changes(table, batch, self.merge)
-        rows = RowsToWrite(table, _plain(view), batch.rows, changes.rewritings, changes.inserted)
-        if not rows.count and not changes.deleted.size:
+        built = self._built = self._build(table, view, settings)
+        changes, moved = built.changes, sum(each.found.addresses.size for each in built.changes.rewritings)
+        if not built.fragments and not changes.deleted.size:
             return None
-        _check_blobs(rows, view)
-        moved, new = rows.moved_ids.size, changes.inserted.size
         LOGGER.info(
             "%s changes version %s of %s: %s rows updated, %s inserted, %s deleted",
             key,
             view.version,
             view.uri,
             moved,
-            new,
+            changes.inserted.size,
             changes.deleted.size - moved,
         )
+        envelope = begin_envelope(view.uri, key, view.version)
+        built.deleted.add_affected(envelope)
+        if not built.fragments:
+            built.deleted.as_delete(envelope, f"merged by {', '.join(self.merge.keys)}")
+            return envelope
+        built.deleted.as_update(envelope, built.fragments)
+        changed = changed_columns(changes.rewritings, self.merge.keys)
+        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
+        if changes.inserted.size:
+            _name_inserted_keys(envelope.lance.update, view, built.batch, changes.inserted)
+        return envelope
+
+    def _build(self, table: ReadVersion, view: View, settings: WriteSettings) -> _Built:
+        before, merge = self._built, self.merge
+        if before is None or merge.by_source or not before.is_for(view):
+            batch = merge_batch(self.rows, merge, view.schema, view.uri)
+            _check_conditions(merge, batch, view)
+            if merge.by_source:
+                conditions = [clause.condition for clause in merge.by_source]
+                matched, others = all_rows(table, batch.keys, conditions)
+            else:
+                matched, others = matched_rows(table, batch.keys), FoundRows.of([])
+        else:
+            again = matched_again(table, before.batch.keys, before.table.state.fragments, before.matched)
+            if again.is_same:
+                deleted = delete_rows_again(table, before.deleted, again.changed)
+                return replace(before, table=table, matched=again.found, deleted=deleted)
+            batch, matched, others = before.batch, again.found, FoundRows.of([])
+        changes = _changes(table, batch, merge, matched, others)
+        rows = RowsToWrite(table, _plain(view), batch.rows, changes.rewritings, changes.inserted)
+        _check_blobs(rows, view)
         fragments = list(write_fragments(_target(view, settings, rows.schema), rows.batches()))
         if table.stable_row_ids:
             set_row_ids(fragments, rows.moved_ids)
         deleted = delete_rows(table, offsets_by_fragment(changes.deleted))
-        envelope = begin_envelope(view.uri, key, view.version)
-        deleted.add_affected(envelope)
-        if not fragments:
-            deleted.as_delete(envelope, f"merged by {', '.join(self.merge.keys)}")
-            return envelope
-        deleted.as_update(envelope, fragments)
-        changed = changed_columns(changes.rewritings, self.merge.keys)
-        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
-        if changes.inserted.size:
-            _name_inserted_keys(envelope.lance.update, view, batch, changes.inserted)
-        return envelope
+        return _Built(table, view.fields, batch, matched, changes, fragments, deleted)
 
 
 def check_waits(settings: WriteSettings) -> None:
@@ -138,11 +164,26 @@ class _Changes:
     inserted: NDArray[np.int64]
 
 
-def _changes(table: ReadVersion, batch: MergeBatch, merge: Merge) -> _Changes:
-    if merge.by_source:
-        matched, others = all_rows(table, batch.keys, [clause.condition for clause in merge.by_source])
-    else:
-        matched, others = matched_rows(table, batch.keys), FoundRows.of([])
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """What an upsert found and wrote: `matched` in the version `table`, which has these `fields`."""
+
+    table: ReadVersion
+    fields: Sequence[Field]
+    batch: MergeBatch
+    matched: FoundRows
+    changes: _Changes
+    fragments: Sequence[DataFragment]
+    deleted: DeletedRows
+
+    def is_for(self, view: View) -> bool:
+        """Whether a version has the same columns, so that the batch and its files fit it too."""
+        return list(self.fields) == list(view.fields)
+
+
+def _changes(
+    table: ReadVersion, batch: MergeBatch, merge: Merge, matched: FoundRows, others: FoundRows
+) -> _Changes:
     is_new = np.ones(batch.rows.num_rows, np.bool_)
     is_new[matched.choices] = False
     clause_of = _clauses_of_pairs(table, batch, matched, merge.matched)

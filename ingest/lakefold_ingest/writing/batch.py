@@ -13,6 +13,9 @@ again, and the committer folds a key once. So every step may fail or be repeated
   it. That is done if the committer calls the refusal retryable, as often as the operation allows. For an
   append the usual cause is a schema that changed under a running query: the files must be written for the new
   one.
+- An upsert that is sent again states that appends after its new read version count as made after it (decision
+  0073): that version has every row that was in the log before its first proposal, and appends don't make it
+  wait for ever.
 - A batch that was folded, and whose rows a Restore then left out of the table, is never folded again under
   its key. That would be silent loss, so it raises, unless the writer is told to skip such batches.
 - With `wait="log"` the outcomes of earlier batches are read before the next one is built. If too many have
@@ -39,6 +42,7 @@ from lakefold_log.write.tracing import batch_span
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_table.entry import Duplicate, Invalid, Rejected, rolled_back_text
 from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError, StopError
+from lakefold_table.lance.conflicts.keys import APPENDS, LATER
 from lakefold_table.lance.proposal import LanceProposal
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from lakefold_table.lance.schemas.data_files import file_version
@@ -108,6 +112,7 @@ class StartedBatch:
         self._write_s = write_s
         self._send_s = self._wait_s = 0.0
         self._refusals: list[str] = []
+        self._refused_by: int | None = None
         self._proposed: Proposed | None = None
         self._report: BatchReport | None = None
         self._span = batch_span(settings.table, str(key))
@@ -157,8 +162,8 @@ class StartedBatch:
     def start(self, view: View | None = None) -> None:
         """Builds the envelope and sends it, unless the table has the batch or there is nothing to change."""
         if view is None:
-            is_afresh = bool(self._refusals)
-            view = open_or_create(self._settings, self.key, self._operation.schema, afresh=is_afresh)
+            schema = self._operation.schema
+            view = open_or_create(self._settings, self.key, schema, refused_by=self._refused_by)
         later = view.folded_later(self.key) if self._refuses_older else None
         if later is not None:
             raise self._older(later)
@@ -178,6 +183,9 @@ class StartedBatch:
             self._report = BatchReport(None, attempts + 1, is_sent=False)
         else:
             envelope.lance.transaction_properties.update(self._settings.commit_properties)
+            if self._refusals and envelope.lance.update.HasField("inserted_rows"):
+                # Its first proposal was refused, so this version has every row that was in the log before.
+                envelope.lance.transaction_properties[APPENDS] = LATER
             self._propose(view, envelope)
 
     def _with_new_columns(self, view: View) -> View:
@@ -208,6 +216,7 @@ class StartedBatch:
                 return BatchReport(result, attempts, figures=self._figures(envelope))
             LOGGER.warning("%s: %s", self.key, result.conflict.message)
             self._refusals.append(result.conflict.message)
+            self._refused_by = result.conflict.other_version
             if len(self._refusals) >= self._operation.attempts:
                 raise RetryError(
                     f"{self.key} was refused {len(self._refusals)} times: {'; '.join(self._refusals)}",
@@ -277,15 +286,19 @@ class StartedBatch:
 
 
 def open_or_create(
-    settings: WriteSettings, key: Key, schema: pa.Schema | None, *, afresh: bool = False
+    settings: WriteSettings, key: Key, schema: pa.Schema | None, *, refused_by: int | None = None
 ) -> View:
     """Returns the table as it is now. If it does not exist, has the committer create it with this schema.
 
-    Another writer may create it first. `key`: that of the batch that needs the table. Raises
+    Another writer may create it first. `key`: that of the batch that needs the table. `refused_by`: the
+    version for which the batch was refused, 0 if that is not known, None if it was not refused. Raises
     `NotATableError` if the table does not exist and `schema` is None, `RefusedError` if it can't be created,
     `RetryError` if nothing answers in time.
     """
-    view = _read_view(settings, afresh=afresh)
+    view = _read_view(settings, afresh=refused_by == 0)
+    if view is not None and refused_by and view.version < refused_by:
+        # Versions after the one that was read last were removed.
+        view = _read_view(settings, afresh=True)
     if view is not None:
         return view
     if schema is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.conflicts.keys import APPENDS, precedes_appends
 from lakefold_table.lance.manifests.naming import data_path, is_data_name, is_inside
 from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
 from lakefold_table.lance.operations import FOLDED, Kind
@@ -61,6 +62,8 @@ def envelope_fault(envelope: Envelope, kind: Kind) -> Invalid | None:
     properties = dict(transaction.transaction_properties)
     if kind is Kind.REWRITE and states_order(transaction):
         del properties[ROW_ORDER]
+    if kind is Kind.UPDATE and precedes_appends(transaction):
+        del properties[APPENDS]
     return reserved_key_fault(properties)
 
 

@@ -37,7 +37,7 @@ UUIDS_ROLLED_BACK = "lakefold.uuids-rolled-back"
 MOVES = "lakefold.logs"
 APP = "lakefold.app."
 
-RULES = 7
+RULES = 8
 """The version of the rules by which this release folds. A committer steps down if it finds newer rules.
 
 1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay. 3: Appends,
@@ -45,7 +45,8 @@ Deletes and Updates of rows share versions (decision 0018). 4: a Duplicate says 
 rows out and whether its content is different (decision 0049). 5: a schema has at most 63 levels, which is
 all that pylance can show (64 before). 6: a Delete or an Update is carried over a Rewrite, and a Rewrite over
 Deletes and Updates (decision 0063). 7: two Rewrites may add to the fragment-reuse index after one another,
-although both were built on one version (decision 0070).
+although both were built on one version (decision 0070). 8: an Update may state that Appends count
+as made after it (decision 0073).
 """
 CARRIES_ROWS = 6
 """The rules from which on rows are followed through Rewrites."""

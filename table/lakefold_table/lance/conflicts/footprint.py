@@ -105,13 +105,15 @@ class Filter:
 
     `fields`: ids of the columns that make the key, in their order. `hashes`: of the keys, ascending, 8 bytes
     each; or `bloom`: the bits that are set in a Bloom filter of them. `shape`: the parameters of that filter;
-    only two filters of the same shape can be compared.
+    only two filters of the same shape can be compared. `precedes_appends`: Appends after the read version
+    count as made after the Update.
     """
 
     fields: tuple[int, ...]
     hashes: bytes = b""
     bloom: Bitmap | None = None
     shape: tuple[int, int, int, float] = (0, 0, 0, 0.0)
+    precedes_appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

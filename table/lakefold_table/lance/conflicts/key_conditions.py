@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
 
 def inserts_keys(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
-    """Ours inserts rows only if their keys are new, and which keys theirs inserted is not known."""
-    return Met(field_ids=frozenset(ours.inserted.fields)) if ours.inserted else None
+    """Ours inserts rows only if their keys are new, and theirs appended rows whose keys are not known.
+
+    They don't meet if ours states that such an Append counts as made after it.
+    """
+    if ours.inserted is None or ours.inserted.precedes_appends:
+        return None
+    return Met(field_ids=frozenset(ours.inserted.fields))
 
 
 def same_inserted_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:

@@ -17,12 +17,21 @@ from lakefold_table.bitmaps import bitmap_of, numbers_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.bitmaps import Bitmap
     from lakefold_table.lance.conflicts.footprint import Filter
 
 WORD_BITS, BLOCK_WORDS = 32, 8
+APPENDS, LATER = "lakefold.appends", "later"
+"""The property by which an Update states that Appends after its read version count as made after it, and its
+only value (decision 0073)."""
 PART = 2**16
 """How many bytes of a filter are unpacked at once. Unpacking takes 72 bytes of memory for each."""
+
+
+def precedes_appends(transaction: Transaction) -> bool:
+    """Returns whether an Update states that Appends after its read version count as made after it."""
+    return transaction.transaction_properties.get(APPENDS) == LATER
 
 
 def bits_of(bloom: bytes) -> Bitmap:

@@ -24,7 +24,7 @@ from lakefold_table.lance.conflicts.footprint import (
     MovedGroup,
     name_of_file,
 )
-from lakefold_table.lance.conflicts.keys import bits_of, hashes_of
+from lakefold_table.lance.conflicts.keys import bits_of, hashes_of, precedes_appends
 from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.rows.row_order import groups_of, written_groups
 
@@ -291,12 +291,12 @@ def _coverage(overlay: DataOverlayFile) -> Bitmap | None:
 
 def _filter(transaction: Transaction) -> Filter:
     inserted = transaction.update.inserted_rows
-    fields = tuple(inserted.field_ids)
+    fields, precedes = tuple(inserted.field_ids), precedes_appends(transaction)
     if inserted.HasField("bloom"):
         bloom = inserted.bloom
         shape = (len(bloom.bitmap), bloom.num_bits, bloom.number_of_items, bloom.probability)
-        return Filter(fields, bloom=bits_of(bloom.bitmap), shape=shape)
-    return Filter(fields, hashes_of(inserted.exact.key_hashes))
+        return Filter(fields, bloom=bits_of(bloom.bitmap), shape=shape, precedes_appends=precedes)
+    return Filter(fields, hashes_of(inserted.exact.key_hashes), precedes_appends=precedes)
 
 
 def _shards(tables: Iterable[CompactedSsTable]) -> Mapping[str, int]:
