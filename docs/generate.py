@@ -392,8 +392,57 @@ SPARK_WRITE_NOTES = """\
   and if others changed the same rows meanwhile, the batch is built again by itself. An upsert updates all
   rows that the log had before it. Rows that others append while it is being committed come after it, also if
   they have one of its keys.
+- **`cdc`** (`writeMode`) applies change events by `keys`, see below. It collects and waits as `upsert` does.
 - **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
   is Spark's default.
+
+## Change events
+
+The mode `cdc` (in Python also `lakefold.apply_changes`) applies rows that say what happened to a row of the
+table. The last event of a key in a batch counts: it writes the row, or deletes it. Columns that the events
+don't have keep their values.
+
+- **`operationColumn`** says what happened, and the other columns are the row. `operations` says what its
+  values mean, for example `I=upsert,D=delete`. A deletion needs its keys only. This reads what Debezium's
+  `ExtractNewRecordState` leaves, too: `operationColumn=__deleted`, `operations=true=delete,false=upsert`.
+- **`envelope=debezium`**: the columns `op` (`c`, `r`, `u`, `d`), `before` and `after`, or a struct of these
+  as `payload` or `value`, or the messages as Kafka delivers them: `value` as JSON, and `key` for tombstones.
+  JSON is read with the types of the table, so create the table first, by an append without rows; a value of
+  another type is an error, never converted. Messages are best without their schemas
+  (`value.converter.schemas.enable=false`). A message without a value deletes the row of its key. In structs
+  made by `from_json`, leave such messages out (`where value is not null`): there a missing `op` may also be
+  JSON that could not be read, so it is an error. `m` is ignored. `t` (truncate) fails the batch.
+- **`envelope=delta`**, **`envelope=lakefold`**: the change feed of a table, with `_change_type`. Its order is
+  `_commit_version` unless `orderBy` is given.
+
+`orderBy` names columns of the row, of the envelope (`ts_ms`, `source.lsn`) or beside it (`offset`). Without
+it the last row counts, in the order of the messages within a Kafka partition as long as the query doesn't
+shuffle them. If a write creates the table, or adds columns by `mergeSchema`, it gets these columns, too.
+
+**Late and repeated events.** If the table has the columns of `orderBy`, an event that is older than the row
+in the table has no effect, and neither has an update that is as old. So order by what no two events share,
+such as `source.lsn`, or `source.ts_ms,source.lsn`: of two updates with the same time in different batches
+the second one would have no effect. If the table lacks these columns, each batch is applied as it comes.
+Nothing is kept of a deleted row: an older event in the same batch as its deletion has no effect, but one in
+a later batch inserts the row again, until the deletion comes again ([decision
+0074](../decisions/0074-nothing-is-kept-of-a-row-that-an-event-deleted.md)). Kafka keeps the order of
+messages with the same key, and a batch that Spark runs again is known by its number, so this needs a source
+that mixes up its own events, or a topic that is read again from the start.
+
+## Bad rows
+
+A null in a column that is not nullable, a value that the table's type can't hold (300 in a `uint8`), a key
+or an ordering column without a value, an unknown operation and JSON that can't be read fail the batch
+before anything is sent. The error (`lakefold.BadRowsError`) has the number of such rows, their columns and
+some examples. Columns that are missing or have another type are no bad rows: they always fail the batch.
+
+With `badRecords` (in Python `bad_records`, also of `lakefold.append`, `upsert` and `apply_changes`) the
+batch goes on without these rows. They are appended to the table that it names, which is created if it does
+not exist, in the columns `table`, `app_id` and `batch_id` (for which batch they were meant), `column`,
+`reason` and `row` (the row as a JSON object, with Kafka's offset if the frame has it). Several tables may
+share one. The bad rows of a batch are a proposal of their own in the log, with a key made from the batch's,
+and are awaited before the batch is sent. So each of them is there once, wherever the process ends and
+however often the batch is run again, as long as the columns of the table stay the same in between.
 
 ## Exactly once
 

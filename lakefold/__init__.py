@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakefold.maintaining.compaction import compact as compact
     from lakefold.writing.append import append as append
+    from lakefold.writing.apply_changes import apply_changes as apply_changes
     from lakefold.writing.delete import delete as delete
     from lakefold.writing.options import WriteOptions as WriteOptions
     from lakefold.writing.upsert import upsert as upsert
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import NotMatchedBySourceDelete as NotMatchedBySourceDelete
     from lakefold_ingest.merge.clauses import NotMatchedBySourceUpdate as NotMatchedBySourceUpdate
     from lakefold_ingest.merge.clauses import NotMatchedInsert as NotMatchedInsert
+    from lakefold_ingest.rows.row_faults import BadRowsError as BadRowsError
     from lakefold_ingest.writing.report import BatchReport as BatchReport
     from lakefold_reader.consumers.consumers import Consumer as Consumer
     from lakefold_reader.consumers.consumers import consumers as consumers
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadKeysError",
+    "BadRowsError",
     "BatchReport",
     "Change",
     "Consumer",
@@ -97,6 +100,7 @@ __all__ = [
     "WriteOptions",
     "Writer",
     "append",
+    "apply_changes",
     "changes",
     "compact",
     "consumers",
@@ -109,6 +113,7 @@ __all__ = [
 _HOMES = {
     "lakefold.maintaining.compaction": ("compact",),
     "lakefold.writing.append": ("append",),
+    "lakefold.writing.apply_changes": ("apply_changes",),
     "lakefold.writing.delete": ("delete",),
     "lakefold.writing.upsert": ("upsert",),
     "lakefold_ingest.merge.batch_keys": ("BadKeysError",),
@@ -119,6 +124,7 @@ _HOMES = {
         "NotMatchedBySourceUpdate",
         "NotMatchedInsert",
     ),
+    "lakefold_ingest.rows.row_faults": ("BadRowsError",),
     "lakefold.writing.options": ("WriteOptions",),
     "lakefold.writing.writer": ("Writer",),
     "lakefold_ingest.writing.report": ("BatchReport",),

@@ -50,6 +50,9 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     keys: str | Iterable[str] | None = None,
     order_by: str | Iterable[str] | None = None,
     clauses: Iterable[Clause] | None = None,
+    operation_column: str | None = None,
+    operations: Mapping[str, str] | None = None,
+    envelope: str | None = None,
     timeout: float = 60.0,
     transactions_topic: str | None = None,
     outcomes_topic: str | None = None,
@@ -66,6 +69,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     max_unanswered: int = 1000,
     commit_properties: Mapping[str, str] | None = None,
     merge_schema: bool = False,
+    bad_records: str | os.PathLike[str] | None = None,
     on_report: Callable[[BatchReport], object] | None = None,
 ) -> Sink:
     """Returns a function for `foreachBatch` that applies each batch to a Lance table exactly once.
@@ -88,14 +92,17 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     earlier ones have no outcome, if this user may read the outcomes; else watch the dead letters. `timeout`:
     seconds for each. The first batch of a new table always waits for its outcome. `write_mode`: "append", or
     "upsert" or "delete" by the columns `keys` with `order_by` and `clauses`, as `lakefold.upsert` does; the
-    driver collects each batch for that. `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch
-    whose rows a Restore removed, or that is older than the table. docs/reference/spark-writes.md describes
-    the others; `merge_schema` adds columns that the table lacks.
+    driver collects each batch for that. "cdc": the rows are change events, as `lakefold.apply_changes` has
+    them, with `operation_column` and `operations`, or with an `envelope`. `on_rolled_back`, `on_older_batch`:
+    "raise" or "skip" a batch whose rows a Restore removed, or that is older than the table.
+    docs/reference/spark-writes.md describes the others; `merge_schema` adds columns that the table lacks,
+    `bad_records` names a table for rows that can't be written.
 
     The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known or nothing changed) and
     logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises
     `LocationError`. `on_report` gets a `BatchReport` of each batch, for your metrics.
     """
     given = {name: value for name, value in locals().items() if name in WriteOptions.__annotations__}
-    merge = sink_merge(write_mode, keys, order_by, clauses)
+    changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
+    merge = sink_merge(write_mode, keys, order_by, clauses, changes)
     return Sink(write_settings(table, cast("WriteOptions", given)), app_id, on_report, merge)

@@ -29,6 +29,8 @@ TOGETHER: Final = {
         "test_external_end_to_end",
         "test_s3_end_to_end",
         "test_sink",
+        "test_spark_bad_records",
+        "test_spark_changes",
         "test_spark_evolution",
         "test_spark_session",
         "test_spark_source",

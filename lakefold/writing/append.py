@@ -46,4 +46,5 @@ def append(
     before.
     """
     settings = write_settings(table, options)
-    return put_batch(settings, batch_key(app_id, batch_id), append_source(RowSource(rows)))
+    operation = append_source(RowSource(rows), leaves_rows_out=bool(settings.bad_records))
+    return put_batch(settings, batch_key(app_id, batch_id), operation)

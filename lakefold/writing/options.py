@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from lakefold.console.settings import read_settings
 from lakefold_ingest.proposals.key import Key, new_key
@@ -32,6 +32,8 @@ class WriteOptions(TypedDict, total=False):
     `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since,
     "skip" leaves its rows out. `commit_properties`: recorded by the version that contains the batch.
     `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows.
+    `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it
+    they fail their batch.
     """
 
     bootstrap_servers: str | None
@@ -52,6 +54,7 @@ class WriteOptions(TypedDict, total=False):
     max_unanswered: int
     commit_properties: Mapping[str, str] | None
     merge_schema: bool
+    bad_records: str | os.PathLike[str] | None
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
@@ -89,6 +92,8 @@ def _settings(
 ) -> WriteSettings:
     uri = canonical(table)
     open_storage(uri, settings.storage_options)
+    if "bad_records" in given:
+        given = {**given, "bad_records": canonical(cast("str", given["bad_records"]))}
     return WriteSettings(
         table=uri,
         kafka=settings.kafka_config(),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SHORT = {"service": "1", "dashboard": "2", "backfill": "100000"}
 """Arguments with which an example takes less time."""
+WITH_KAFKA = {"kafka_json", "debezium_cdc"}
+"""Examples whose Spark reads a topic."""
 LINES = 80
 """An example is read at one glance."""
 
@@ -34,7 +36,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
 def test_an_example_runs(terminal: Terminal, example: Path) -> None:
     assert example.read_text().count("\n") < LINES
     argument = SHORT.get(example.stem, "")
-    if example.stem == "kafka_json":
+    if example.stem in WITH_KAFKA:
         jars = ",".join(map(str, fetch_jars("spark")))
         terminal.variables["PYSPARK_SUBMIT_ARGS"] = f'--jars "{jars}" pyspark-shell'
         broker = known_broker(terminal.folder)

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from lakefold.spark import sink
+from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat, EventEffect
 from lakefold_ingest.merge.clauses import (
     MatchedDelete,
     MatchedUpdate,
@@ -23,6 +24,7 @@ from lakefold_ingest.options.write_options import (
     WriteUse,
     parameters_of,
 )
+from lakefold_ingest.spark.sink import sink_merge
 from lakefold_table.errors import InvalidError
 
 PATH = {"path": "/lake/t"}
@@ -91,7 +93,6 @@ def test_an_option_that_resembles_none_is_refused_with_all_of_them() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("badRecords", "/lake/bad"),
         ("format", "delta"),
     ],
 )
@@ -106,12 +107,6 @@ def test_the_default_of_an_option_that_is_not_built_may_be_given() -> None:
     given.check(WriteUse.STREAM, given.mode(overwrite=False))
 
 
-@pytest.mark.parametrize("mode", ["cdc"])
-def test_a_mode_that_is_not_built_is_refused(mode: str) -> None:
-    with pytest.raises(InvalidError, match=f"writeMode: {mode} is known"):
-        read_write_options(PATH | {"writeMode": mode}).mode(overwrite=False)
-
-
 @pytest.mark.parametrize(
     ("options", "use", "overwrite", "message"),
     [
@@ -124,6 +119,13 @@ def test_a_mode_that_is_not_built_is_refused(mode: str) -> None:
         ({"txnVersion": "1"}, WriteUse.BATCH, True, "txnAppId: it is missing"),
         ({"writeMode": "append"}, WriteUse.BATCH, True, "writeMode: append is given, but"),
         ({"keys": "id"}, WriteUse.BATCH, False, "keys: .* in the mode append"),
+        (
+            {"writeMode": "upsert", "operationColumn": "op"},
+            WriteUse.STREAM,
+            False,
+            "operationColumn: .* in the mode upsert",
+        ),
+        ({"envelope": "delta"}, WriteUse.BATCH, False, "envelope: .* in the mode append"),
         (
             {"writeMode": "delete", "whenMatchedUpdate": "true"},
             WriteUse.STREAM,
@@ -198,6 +200,52 @@ def test_the_modes_of_keys_are_merges_with_the_clauses_that_are_given() -> None:
 def test_merges_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidError, match=message):
         merge(**options)
+
+
+def changes(**options: str) -> ChangeFormat | None:
+    given = read_write_options(PATH | {"writeMode": "cdc"} | options)
+    given.check(WriteUse.STREAM, WriteMode.CDC)
+    assert not {"envelope", "operation_column", "operations"}.intersection(given.settings())
+    return given.changes(given.mode(overwrite=False))
+
+
+def test_the_mode_cdc_is_a_format_of_events() -> None:
+    assert read_write_options(PATH).changes(WriteMode.APPEND) is None
+    assert changes(keys="a,b", orderBy="source.lsn", envelope="Debezium") == ChangeFormat(
+        ("a", "b"), ("source.lsn",), ChangeEnvelope.DEBEZIUM
+    )
+    given = changes(keys="a", operationColumn="op", operations="New=Insert, Gone=delete")
+    assert given is not None
+    assert given.operation_column == "op"
+    assert given.operations == {"new": EventEffect.UPSERT, "gone": EventEffect.DELETE}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"operationColumn": "op"}, "keys: no key column"),
+        ({"keys": "a"}, "either the column with their operations or an envelope"),
+        ({"keys": "a", "operationColumn": "op", "envelope": "delta"}, "either the column"),
+        ({"keys": "a", "envelope": "delta", "operations": "x=delete"}, "operations: .* none is named"),
+        ({"keys": "a", "operationColumn": "op", "operations": "x=truncate"}, "truncate: not what an event"),
+        ({"keys": "a", "operationColumn": "a"}, "can't be a key"),
+        ({"keys": "a,a", "envelope": "delta"}, "a is named twice"),
+        ({"keys": "a", "orderBy": "ts,source.ts", "envelope": "debezium"}, "ts is named twice"),
+    ],
+)
+def test_formats_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidError, match=message):
+        changes(**options)
+
+
+def test_a_sink_refuses_what_its_mode_has_no_use_for() -> None:
+    nothing = {"envelope": None, "operation_column": None, "operations": None}
+    with pytest.raises(InvalidError, match="operation_column: it has no meaning in the mode upsert"):
+        sink_merge("upsert", "a", None, None, nothing | {"operation_column": "op"})
+    with pytest.raises(InvalidError, match="clauses"):
+        sink_merge("cdc", "a", None, [MatchedDelete()], nothing | {"envelope": "delta"})
+    with pytest.raises(InvalidError, match="there is no envelope 'maxwell'"):
+        sink_merge("cdc", "a", None, None, nothing | {"envelope": "maxwell"})
 
 
 def test_a_table_has_one_name() -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -48,26 +49,8 @@ _KEY_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
 )
 
 
-class BadKeysError(InvalidError):
-    """Rows of a batch can't be matched by their keys. `columns` names the columns that are at fault.
-
-    `examples` has some of the rows as dictionaries of their keys, and `rows` says how many there are.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        columns: Sequence[str],
-        rows: int,
-        examples: Sequence[dict[str, object]],
-        where: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, where=where, hint=hint)
-        self.columns = tuple(columns)
-        self.rows = rows
-        self.examples = tuple(examples)
+class BadKeysError(BadRowsError):
+    """Rows of a batch can't be matched by their keys. `examples` has the keys of some of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +124,11 @@ class BatchKeys:
         """Returns the row that counts for each key, ascending: the last in the order of these columns.
 
         Of rows that are equal in all of them, and if there are no columns, the later one in the batch counts.
+        Nulls are before all values.
         """
         if not order.num_columns:
             return np.sort(self._rows)
-        by = [(name, "ascending") for name in order.column_names]
+        by = [(name, "ascending", "at_start") for name in order.column_names]
         ascending = cast("Indices", pc.sort_indices(order, sort_keys=by).to_numpy().astype(np.int64))
         last = np.full(self._rows.size, ABSENT, np.int64)
         # If a number occurs several times, numpy keeps what is assigned last.
@@ -173,11 +157,11 @@ def check_present(rows: pa.Table, columns: Sequence[str], role: str, keys: Seque
 
     `rows` is the batch; the error shows the `keys` of some of its rows.
     """
+    if role == ORDER:
+        check_orders(rows.select(columns).schema)
     for name in columns:
         column = rows.column(name)
-        if role == ORDER and any(is_kind(column.type) for is_kind in _UNORDERED):
-            raise InvalidError(f"rows can't be ordered by {name}, which is {column.type}", where="order_by")
-        missing = np.flatnonzero(_missing(column))
+        missing = np.flatnonzero(missing_values(column))
         if not missing.size:
             continue
         shown = list(dict.fromkeys([*keys, name]))
@@ -191,6 +175,14 @@ def check_present(rows: pa.Table, columns: Sequence[str], role: str, keys: Seque
             where=where,
             hint="give each row a value, or leave such rows out",
         )
+
+
+def check_orders(columns: pa.Schema) -> None:
+    """Raises `InvalidError` if rows can't be ordered by one of these columns."""
+    for field in columns:
+        if any(is_kind(field.type) for is_kind in _UNORDERED):
+            message = f"rows can't be ordered by {field.name}, which is {field.type}"
+            raise InvalidError(message, where="order_by")
 
 
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -213,7 +205,7 @@ def _check_type(field: pa.Field, where: str) -> None:
         )
 
 
-def _missing(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
+def missing_values(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
     """Returns which values are null or NaN."""
     missing = pc.is_null(column, nan_is_null=types.is_floating(column.type))
     if isinstance(missing, pa.ChunkedArray):
@@ -226,7 +218,7 @@ def _numbers(array: pa.Array, values: pa.Array) -> Indices:
     numbers = pc.index_in(array, value_set=values, skip_nulls=True).fill_null(ABSENT)
     indices = cast("Indices", numbers.to_numpy(zero_copy_only=False).astype(np.int64))
     if types.is_floating(array.type):
-        indices[_missing(array)] = ABSENT
+        indices[missing_values(array)] = ABSENT
     return indices
 
 

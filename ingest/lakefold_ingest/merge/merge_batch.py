@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
-from lakefold_ingest.merge.batch_keys import KEY, ORDER, BatchKeys, check_present
+from lakefold_ingest.merge.batch_keys import KEY, ORDER, BatchKeys, check_present, missing_values
 from lakefold_ingest.rows.fitting import fit
+from lakefold_ingest.rows.row_faults import RowFaults, faults_of
 
 if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import Merge
+    from lakefold_ingest.rows.fitting import Fitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +32,7 @@ def merge_batch(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> M
     are missing or don't fit the table; `BadKeysError` if a key or an ordering column has nulls or NaN, or a
     key is in several rows that nothing orders.
     """
-    merge.check_columns(rows.column_names, table.names, where)
-    stored = rows.drop_columns([name for name in merge.order_by if name not in table.names])
-    named = [field for field in table if field.name in rows.column_names]
-    # Rows that are inserted have all columns; those that are updated keep the others.
-    fitting = fit(stored.schema, table if merge.inserts else pa.schema(named, table.metadata), where)
+    stored, fitting = _fitted(rows, merge, table, where)
     check_present(rows, merge.keys, KEY, merge.keys, where)
     check_present(rows, merge.order_by, ORDER, merge.keys, where)
     fitted = pa.Table.from_batches([fitting.apply(batch) for batch in stored.to_batches()], fitting.schema)
@@ -45,3 +44,26 @@ def merge_batch(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> M
         return MergeBatch(fitted, keys)
     fitted = fitted.take(pa.array(last))
     return MergeBatch(fitted, BatchKeys(fitted.select(merge.keys), where))
+
+
+def merge_faults(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> RowFaults:
+    """Returns the rows of a batch that can't be merged: without key or order, or with values that don't fit.
+
+    Raises `InvalidError` if columns are missing or don't fit the table.
+    """
+    stored, fitting = _fitted(rows, merge, table, where)
+    faults = faults_of(stored.combine_chunks().to_batches()[0], fitting) if rows.num_rows else RowFaults(0)
+    for role, names in ((KEY, merge.keys), (ORDER, merge.order_by)):
+        for name in names:
+            missing = np.flatnonzero(missing_values(rows.column(name)))
+            faults.add(missing, name, f"the {role} column has no value (null or NaN)")
+    return faults
+
+
+def _fitted(rows: pa.Table, merge: Merge, table: pa.Schema, where: str) -> tuple[pa.Table, Fitting]:
+    """Returns the columns that are stored, and how they become rows of the table."""
+    merge.check_columns(rows.column_names, table.names, where)
+    stored = rows.drop_columns([name for name in merge.order_by if name not in table.names])
+    named = [field for field in table if field.name in rows.column_names]
+    # Rows that are inserted have all columns; those that are updated keep the others.
+    return stored, fit(stored.schema, table if merge.inserts else pa.schema(named, table.metadata), where)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.merge.conditions import columns_in, satisfied
-from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.task_files import MisfitRowsError
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class RowCondition:
         """Yields the batches in the table's types, until one has a row that doesn't satisfy the condition.
 
         Then it counts the other such rows and raises `MisfitRowsError`. Write what it yields for
-        `fitted_target`.
+        `Target.fitted`.
         """
         misfits, example = 0, ""
         for batch in batches:
@@ -67,9 +66,3 @@ class RowCondition:
             for name in columns_in([self.where], self.columns.names) or self.columns.names[:1]
         }
         return pa.table(arrays)
-
-
-def fitted_target(target: Target) -> Target:
-    """Returns the target for batches that have the table's types already."""
-    schema = target.fitting.schema
-    return replace(target, fitting=Fitting(schema, tuple(range(len(schema)))))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.envelopes import append
 from lakefold_ingest.rows.fitting import fit
-from lakefold_ingest.rows.fragments import Target, write_fragments
+from lakefold_ingest.rows.fragments import Target
+from lakefold_ingest.rows.row_faults import bad_rows_error
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.row_writer import RowWriter
 from lakefold_ingest.writing.operation import BatchColumns
+from lakefold_table.errors import InvalidError
 from lakefold_table.lance.proposal import APPEND, content_text
 from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version
 
@@ -18,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -35,13 +38,15 @@ class AppendRows:
 
     `write` writes the rows as files for the target that it is given and returns their fragments. It is called
     again if an append is refused because the table's schema changed while the files were written. `count`
-    returns how many rows there are; it is called only if the batch was folded before.
+    returns how many rows there are; it is called only if the batch was folded before. `write` puts rows that
+    it left out into `bad_rows`.
     """
 
     schema: pa.Schema
     write: Callable[[Target], list[DataFragment]]
     attempts: int = ATTEMPTS
     count: Callable[[], int] | None = None
+    bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
 
     @property
     def batch_columns(self) -> BatchColumns | None:
@@ -59,6 +64,10 @@ class AppendRows:
         more = [NO_FIELD] * (not set(self.schema.names) <= set(view.schema.names))
         return content_text(APPEND, self.count(), [*listed, *more])
 
+    def appending(self, rows: pa.Table) -> AppendRows:
+        """Returns the operation that appends these rows to the table of those left out."""
+        return append_source(RowSource(rows))
+
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Append of the rows, or None if there are none.
 
@@ -68,16 +77,29 @@ class AppendRows:
         return append(view.uri, key, view.version, fragments) if fragments else None
 
 
-def append_source(source: RowSource) -> AppendRows:
-    """Returns the operation that appends these rows, written by this process."""
+def append_source(source: RowSource, *, leaves_rows_out: bool = False) -> AppendRows:
+    """Returns the operation that appends these rows, written by this process.
+
+    `leaves_rows_out`: the settings have `bad_records`, so how many rows fit is known once they are written.
+    """
+    bad_rows: list[pa.Table] = []
 
     def write(target: Target) -> list[DataFragment]:
-        return list(write_fragments(target, source.batches()))
+        writer = RowWriter(target)
+        try:
+            writer.write(source.batches())
+        except InvalidError as error:
+            if writer.bad_rows.num_rows:
+                raise bad_rows_error(writer.bad_rows, target.uri) from error
+            raise
+        bad_rows[:] = [writer.bad_rows]
+        return writer.written
 
     def count() -> int:
         return sum(batch.num_rows for batch in source.batches())
 
-    return AppendRows(source.schema, write, ATTEMPTS if source.is_repeatable else 1, count)
+    attempts = ATTEMPTS if source.is_repeatable else 1
+    return AppendRows(source.schema, write, attempts, None if leaves_rows_out else count, bad_rows)
 
 
 def target_for(schema: pa.Schema, view: View, settings: WriteSettings) -> Target:
@@ -94,4 +116,5 @@ def target_for(schema: pa.Schema, view: View, settings: WriteSettings) -> Target
         settings.storage_options,
         settings.max_rows_per_file,
         settings.max_bytes_per_file,
+        bool(settings.bad_records),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.clauses import (
     MatchedUpdate,
     NotMatchedBySourceUpdate,
@@ -18,13 +19,15 @@ from lakefold_ingest.merge.conditions import SOURCE, TARGET, check, columns_in, 
 from lakefold_ingest.merge.deletions import delete_rows, delete_rows_again, offsets_by_fragment
 from lakefold_ingest.merge.key_hashes import key_hashes
 from lakefold_ingest.merge.matching import FoundRows, all_rows, matched_rows
-from lakefold_ingest.merge.merge_batch import merge_batch
+from lakefold_ingest.merge.merge_batch import merge_batch, merge_faults
 from lakefold_ingest.merge.new_rows import Rewriting, RowsToWrite, changed_columns, set_row_ids
 from lakefold_ingest.merge.read_version import open_read_version
 from lakefold_ingest.merge.rematching import matched_again
+from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_ingest.rows.fragments import Target, write_fragments
+from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.writing.operation import BatchColumns
 from lakefold_reader.lance.scan.columns import is_blob
 from lakefold_table.errors import InvalidError
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.deletions import DeletedRows
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
+    from lakefold_ingest.operations.append import AppendRows
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
@@ -65,7 +69,8 @@ class UpsertRows:
     rows: pa.Table
     merge: Merge
     attempts: int = ATTEMPTS
-    _built: _Built | None = field(default=None, init=False, repr=False, compare=False)
+    bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
+    _built: BuiltChanges | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -85,6 +90,10 @@ class UpsertRows:
         del view
         return ""
 
+    def appending(self, rows: pa.Table) -> AppendRows:
+        """Returns the operation that appends these rows to the table of those left out."""
+        return append_source(RowSource(rows))
+
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the files of the upsert and returns its envelope; None if no row changes.
 
@@ -94,34 +103,12 @@ class UpsertRows:
         check_waits(settings)
         table = open_read_version(view, settings.storage_options)
         built = self._built = self._build(table, view, settings)
-        changes, moved = built.changes, sum(each.found.addresses.size for each in built.changes.rewritings)
-        if not built.fragments and not changes.deleted.size:
-            return None
-        LOGGER.info(
-            "%s changes version %s of %s: %s rows updated, %s inserted, %s deleted",
-            key,
-            view.version,
-            view.uri,
-            moved,
-            changes.inserted.size,
-            changes.deleted.size - moved,
-        )
-        envelope = begin_envelope(view.uri, key, view.version)
-        built.deleted.add_affected(envelope)
-        if not built.fragments:
-            built.deleted.as_delete(envelope, f"merged by {', '.join(self.merge.keys)}")
-            return envelope
-        built.deleted.as_update(envelope, built.fragments)
-        changed = changed_columns(changes.rewritings, self.merge.keys)
-        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
-        if changes.inserted.size:
-            _name_inserted_keys(envelope.lance.update, view, built.batch, changes.inserted)
-        return envelope
+        return built.envelope(view, key)
 
-    def _build(self, table: ReadVersion, view: View, settings: WriteSettings) -> _Built:
+    def _build(self, table: ReadVersion, view: View, settings: WriteSettings) -> BuiltChanges:
         before, merge = self._built, self.merge
         if before is None or merge.by_source or not before.is_for(view):
-            batch = merge_batch(self.rows, merge, view.schema, view.uri)
+            batch = self._batch(view, keeps_bad_rows=bool(settings.bad_records))
             _check_conditions(merge, batch, view)
             if merge.by_source:
                 conditions = [clause.condition for clause in merge.by_source]
@@ -135,13 +122,25 @@ class UpsertRows:
                 return replace(before, table=table, matched=again.found, deleted=deleted)
             batch, matched, others = before.batch, again.found, FoundRows.of([])
         changes = _changes(table, batch, merge, matched, others)
-        rows = RowsToWrite(table, _plain(view), batch.rows, changes.rewritings, changes.inserted)
-        _check_blobs(rows, view)
-        fragments = list(write_fragments(_target(view, settings, rows.schema), rows.batches()))
-        if table.stable_row_ids:
-            set_row_ids(fragments, rows.moved_ids)
-        deleted = delete_rows(table, offsets_by_fragment(changes.deleted))
-        return _Built(table, view.fields, batch, matched, changes, fragments, deleted)
+        return write_changes(table, view, settings, batch, matched, changes)
+
+    def _batch(self, view: View, *, keeps_bad_rows: bool) -> MergeBatch:
+        """Returns the batch without the rows that can't be merged, which are put into `bad_rows`.
+
+        Raises as `merge_batch`, and `BadRowsError` if values don't fit and bad rows are not kept.
+        """
+        self.bad_rows.clear()
+        try:
+            return merge_batch(self.rows, self.merge, view.schema, view.uri)
+        except InvalidError as error:
+            faults = merge_faults(self.rows, self.merge, view.schema, view.uri)
+            if not faults.rows.size or (isinstance(error, BadKeysError) and not keeps_bad_rows):
+                raise
+            if not keeps_bad_rows:
+                raise faults.error(self.rows, view.uri) from error
+        self.bad_rows.append(faults.described(self.rows))
+        good = np.setdiff1d(np.arange(self.rows.num_rows), faults.rows)
+        return merge_batch(self.rows.take(pa.array(good)), self.merge, view.schema, view.uri)
 
 
 def check_waits(settings: WriteSettings) -> None:
@@ -156,8 +155,11 @@ def check_waits(settings: WriteSettings) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Changes:
-    """What becomes of which rows: `deleted` are the addresses of all rows that are deleted or rewritten."""
+class RowChanges:
+    """What becomes of which rows: `deleted` are the addresses of all rows that are deleted or rewritten.
+
+    `inserted` are indices of rows of the batch.
+    """
 
     rewritings: Sequence[Rewriting]
     deleted: NDArray[np.uint64]
@@ -165,14 +167,14 @@ class _Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Built:
+class BuiltChanges:
     """What an upsert found and wrote: `matched` in the version `table`, which has these `fields`."""
 
     table: ReadVersion
     fields: Sequence[Field]
     batch: MergeBatch
     matched: FoundRows
-    changes: _Changes
+    changes: RowChanges
     fragments: Sequence[DataFragment]
     deleted: DeletedRows
 
@@ -180,10 +182,58 @@ class _Built:
         """Whether a version has the same columns, so that the batch and its files fit it too."""
         return list(self.fields) == list(view.fields)
 
+    def envelope(self, view: View, key: Key) -> Envelope | None:
+        """Returns the envelope of the changes; None if no row changes."""
+        changes, moved = self.changes, sum(each.found.addresses.size for each in self.changes.rewritings)
+        if not self.fragments and not changes.deleted.size:
+            return None
+        LOGGER.info(
+            "%s changes version %s of %s: %s rows updated, %s inserted, %s deleted",
+            key,
+            view.version,
+            view.uri,
+            moved,
+            changes.inserted.size,
+            changes.deleted.size - moved,
+        )
+        keys = self.batch.keys.names
+        envelope = begin_envelope(view.uri, key, view.version)
+        self.deleted.add_affected(envelope)
+        if not self.fragments:
+            self.deleted.as_delete(envelope, f"merged by {', '.join(keys)}")
+            return envelope
+        self.deleted.as_update(envelope, self.fragments)
+        changed = changed_columns(changes.rewritings, keys)
+        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
+        if changes.inserted.size:
+            _name_inserted_keys(envelope.lance.update, view, self.batch, changes.inserted)
+        return envelope
+
+
+def write_changes(
+    table: ReadVersion,
+    view: View,
+    settings: WriteSettings,
+    batch: MergeBatch,
+    matched: FoundRows,
+    changes: RowChanges,
+) -> BuiltChanges:
+    """Writes the files of these changes.
+
+    Raises `InvalidError` if a value doesn't fit the table, and as `ReadVersion`.
+    """
+    rows = RowsToWrite(table, _plain(view), batch.rows, changes.rewritings, changes.inserted)
+    _check_blobs(rows, view)
+    fragments = list(write_fragments(_target(view, settings, rows.schema), rows.batches()))
+    if table.stable_row_ids:
+        set_row_ids(fragments, rows.moved_ids)
+    deleted = delete_rows(table, offsets_by_fragment(changes.deleted))
+    return BuiltChanges(table, view.fields, batch, matched, changes, fragments, deleted)
+
 
 def _changes(
     table: ReadVersion, batch: MergeBatch, merge: Merge, matched: FoundRows, others: FoundRows
-) -> _Changes:
+) -> RowChanges:
     is_new = np.ones(batch.rows.num_rows, np.bool_)
     is_new[matched.choices] = False
     clause_of = _clauses_of_pairs(table, batch, matched, merge.matched)
@@ -200,7 +250,7 @@ def _changes(
         for index, clause in enumerate(merge.by_source)
         if isinstance(clause, NotMatchedBySourceUpdate)
     ]
-    return _Changes(
+    return RowChanges(
         rewritings,
         np.sort(np.concatenate([matched.addresses[clause_of >= 0], others.addresses])),
         _inserted(batch, np.flatnonzero(is_new), merge),

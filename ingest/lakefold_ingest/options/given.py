@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefold_ingest.cdc.change_format import change_format
 from lakefold_ingest.merge.clause_texts import ClauseTexts
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.options.write_options import (
-    BUILT_MODES,
     KAFKA_PREFIX,
     WRITE_OPTIONS,
     WriteMode,
@@ -22,6 +22,7 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakefold_ingest.cdc.change_format import ChangeFormat
     from lakefold_ingest.merge.clauses import Merge
     from lakefold_ingest.options.write_options import WriteOption
 
@@ -53,7 +54,7 @@ class GivenWrite:
     def mode(self, *, overwrite: bool) -> WriteMode:
         """Returns what the write does. `overwrite`: what Spark's save mode or output mode says.
 
-        Raises `InvalidError` if the two contradict each other, or if this release can't write in that mode.
+        Raises `InvalidError` if the two contradict each other.
         """
         mode = WriteMode(self.value("writeMode"))
         if overwrite and "writeMode" in self.values:
@@ -61,10 +62,7 @@ class GivenWrite:
             raise InvalidError(
                 f"{mode} is given, but Spark's mode replaces the rows", where="writeMode", hint=hint
             )
-        mode = WriteMode.OVERWRITE if overwrite else mode
-        if mode not in BUILT_MODES:
-            raise _not_built("writeMode", mode)
-        return mode
+        return WriteMode.OVERWRITE if overwrite else mode
 
     def merge(self, mode: WriteMode) -> Merge | None:
         """Returns how rows are merged by their keys, or None in a mode that doesn't do that.
@@ -76,6 +74,16 @@ class GivenWrite:
         texts = {field: self.values[name] for field, name in _CLAUSES.items() if name in self.values}
         clauses = ClauseTexts(**texts).clauses() if texts else ()
         return merge_of(mode, self.value("keys"), self.value("orderBy"), clauses)
+
+    def changes(self, mode: WriteMode) -> ChangeFormat | None:
+        """Returns how the rows say what happened, or None in a mode in which they don't.
+
+        Raises `InvalidError` if options are missing or contradict each other.
+        """
+        if mode is not WriteMode.CDC:
+            return None
+        names = ("keys", "orderBy", "envelope", "operationColumn", "operations")
+        return change_format(*map(self.value, names))
 
     def check(self, use: WriteUse, mode: WriteMode) -> None:
         """Raises `InvalidError` for options without a meaning for this use or mode, or that are not built."""
@@ -102,6 +110,7 @@ class GivenWrite:
         the table is not among them: see `mode`.
         """
         left_out = {"", "table", "app_id", "write_mode", "keys", "order_by"}
+        left_out |= {"envelope", "operation_column", "operations"}
         parameters = {option.name: option.parameter for option in parameters_of(WriteUse.SINK)}
         values = {
             parameters[name]: value

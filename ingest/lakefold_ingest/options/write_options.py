@@ -42,13 +42,11 @@ class WriteMode(StrEnum):
     CDC = "cdc"
 
 
-BUILT_MODES: Final = frozenset(WriteMode) - {WriteMode.CDC}
-"""The modes in which this release writes by `format("lakefold")`."""
-
 FRAMES: Final = frozenset({WriteUse.BATCH, WriteUse.STREAM})
 EVERYWHERE: Final = frozenset(WriteUse)
 ROWS_BY_KEY: Final = frozenset({WriteMode.UPSERT, WriteMode.DELETE, WriteMode.CDC})
 UPSERTS: Final = frozenset({WriteMode.UPSERT})
+CHANGES: Final = frozenset({WriteMode.CDC})
 ALL_MODES: Final = frozenset(WriteMode)
 
 
@@ -136,10 +134,9 @@ def _planned(
     read: Callable[[str], Any],
     meaning: str,
     default: Any = None,  # noqa: ANN401 - each option has a type of its own
-    modes: frozenset[WriteMode] = ALL_MODES,
 ) -> WriteOption:
     """Returns an option that this release does not support yet."""
-    return WriteOption(name, parameter, read, EVERYWHERE, meaning, default, modes=modes, planned=EVERYWHERE)
+    return WriteOption(name, parameter, read, EVERYWHERE, meaning, default, planned=EVERYWHERE)
 
 
 def _clause(name: str, meaning: str, modes: frozenset[WriteMode] = UPSERTS) -> WriteOption:
@@ -203,7 +200,7 @@ WRITE_OPTIONS: Final = (
         "write_mode",
         choice("append", "upsert", "delete", "cdc"),
         EVERYWHERE,
-        "what is done with the rows; this release refuses `cdc`",
+        "what is done with the rows; `cdc`: they are change events",
         default="append",
     ),
     WriteOption(
@@ -349,8 +346,36 @@ WRITE_OPTIONS: Final = (
         "order_by",
         column_names,
         EVERYWHERE,
-        "the columns by which the last row of a key is found, with commas",
+        "the columns by which the last row of a key is found, with commas; of change events also fields of "
+        "their envelope, as `source.lsn`",
         modes=ROWS_BY_KEY,
+    ),
+    WriteOption(
+        "operationColumn",
+        "operation_column",
+        word,
+        EVERYWHERE,
+        "the column that says whether a row is inserted, updated or deleted; the others are the row",
+        modes=CHANGES,
+    ),
+    WriteOption(
+        "operations",
+        "operations",
+        pairs,
+        EVERYWHERE,
+        "what the values of `operationColumn` mean, as `value=upsert` or `value=delete` pairs with commas "
+        "between them (in Python a mapping)",
+        default_text="i, c, r, u, d, insert, create, read, update, upsert, delete, in any case",
+        modes=CHANGES,
+    ),
+    WriteOption(
+        "envelope",
+        "envelope",
+        choice("debezium", "delta", "lakefold"),
+        EVERYWHERE,
+        "instead of `operationColumn`: the rows are events of Debezium, or the change feed of a table of "
+        "Delta or of Lakefold",
+        modes=CHANGES,
     ),
     _clause(
         "whenMatchedUpdate",
@@ -392,14 +417,15 @@ WRITE_OPTIONS: Final = (
         default_text="all columns of the batch",
         modes=UPSERTS,
     ),
-    _planned(
-        "operationColumn",
-        "operation_column",
+    WriteOption(
+        "badRecords",
+        "bad_records",
         word,
-        "the column that says whether a row is inserted, updated or deleted",
-        modes=frozenset({WriteMode.CDC}),
+        EVERYWHERE,
+        "a table to which rows are appended that can't be written, each with the reason",
+        default_text="such rows fail their batch",
+        modes=ALL_MODES - {WriteMode.OVERWRITE},
     ),
-    _planned("badRecords", "bad_records", word, "a table for rows that can't be written, instead of failing"),
     _planned(
         "format",
         "format",

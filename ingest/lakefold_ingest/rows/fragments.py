@@ -16,12 +16,13 @@ must not fork, and Spark's worker daemon forks.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefold_ingest.rows.fitting import Fitting
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.lance.manifests.naming import DATA, data_path
 from lakefold_table.uri import FILE, local_path, parse_location
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lance.fragment import FragmentMetadata
-
-    from lakefold_ingest.rows.fitting import Fitting
 
 MAX_ROWS_PER_FILE = 1024 * 1024
 MAX_BYTES_PER_FILE = 1024**3
@@ -45,7 +44,7 @@ class Target:
     `uri` is the table's canonical URI. `field_ids` are the table's ids of the fields in `fitting.schema`,
     depth first, parents included. `storage_options` are pylance's. A file ends after `max_rows_per_file`
     rows, or after the batch with which it has `max_bytes_per_file` bytes of Arrow data (the file itself is
-    mostly smaller).
+    mostly smaller). `keeps_bad_rows`: rows that don't fit are left out and reported (`row_writer`).
     """
 
     uri: str
@@ -55,6 +54,12 @@ class Target:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_rows_per_file: int = MAX_ROWS_PER_FILE
     max_bytes_per_file: int = MAX_BYTES_PER_FILE
+    keeps_bad_rows: bool = False
+
+    def fitted(self) -> Target:
+        """Returns the target for batches that have the table's types already."""
+        schema = self.fitting.schema
+        return replace(self, fitting=Fitting(schema, tuple(range(len(schema)))))
 
 
 def write_fragments(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFragment]:

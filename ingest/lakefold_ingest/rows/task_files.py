@@ -9,7 +9,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.rows.fragments import write_fragments
+import pyarrow as pa
+
+from lakefold_ingest.rows.row_faults import BAD_ROWS, bad_rows_error
+from lakefold_ingest.rows.row_writer import RowWriter
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.errors import InvalidError
@@ -17,9 +20,9 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import pyarrow as pa
-
     from lakefold_ingest.rows.fragments import Target
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class MisfitRowsError(InvalidError):
@@ -36,13 +39,15 @@ class TaskFiles:
 
     `fragments`: encoded. `fault`: message, location and hint of the reason why it stopped, or None.
     `seconds`: how long it took, with the time in which Spark computed the rows. `misfits`: how many rows may
-    not be written, if that is the fault.
+    not be written, if that is the fault. `bad_rows`: rows that don't fit, as an Arrow stream of `BAD_ROWS`,
+    empty if there are none.
     """
 
     fragments: tuple[bytes, ...]
     fault: tuple[str, str, str] | None
     seconds: float
     misfits: int = 0
+    bad_rows: bytes = b""
 
 
 def write_task(target: Target, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
@@ -51,28 +56,29 @@ def write_task(target: Target, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
     Rows that don't fit are returned as a fault, not raised: Spark would run the task again, and then report a
     text of many lines. If the task fails, its files are removed.
     """
-    start, written = time.perf_counter(), list[DataFragment]()
+    start, writer = time.perf_counter(), RowWriter(target)
     fault, misfits = None, 0
     try:
-        for fragment in write_fragments(target, batches):
-            written.append(fragment)
+        writer.write(batches)
     except InvalidError as error:
         fault = (error.message, error.where, error.hint)
         misfits = error.rows if isinstance(error, MisfitRowsError) else 0
     except BaseException:
-        remove_unused(target.uri, target.storage_options, written, "its task failed")
+        remove_unused(target.uri, target.storage_options, writer.written, "its task failed")
         raise
+    written = writer.written
     if fault is not None:
         remove_unused(target.uri, target.storage_options, written, fault[0])
         written = []
     encoded = tuple(fragment.SerializeToString() for fragment in written)
-    return TaskFiles(encoded, fault, time.perf_counter() - start, misfits)
+    return TaskFiles(encoded, fault, time.perf_counter() - start, misfits, _encoded(writer.bad_rows))
 
 
 def collect_fragments(target: Target, tasks: Sequence[TaskFiles]) -> list[DataFragment]:
     """Returns the fragments of all tasks of a batch, in their order.
 
-    Raises `InvalidError` if rows of a task don't fit the table, and removes the files of the other tasks.
+    Raises `BadRowsError` if rows don't fit the table and it does not keep them, `InvalidError` for another
+    fault of a task. Then it removes the files of the other tasks.
     """
     fragments = decoded_fragments(tasks)
     fault = next((task.fault for task in tasks if task.fault is not None), None)
@@ -80,9 +86,27 @@ def collect_fragments(target: Target, tasks: Sequence[TaskFiles]) -> list[DataFr
         return fragments
     message, where, hint = fault
     misfits = sum(task.misfits for task in tasks)
-    message = f"{misfits} {message}" if misfits else message
-    remove_unused(target.uri, target.storage_options, fragments, message)
-    raise InvalidError(message, where=where, hint=hint)
+    error = InvalidError(f"{misfits} {message}" if misfits else message, where=where, hint=hint)
+    bad_rows = bad_rows_of(tasks)
+    if bad_rows.num_rows:
+        error = bad_rows_error(bad_rows, target.uri)
+    remove_unused(target.uri, target.storage_options, fragments, error.message)
+    raise error
+
+
+def bad_rows_of(tasks: Iterable[TaskFiles]) -> pa.Table:
+    """Returns the rows of all tasks that don't fit the table, as `BAD_ROWS`."""
+    tables = [pa.ipc.open_stream(task.bad_rows).read_all() for task in tasks if task.bad_rows]
+    return pa.concat_tables([BAD_ROWS.empty_table(), *tables])
+
+
+def _encoded(rows: pa.Table) -> bytes:
+    if not rows.num_rows:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
 
 
 def decoded_fragments(tasks: Iterable[TaskFiles]) -> list[DataFragment]:

@@ -20,6 +20,7 @@ from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.change_plan import ChangePlan, commit_changes, plan_changes
 from lakefold_ingest.spark.merge_plan import MergePlan, commit_rows, pack_rows, plan_merge
 from lakefold_ingest.spark.write_plan import abort_files, commit_files, plan_write, write_rows
 from lakefold_reader.spark.data_source import LakefoldSource
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.spark.write_plan import WritePlan
     from lakefold_ingest.writing.settings import WriteSettings
 
-    Plan = WritePlan | MergePlan
+    Plan = WritePlan | MergePlan | ChangePlan
 
 QUERY_ID = "sql.streaming.queryId"
 """The local property in which Spark keeps the id of the streaming query that runs a task."""
@@ -145,8 +146,10 @@ class TableFormat(LakefoldSource):
         rows = arrow_schema_of(schema)
         mode = given.mode(overwrite=overwrite)
         given.check(use, mode)
-        merge = given.merge(mode)
+        merge, changes = given.merge(mode), given.changes(mode)
         settings = self.write_settings(given)
+        if changes is not None:
+            return plan_changes(settings, changes, rows)
         if merge is not None:
             return plan_merge(settings, merge, rows)
         return plan_write(given, settings, rows, key, use=use, overwrite=overwrite)
@@ -161,19 +164,23 @@ def _log_each_batch() -> None:
 
 
 def _run(plan: Plan, batches: Iterator[pa.RecordBatch]) -> TaskFiles | TaskRows:
-    return pack_rows(plan, batches) if isinstance(plan, MergePlan) else write_rows(plan, batches)
+    if isinstance(plan, MergePlan | ChangePlan):
+        return pack_rows(plan.schema, batches)
+    return write_rows(plan, batches)
 
 
 def _commit(plan: Plan, key: Key, messages: Sequence[WrittenMessage], *, in_order: bool = False) -> None:
     results = [message.result for message in messages]
-    if isinstance(plan, MergePlan):
+    if isinstance(plan, ChangePlan):
+        commit_changes(plan, key, cast("list[TaskRows]", results), in_order=in_order)
+    elif isinstance(plan, MergePlan):
         commit_rows(plan, key, cast("list[TaskRows]", results), in_order=in_order)
     else:
         commit_files(plan, key, cast("list[TaskFiles]", results), in_order=in_order)
 
 
 def _abort(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    if not isinstance(plan, MergePlan):
+    if not isinstance(plan, MergePlan | ChangePlan):
         results = [
             None if message is None else cast("WrittenMessage", message).result for message in messages
         ]

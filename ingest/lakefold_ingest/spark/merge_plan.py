@@ -68,21 +68,26 @@ def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema) -> Merg
     return MergePlan(settings, merge, schema)
 
 
-def pack_rows(plan: MergePlan, batches: Iterable[pa.RecordBatch]) -> TaskRows:
-    """Returns the rows of one task, in the columns that the merge needs."""
+def pack_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> TaskRows:
+    """Returns the rows of one task, in the columns of this schema."""
     start, sink = time.perf_counter(), pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, plan.schema, options=_COMPRESSED) as writer:
+    with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
         for batch in batches:
-            writer.write_table(pa.Table.from_batches([batch]).select(plan.schema.names).cast(plan.schema))
+            writer.write_table(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
     return TaskRows(sink.getvalue().to_pybytes(), time.perf_counter() - start)
+
+
+def rows_of(schema: pa.Schema, tasks: Sequence[TaskRows]) -> pa.Table:
+    """Returns the rows of all tasks, in their order."""
+    return pa.concat_tables(
+        [schema.empty_table(), *(pa.ipc.open_stream(task.stream).read_all() for task in tasks)]
+    )
 
 
 def commit_rows(
     plan: MergePlan, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False
 ) -> BatchReport:
     """Merges the rows of all tasks as one batch. Raises as `put_batch` does."""
-    tables = [pa.ipc.open_stream(task.stream).read_all() for task in tasks]
-    rows = pa.concat_tables([plan.schema.empty_table(), *tables])
     write_s = max((task.seconds for task in tasks), default=0.0)
-    operation = UpsertRows(rows, plan.merge)
+    operation = UpsertRows(rows_of(plan.schema, tasks), plan.merge)
     return put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefold_ingest.merge.row_condition import RowCondition, fitted_target
+from lakefold_ingest.merge.row_condition import RowCondition
 from lakefold_ingest.operations.append import target_for
 from lakefold_ingest.operations.replace_where import ReplaceWhere
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteMode
 from lakefold_ingest.rows.fitting import plain_field
-from lakefold_ingest.rows.task_files import collect_fragments, decoded_fragments, write_task
+from lakefold_ingest.rows.task_files import bad_rows_of, collect_fragments, decoded_fragments, write_task
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
@@ -109,7 +109,7 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
     """Writes the rows of one task as `write_task` does."""
     if plan.condition is None:
         return write_task(plan.target, batches)
-    return write_task(fitted_target(plan.target), plan.condition.fitted(plan.target, batches))
+    return write_task(plan.target.fitted(), plan.condition.fitted(plan.target, batches))
 
 
 def commit_files(
@@ -120,7 +120,7 @@ def commit_files(
     Raises as `put_batch` does, and `InvalidError` if rows of a task don't fit the table.
     """
     fragments = collect_fragments(plan.target, tasks)
-    operation = _operation(plan, fragments)
+    operation = _operation(plan, fragments, bad_rows_of(tasks))
     try:
         write_s = max((task.seconds for task in tasks), default=0.0)
         report = put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)
@@ -144,10 +144,10 @@ def abort_files(plan: WritePlan, tasks: Sequence[TaskFiles | None]) -> None:
 
 
 def _operation(
-    plan: WritePlan, fragments: Sequence[DataFragment]
+    plan: WritePlan, fragments: Sequence[DataFragment], bad_rows: pa.Table
 ) -> AppendWritten | OverwriteWritten | ReplaceWhere:
     if plan.mode is WriteMode.APPEND:
-        return AppendWritten(fragments, plan.read_version)
+        return AppendWritten(fragments, plan.read_version, [bad_rows])
     columns = Schema.FromString(plan.columns)
     if plan.condition is not None:
         return ReplaceWhere(fragments, columns, plan.condition.where)

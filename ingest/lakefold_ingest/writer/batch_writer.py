@@ -75,6 +75,9 @@ class BatchWriter:
     def __init__(
         self, settings: WriteSettings, app_id: str | None, limits: BatchLimits, max_queued_bytes: int
     ) -> None:
+        if settings.bad_records:
+            message = "a Writer keeps no bad rows: the future of an append whose rows don't fit has the error"
+            raise InvalidError(message, where="bad_records", hint="leave it out")
         if settings.wait != "commit":
             hint = "leave `wait` out: a future has the outcome, and nothing has to wait for it"
             raise InvalidError(

@@ -6,6 +6,7 @@ again, and the committer folds a key once. So every step may fail or be repeated
 - Before the envelope is built, the table's marks are read. If they contain the batch, nothing is written.
   That only saves work: the committer would answer Duplicate. As the committer does, this compares the number
   of rows and their columns with those that were folded. If they differ, rows are dropped, so it is a warning.
+- With `bad_records`, rows that can't be written are a proposal of their own before the others.
 - With `merge_schema`, columns that the table lacks are added by a proposal of their own (`evolution`).
 - A batch that changes nothing is not proposed. A later run of the same batch that does have rows is folded,
   because a key that was never sent is a gap, and gaps can be filled.
@@ -34,8 +35,10 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.envelopes import creation
+from lakefold_ingest.writing.bad_records import bad_records
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import Answer, LogClient, Proposed, drop_client, open_client
+from lakefold_ingest.writing.operation import LeavesRowsOut
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, fragments_of, in_version, refusal_text
 from lakefold_ingest.writing.view import View, read_view
 from lakefold_log.write.tracing import batch_span
@@ -179,6 +182,8 @@ class StartedBatch:
         begun = time.perf_counter()
         envelope = self._operation.build(view, self.key, self._settings)
         self._write_s += time.perf_counter() - begun
+        if isinstance(self._operation, LeavesRowsOut) and self._settings.bad_records:
+            self._put_bad_rows(self._operation)
         if envelope is None:
             self._report = BatchReport(None, attempts + 1, is_sent=False)
         else:
@@ -187,6 +192,17 @@ class StartedBatch:
                 # Its first proposal was refused, so this version has every row that was in the log before.
                 envelope.lance.transaction_properties[APPENDS] = LATER
             self._propose(view, envelope)
+
+    def _put_bad_rows(self, operation: LeavesRowsOut) -> None:
+        """Appends rows that can't be written to their table, once, before the others are sent."""
+        batch = bad_records(self._settings, self.key, operation.bad_rows)
+        if batch is None:
+            return
+        begun = time.perf_counter()
+        report = put_batch(batch.settings, batch.key, operation.appending(batch.rows))
+        if isinstance(report.result, Duplicate) and report.result.different_content:
+            put_batch(batch.settings, batch.other_key, operation.appending(batch.rows))
+        self._wait_s += time.perf_counter() - begun
 
     def _with_new_columns(self, view: View) -> View:
         columns = self._operation.batch_columns if self._settings.merge_schema else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
@@ -59,3 +61,15 @@ class Operation(Protocol):
         nothing to change: then nothing is sent, and the key stays free. Raises `InvalidError` if the batch
         does not fit the table. Files that no sent envelope names stay unused; no version names them.
         """
+
+
+@runtime_checkable
+class LeavesRowsOut(Protocol):
+    """An `Operation` that can leave out rows that can't be written, if the settings have `bad_records`."""
+
+    @property
+    def bad_rows(self) -> Sequence[pa.Table]:
+        """The rows that the last `build` left out, as `rows.row_faults.BAD_ROWS`."""
+
+    def appending(self, rows: pa.Table) -> Operation:
+        """Returns the operation that appends these rows to the table of those left out."""

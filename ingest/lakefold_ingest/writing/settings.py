@@ -29,6 +29,8 @@ MOST_UNANSWERED: Final = 10_000
 class WriteSettings:
     """The settings of a writer. `lakefold.spark.sink` describes each; `table` is the canonical URI.
 
+    So is `bad_records`, the table of rows that can't be written; empty: such rows fail their batch.
+
     Raises `InvalidError` if a value is wrong.
     """
 
@@ -48,6 +50,7 @@ class WriteSettings:
     max_unanswered: int = 1000
     commit_properties: Mapping[str, str] = field(default_factory=dict)
     merge_schema: bool = False
+    bad_records: str = ""
 
     def __post_init__(self) -> None:
         if self.wait not in get_args(Wait):
@@ -78,6 +81,9 @@ class WriteSettings:
         for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
             if getattr(self, name) <= 0:
                 raise InvalidError(f"{getattr(self, name)} is not above 0", where=name)
+        if self.bad_records == self.table:
+            message = "rows that can't be written into a table can't be written into the same one"
+            raise InvalidError(message, where="bad_records", hint="name another table")
         file_version(self.data_storage_version)
         reserved = [name for name in self.commit_properties if name.startswith(PREFIX)]
         if reserved:

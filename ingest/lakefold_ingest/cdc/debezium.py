@@ -1,0 +1,224 @@
+"""Reads Debezium's envelopes: `op`, and the row `before` and `after`, as columns or as JSON of a Kafka topic.
+
+An event is a row with the columns `op`, `before` and `after`, or with one column `payload` of these, or with
+a column `value` that has them, as a struct or as the JSON that Kafka delivers. A tombstone (a message without
+a value) follows a deletion and deletes the row of its key. It has an effect if the batch has a column `key`.
+
+`m` (a message in the log of the database) is about no row and ignored. `t` (truncate) is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS
+from lakefold_ingest.cdc.events import Events, column_at, effects, mask, order_of
+from lakefold_ingest.cdc.json_events import json_structs, parsed
+from lakefold_ingest.rows.fitting import plain_field
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.cdc.change_format import ChangeFormat
+    from lakefold_ingest.rows.row_faults import RowFaults
+
+    Mask = NDArray[np.bool_]
+
+OP, BEFORE, AFTER, PAYLOAD, VALUE, KEY = "op", "before", "after", "payload", "value", "key"
+TRUNCATE, MESSAGE = "t", "m"
+
+
+def needs_types(rows: pa.Schema) -> bool:
+    """Whether the events are JSON, which is read with the types of the table's columns."""
+    known = VALUE in rows.names and OP not in rows.names and PAYLOAD not in rows.names
+    return known and not types.is_struct(rows.field(VALUE).type)
+
+
+def read_debezium(
+    rows: pa.Table, format_: ChangeFormat, table: pa.Schema | None, faults: RowFaults
+) -> Events:
+    """Returns the events. `table` is the table's schema, which JSON needs; None: it does not exist.
+
+    Notes in `faults` rows whose JSON or operation can't be read. Raises `InvalidError` if a column is
+    missing, or an event truncates the source.
+    """
+    is_message = OP not in rows.column_names and PAYLOAD not in rows.column_names
+    tombstones = np.zeros(rows.num_rows, np.bool_)
+    if is_message and VALUE in rows.column_names:
+        tombstones = mask(pc.is_null(rows.column(VALUE)))
+    envelopes = _envelopes(rows, format_, table, faults)
+    op = column_at(envelopes, OP)
+    if op is None:
+        hint = "the rows have the columns op, before and after, or payload, or value as JSON"
+        raise InvalidError("no column op is in the batch", where="envelope", hint=hint)
+    op = op.cast(pa.string()).combine_chunks()
+    _refuse_truncates(op)
+    ignored = mask(pc.equal(op, MESSAGE))
+    # Rows that have a fault already need no second one for their missing operation.
+    silent = ignored | tombstones
+    silent[faults.rows] = True
+    is_delete = effects(
+        pa.chunked_array([pc.if_else(pa.array(silent), "d", op)]), OP, DEBEZIUM_OPERATIONS, faults
+    )
+    keys = _keys(rows, format_, tombstones | (is_delete & ~_has_value(envelopes, BEFORE)), table, faults)
+    if keys is None:
+        ignored, tombstones = ignored | tombstones, np.zeros_like(tombstones)
+    around = _with_rows(envelopes, rows)
+    images = _without_order(_images(envelopes, is_delete, keys), around, format_.order_by)
+    order = order_of(around, images, format_.order_by, may_lack=bool(silent.all()))
+    return Events(images, is_delete, ignored, tombstones, order)
+
+
+def _refuse_truncates(op: pa.Array) -> None:
+    truncates = np.flatnonzero(mask(pc.equal(op, TRUNCATE)))
+    if truncates.size:
+        hint = (
+            "delete the rows (lakefold.delete) and continue after the event, or leave such events out: "
+            "Debezium's skipped.operations has t by default"
+        )
+        message = f"event {truncates[0]} of the batch truncates its source, which is not applied to the table"
+        raise InvalidError(message, where="envelope", hint=hint)
+
+
+def _with_rows(envelopes: pa.Table, rows: pa.Table) -> pa.Table:
+    """Returns the columns of the envelopes, and of the rows around them, such as Kafka's offset."""
+    for name in rows.column_names:
+        if name not in envelopes.column_names:
+            envelopes = envelopes.append_column(name, rows.column(name))
+    return envelopes
+
+
+def _without_order(images: pa.Table, envelopes: pa.Table, order_by: Collection[str]) -> pa.Table:
+    """Returns the rows without columns that the table keeps for the order, and that only the envelopes have.
+
+    JSON is read with the table's columns, so the rows have such a column without values.
+    """
+    for path in order_by:
+        name = path.rpartition(".")[2]
+        if name in images.column_names and column_at(envelopes, path) is not None:
+            column = images.column(name)
+            images = images.drop_columns([name]) if column.null_count == len(column) else images
+    return images
+
+
+def _envelopes(rows: pa.Table, format_: ChangeFormat, table: pa.Schema | None, faults: RowFaults) -> pa.Table:
+    names = rows.column_names
+    if OP in names or PAYLOAD in names:
+        return rows if OP in names else _fields_of(rows.column(PAYLOAD), PAYLOAD)
+    if VALUE not in names:
+        return rows
+    if not needs_types(rows.schema):
+        return _without_payload(_fields_of(rows.column(VALUE), VALUE))
+    if table is None:
+        raise InvalidError(
+            "the table does not exist, and JSON doesn't say which types its columns have",
+            where=VALUE,
+            hint="create the table first: append a frame without rows that has its columns",
+        )
+    fields = [plain_field(field) for field in table]
+    image = json_structs(fields)
+    envelope = pa.struct([(OP, pa.string()), (BEFORE, image), (AFTER, image)])
+    for path in format_.order_by:
+        name, in_struct, last = path.partition(".")
+        if in_struct and "." not in last and last in table.names:
+            envelope = _with_field(envelope, name, json_structs([fields[table.get_field_index(last)]]))
+    kind = _with_field(envelope, PAYLOAD, envelope)
+    return _without_payload(_fields_of(parsed(rows.column(VALUE), kind, VALUE, faults), VALUE))
+
+
+def _with_field(struct: pa.StructType, name: str, inner: pa.StructType) -> pa.StructType:
+    """Returns the struct with the fields `inner` in its field `name`."""
+    known = {field.name: field.type for field in struct}
+    known[name] = pa.struct([*known.get(name, ()), *inner])
+    return pa.struct(list(known.items()))
+
+
+def _keys(
+    rows: pa.Table, format_: ChangeFormat, needed: Mask, table: pa.Schema | None, faults: RowFaults
+) -> pa.Table | None:
+    """Returns the keys of those messages that need them, None if the batch has no column for them."""
+    if KEY not in rows.column_names or KEY in format_.keys:
+        return None
+    column = rows.column(KEY).combine_chunks()
+    column = pa.chunked_array([pc.if_else(pa.array(needed), column, pa.scalar(None, column.type))])
+    if types.is_struct(column.type):
+        return _without_payload(_fields_of(column, KEY))
+    if table is None or not _is_text(column.type):
+        return None
+    fields = json_structs([plain_field(field) for field in table if field.name in format_.keys])
+    kind = _with_field(fields, PAYLOAD, fields)
+    return _without_payload(_fields_of(parsed(column, kind, KEY, faults), KEY))
+
+
+def _images(envelopes: pa.Table, is_delete: Mask, keys: pa.Table | None) -> pa.Table:
+    """Returns the row after each event; the row before it if it is deleted, or at least its key."""
+    before, after = (_side(envelopes, name) for name in (BEFORE, AFTER))
+    deletes = pa.array(is_delete)
+    columns: dict[str, pa.Array] = {}
+    for name in dict.fromkeys([*after.column_names, *before.column_names]):
+        old, new = (
+            side.column(name).combine_chunks() if name in side.column_names else pa.nulls(len(deletes))
+            for side in (before, after)
+        )
+        kind = old.type if types.is_null(new.type) else new.type
+        columns[name] = pc.if_else(deletes, _cast(old, kind, name), _cast(new, kind, name))
+        if keys is not None and name in keys.column_names:
+            key = _cast(keys.column(name).combine_chunks(), kind, name)
+            columns[name] = pc.coalesce(columns[name], key)
+    if not columns:
+        raise InvalidError("before and after have no columns", where="envelope")
+    return pa.table(columns)
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        message = f"the types of {name} before and after a change, and in the message's key, don't agree"
+        raise InvalidError(message, where=name, hint=f"make it {kind} in each of them") from error
+
+
+def _has_value(envelopes: pa.Table, name: str) -> Mask:
+    column = column_at(envelopes, name)
+    return np.zeros(envelopes.num_rows, np.bool_) if column is None else mask(pc.is_valid(column))
+
+
+def _side(envelopes: pa.Table, name: str) -> pa.Table:
+    column = column_at(envelopes, name)
+    return pa.table({}) if column is None or types.is_null(column.type) else _fields_of(column, name)
+
+
+def _fields_of(column: pa.ChunkedArray, name: str) -> pa.Table:
+    """Returns the fields of a struct as columns; those of a null are null. Raises `InvalidError`."""
+    if not types.is_struct(column.type):
+        hint = "parse it, or give the whole message as the column value"
+        raise InvalidError(f"{name} is {column.type}, not a struct", where="envelope", hint=hint)
+    array = column.combine_chunks()
+    return pa.table({field.name: pc.struct_field(array, [index]) for index, field in enumerate(array.type)})
+
+
+def _without_payload(envelopes: pa.Table) -> pa.Table:
+    """Returns what is in `payload`, if the messages have their schema beside it."""
+    if PAYLOAD not in envelopes.column_names:
+        return envelopes
+    payload = envelopes.column(PAYLOAD)
+    if types.is_struct(payload.type) and (payload.null_count < len(payload) or envelopes.num_columns == 1):
+        return _fields_of(payload, PAYLOAD)
+    return envelopes.drop_columns([PAYLOAD])
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+    )

@@ -1,0 +1,144 @@
+"""Parses a column of JSON objects into columns, all of them at once.
+
+Each text is wrapped as `{"n": its number, "v": the text}` before they are parsed together. So a text that is
+no JSON, or more than one value, can't be taken for another row's.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+from pyarrow import types
+
+from lakefold_ingest.rows.row_faults import find_faults
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.rows.row_faults import RowFaults
+
+_NUMBER, _TEXT = "n", "v"
+_READ_AS_THEY_ARE = (
+    types.is_boolean,
+    types.is_integer,
+    types.is_floating,
+    types.is_decimal,
+    types.is_string,
+    types.is_large_string,
+    types.is_timestamp,
+    types.is_date32,
+)
+
+
+def json_structs(fields: Sequence[pa.Field]) -> pa.StructType:
+    """Returns the struct of those fields that can be read from JSON as they are. Others are inferred."""
+    return pa.struct([pa.field(field.name, field.type) for field in fields if _reads(field.type)])
+
+
+def parsed(column: pa.ChunkedArray, kind: pa.StructType, name: str, faults: RowFaults) -> pa.ChunkedArray:
+    """Returns the JSON objects of a column as structs. Nulls, and what can't be read, are null.
+
+    `kind` has the types of known fields; the types of others are inferred. Notes rows that can't be read in
+    `faults`, under `name`. Raises `InvalidError` if the objects have no common type.
+    """
+    texts = _texts(column, name, faults)
+    rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
+    lines = _lines(texts.take(pa.array(rows)))
+    schema = pa.schema({_NUMBER: pa.int64(), _TEXT: kind})
+    pieces: list[tuple[NDArray[np.int64], pa.ChunkedArray]] = []
+
+    def fault(start: int, stop: int) -> str | None:
+        try:
+            values = _parse(lines.slice(start, stop - start), start, schema)
+        except pa.ArrowInvalid as error:
+            return f"it can't be read as JSON of the table's types: {error}"
+        if values is None:
+            return "it is not one JSON object"
+        pieces.append((rows[start:stop], values))
+        return None
+
+    for index, reason in find_faults(len(lines), fault):
+        faults.add(rows[index : index + 1], name, reason)
+    return _joined(pieces, len(column), kind, name)
+
+
+def _texts(column: pa.ChunkedArray, name: str, faults: RowFaults) -> pa.Array:
+    array = column.combine_chunks()
+
+    def fault(start: int, stop: int) -> str | None:
+        try:
+            array.slice(start, stop - start).cast(pa.large_string())
+        except pa.ArrowInvalid:
+            return "it is not UTF-8"
+        return None
+
+    wrong = find_faults(len(array), fault)
+    if wrong:
+        indices = np.array([row for row, _ in wrong], np.int64)
+        faults.add(indices, name, wrong[0][1])
+        keep = np.ones(len(array), np.bool_)
+        keep[indices] = False
+        array = pc.if_else(pa.array(keep), array, pa.scalar(None, array.type))
+    # A line break is white space in JSON: inside of a text it is escaped.
+    return pc.replace_substring_regex(array.cast(pa.large_string()), "[\\r\\n]", " ")
+
+
+def _lines(texts: pa.Array) -> pa.Array:
+    numbers = pa.array(np.arange(len(texts))).cast(pa.large_string())
+    parts = (f'{{"{_NUMBER}":', numbers, f',"{_TEXT}":', texts, "}\n")
+    scalars = [pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*scalars, pa.scalar("", pa.large_string()))
+
+
+def _parse(lines: pa.Array, first: int, schema: pa.Schema) -> pa.ChunkedArray | None:
+    """Returns the values of these lines, or None if they are not one object a line.
+
+    `first`: the number of the first line. Raises `pa.ArrowInvalid` if they are no JSON of these types.
+    """
+    _, offsets, texts = lines.buffers()
+    begin, end = np.frombuffer(offsets, np.int64)[[lines.offset, lines.offset + len(lines)]].tolist()
+    data = texts.slice(begin, end - begin)
+    table = pa.json.read_json(
+        io.BytesIO(data),
+        read_options=pa.json.ReadOptions(use_threads=False, block_size=data.size + 1),
+        parse_options=pa.json.ParseOptions(explicit_schema=schema),
+    )
+    if table.column_names != schema.names:
+        return None
+    if not np.array_equal(table.column(_NUMBER).to_numpy(), np.arange(first, first + len(lines))):
+        return None
+    values = table.column(_TEXT)
+    return values if types.is_struct(values.type) and not values.null_count else None
+
+
+def _reads(kind: pa.DataType) -> bool:
+    """Whether values of this type are read from JSON as they are. Others are inferred and fitted."""
+    if types.is_struct(kind):
+        return all(_reads(field.type) for field in kind)
+    if types.is_list(kind):
+        return _reads(kind.value_type)
+    return any(is_kind(kind) for is_kind in _READ_AS_THEY_ARE)
+
+
+def _joined(
+    pieces: list[tuple[NDArray[np.int64], pa.ChunkedArray]], count: int, kind: pa.StructType, name: str
+) -> pa.ChunkedArray:
+    """Returns the values in their rows; the other rows are null."""
+    tables = [pa.table({_TEXT: pa.nulls(0, kind)}), *(pa.table({_TEXT: values}) for _, values in pieces)]
+    try:
+        values = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        message = f"the JSON objects of the batch have no common type: {error}"
+        raise InvalidError(message, where=name, hint="give the envelope as columns instead") from error
+    index = np.full(count, -1, np.int64)
+    index[np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in pieces)])] = np.arange(values.num_rows)
+    taken = pa.array(index, mask=index < 0)
+    return pa.chunked_array([values.column(_TEXT).combine_chunks().take(taken)])

@@ -1,0 +1,160 @@
+"""The last event of each key of a batch, in the types of the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefold_ingest.cdc.events import RANK, mask
+from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders, missing_values
+from lakefold_ingest.merge.merge_batch import MergeBatch
+from lakefold_ingest.rows.fitting import fit, plain_field
+from lakefold_ingest.rows.row_faults import check_values
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.cdc.events import Events
+    from lakefold_ingest.rows.fitting import Fitting
+    from lakefold_ingest.rows.row_faults import RowFaults
+
+    Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LastChanges:
+    """What a batch does to each of its keys: the rows that are written come first, then those deleted.
+
+    `batch.keys` has all keys and `batch.rows` the rows that are written. `order` has the ordering columns
+    that the table keeps, for all keys. `wins_ties`: whether each change has an effect if its row in the table
+    has the same values of them.
+    """
+
+    batch: MergeBatch
+    order: pa.Table
+    wins_ties: NDArray[np.bool_]
+
+    def is_newer(self, changes: Indices, stored: pa.Table) -> NDArray[np.bool_]:
+        """Returns whether each of these changes is newer than its row in the table.
+
+        `stored` has the ordering columns of the rows. A row that has no value is older than any change, and a
+        change without a value (a tombstone) is newer than any row.
+        """
+        newer = self.wins_ties[changes]
+        for name in reversed(self.order.column_names):
+            mine = self.order.column(name).take(pa.array(changes)).combine_chunks()
+            theirs = stored.column(name).combine_chunks()
+            unknown = missing_values(mine) | missing_values(theirs)
+            greater, equal = mask(pc.greater(mine, theirs)), mask(pc.equal(mine, theirs))
+            newer = unknown | greater | (equal & newer)
+        return newer
+
+
+def last_changes(
+    events: Events, keys: tuple[str, ...], table: pa.Schema, where: str, faults: RowFaults
+) -> LastChanges:
+    """Returns the last event of each key. Events that have faults are left out, and noted in `faults`.
+
+    `table` is the table's schema, `where` its name for errors. Raises `InvalidError` if columns don't fit.
+    """
+    missing = [name for name in keys if name not in events.rows.column_names or name not in table.names]
+    if missing:
+        message = f"key {', '.join(missing)} is not in the batch and the table"
+        raise InvalidError(message, where=where, hint="names are case-sensitive")
+    check_orders(events.order.schema)
+    chosen = np.setdiff1d(np.flatnonzero(~events.ignored), faults.rows)
+    kept = _kept(events.order.column_names, table)
+    fitting = _fitting(events, chosen, [*keys, *kept], table, where)
+    _check(events, keys, kept, fitting.schema, chosen, faults)
+    chosen = np.setdiff1d(chosen, faults.rows)
+    named = [plain_field(table.field(name)) for name in keys]
+    key_rows = pa.table(
+        [events.rows.column(field.name).take(pa.array(chosen)).cast(field.type) for field in named],
+        schema=pa.schema(named),
+    )
+    by_key = BatchKeys(key_rows, where)
+    order = _with_tombstones(events.order.take(pa.array(chosen)), events.tombstones[chosen], by_key.numbers)
+    last = by_key.last_rows(order)
+    deletes = events.is_delete[chosen[last]]
+    last = np.concatenate([last[~deletes], last[deletes]])
+    written = events.rows.take(pa.array(chosen[last[: np.count_nonzero(~deletes)]]))
+    fitted = pa.Table.from_batches([fitting.apply(part) for part in written.to_batches()], fitting.schema)
+    is_partial = len(kept) < len([name for name in events.order.column_names if name != RANK])
+    return LastChanges(
+        MergeBatch(fitted, BatchKeys(key_rows.take(pa.array(last)), where)),
+        _in_types(order.select(kept).take(pa.array(last)), table),
+        events.is_delete[chosen[last]] & (RANK not in events.order.column_names) | (not kept or is_partial),
+    )
+
+
+def _kept(order: list[str], table: pa.Schema) -> list[str]:
+    """Returns the ordering columns that the table keeps, up to the first that it doesn't."""
+    others = [index for index, name in enumerate(order) if name not in table.names]
+    return order[: others[0]] if others else order
+
+
+def _fitting(events: Events, chosen: Indices, needed: list[str], table: pa.Schema, where: str) -> Fitting:
+    """Returns how rows are written. Of events that only delete rows, the columns `needed` have to fit."""
+    if not chosen.size or not events.is_delete[chosen].all():
+        return fit(events.rows.schema, table, where)
+    names = list(dict.fromkeys(needed))
+    fitting = fit(events.rows.select(names).schema, pa.schema([table.field(name) for name in names]), where)
+    indices = tuple(events.rows.schema.get_field_index(field.name) for field in fitting.schema)
+    return type(fitting)(fitting.schema, indices)
+
+
+def _in_types(order: pa.Table, table: pa.Schema) -> pa.Table:
+    fields = [plain_field(table.field(name)) for name in order.column_names]
+    columns = [order.column(field.name).cast(field.type) for field in fields]
+    # Values that order events have been checked, but a tombstone may have none.
+    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in fields]))  # noqa: FBT003 - pyarrow takes it by position
+
+
+def _with_tombstones(order: pa.Table, tombstones: NDArray[np.bool_], numbers: NDArray[np.int64]) -> pa.Table:
+    """Returns the order with a tombstone right after the event of its key that is before it in the batch.
+
+    `numbers` has a number for each event's key. A tombstone that no event of its key is before is the oldest.
+    """
+    missing = np.zeros(tombstones.size, np.bool_)
+    for name in order.column_names:
+        missing |= missing_values(order.column(name))
+    missing &= tombstones
+    if not missing.any():
+        return order
+    by_key = np.lexsort((np.arange(numbers.size), numbers))
+    last = np.maximum.accumulate(np.where(missing[by_key], -1, np.arange(by_key.size)))
+    known = (last >= 0) & (numbers[by_key[last]] == numbers[by_key])
+    source = np.empty(by_key.size, np.int64)
+    source[by_key] = np.where(known, by_key[last], -1)
+    return order.take(pa.array(source, mask=source < 0))
+
+
+def _check(
+    events: Events,
+    keys: tuple[str, ...],
+    kept: list[str],
+    columns: pa.Schema,
+    chosen: Indices,
+    faults: RowFaults,
+) -> None:
+    """Notes events that have no key, no order, or a value that doesn't fit the table's column."""
+    for name in keys:
+        column = events.rows.column(name).take(pa.array(chosen))
+        faults.add(chosen[missing_values(column)], name, "the key has no value (null or NaN)")
+    dated = chosen[~events.tombstones[chosen]]
+    for name in events.order.column_names:
+        column = events.order.column(name).take(pa.array(dated))
+        reason = "it orders the events and has no value (null or NaN)"
+        faults.add(dated[missing_values(column)], name, reason)
+    chosen = np.setdiff1d(chosen, faults.rows)
+    written = chosen[~events.is_delete[chosen]]
+    dated = np.setdiff1d(dated, faults.rows)
+    for field in columns:
+        rows = chosen if field.name in keys else dated if field.name in kept else written
+        column = events.rows.column(field.name).take(pa.array(rows)).combine_chunks()
+        check_values(column, rows, field, faults)

@@ -1,0 +1,125 @@
+"""Applies change events to the table: the last event of each key writes its row, or deletes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakefold_ingest.cdc.change_format import ChangeEnvelope
+from lakefold_ingest.cdc.debezium import needs_types, read_debezium
+from lakefold_ingest.cdc.events import read_rows
+from lakefold_ingest.cdc.last_changes import last_changes
+from lakefold_ingest.merge.matching import matched_rows
+from lakefold_ingest.merge.new_rows import Rewriting
+from lakefold_ingest.merge.read_version import open_read_version
+from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.upsert import ATTEMPTS, RowChanges, check_waits, write_changes
+from lakefold_ingest.rows.row_faults import RowFaults
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.writing.operation import BatchColumns
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakefold_ingest.cdc.change_format import ChangeFormat
+    from lakefold_ingest.cdc.events import Events
+    from lakefold_ingest.cdc.last_changes import LastChanges
+    from lakefold_ingest.merge.matching import FoundRows
+    from lakefold_ingest.merge.read_version import ReadVersion
+    from lakefold_ingest.operations.append import AppendRows
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyChanges:
+    """An `Operation` that applies the events of a batch. `rows` are the events, in `format`.
+
+    The last event of a key counts. If the table keeps the columns that order the events, an event that is
+    older than the row in the table has no effect. A deleted row leaves nothing behind, so an older event that
+    comes in a later batch than its deletion inserts the row again (decision 0074).
+    """
+
+    rows: pa.Table
+    format: ChangeFormat
+    attempts: int = ATTEMPTS
+    bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema with which the table is created if it doesn't exist: that of the rows in the events.
+
+        Raises `InvalidError` if the events don't have it.
+        """
+        return self._events(None, RowFaults(self.rows.num_rows)).rows.schema
+
+    @property
+    def batch_columns(self) -> BatchColumns:
+        """The columns of the rows in the events. Raises `InvalidError` if JSON doesn't say their types."""
+        if self.format.envelope is ChangeEnvelope.DEBEZIUM and needs_types(self.rows.schema):
+            hint = "give op, before and after as columns (from_json in Spark), or leave mergeSchema out"
+            message = "JSON doesn't say which types new columns have"
+            raise InvalidError(message, where="mergeSchema", hint=hint)
+        return BatchColumns(self.schema, keys=self.format.keys)
+
+    def content(self, view: View) -> str:
+        """Returns "": what it would change depends on the table as it was before the batch was folded."""
+        del view
+        return ""
+
+    def last_changes(self, table: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> LastChanges:
+        """Returns the last event of each key, for a table with this schema; `where` names it in errors.
+
+        Events that can't be applied are left out and put into `bad_rows`, or if these are not kept, raise
+        `BadRowsError`. Raises `InvalidError` if their columns don't fit.
+        """
+        self.bad_rows.clear()
+        faults = RowFaults(self.rows.num_rows)
+        changes = last_changes(self._events(table, faults), self.format.keys, table, where, faults)
+        if faults.rows.size and not keeps_bad_rows:
+            raise faults.error(self.rows, where)
+        if faults.rows.size:
+            self.bad_rows.append(faults.described(self.rows))
+        return changes
+
+    def appending(self, rows: pa.Table) -> AppendRows:
+        """Returns the operation that appends these rows to the table of those left out."""
+        return append_source(RowSource(rows))
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Writes the files of the changes and returns the envelope; None if no row changes.
+
+        Raises as `last_changes` and `ReadVersion` do.
+        """
+        check_waits(settings)
+        changes = self.last_changes(view.schema, view.uri, keeps_bad_rows=bool(settings.bad_records))
+        table = open_read_version(view, settings.storage_options)
+        matched = matched_rows(table, changes.batch.keys)
+        becomes = row_changes(table, changes, matched)
+        return write_changes(table, view, settings, changes.batch, matched, becomes).envelope(view, key)
+
+    def _events(self, table: pa.Schema | None, faults: RowFaults) -> Events:
+        """Returns the events, with the columns in their rows that the table has, or is going to have."""
+        if self.format.envelope is ChangeEnvelope.DEBEZIUM:
+            events = read_debezium(self.rows, self.format, table, faults)
+        else:
+            events = read_rows(self.rows, self.format, faults)
+        return events.with_order_in_rows(self.format, None if table is None else table.names)
+
+
+def row_changes(table: ReadVersion, changes: LastChanges, matched: FoundRows) -> RowChanges:
+    """Returns what becomes of the rows `matched` of the table, and which rows are inserted."""
+    written = changes.batch.rows.num_rows
+    new = np.ones(written, np.bool_)
+    new[matched.choices[matched.choices < written]] = False
+    if changes.order.num_columns:
+        stored = table.rows_at(matched.addresses, changes.order.column_names)
+        matched = matched.only(changes.is_newer(matched.choices, stored))
+    columns = frozenset(changes.batch.rows.column_names)
+    rewriting = Rewriting(matched.only(matched.choices < written), columns)
+    return RowChanges([rewriting], matched.addresses, np.flatnonzero(new))

@@ -1,0 +1,91 @@
+"""Writes the rows of one process, and finds those that don't fit the table.
+
+Rows are fitted as they are written. Only after a batch of them did not fit, its rows are checked one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lakefold_ingest.rows.fragments import write_fragments
+from lakefold_ingest.rows.row_faults import BAD_ROWS, faults_of
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakefold_ingest.rows.fragments import Target
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+
+class RowWriter:
+    """Writes rows for one target. `written`: the fragments, also if an error ended it.
+
+    `bad_rows`: those that don't fit, as `BAD_ROWS`. If the target keeps them, they are left out. If not, the
+    first of them ends the writing with an error, and the others are looked for.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._bad: list[pa.Table] = []
+        self.written: list[DataFragment] = []
+
+    @property
+    def bad_rows(self) -> pa.Table:
+        """The rows that don't fit."""
+        return pa.concat_tables([BAD_ROWS.empty_table(), *self._bad])
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Writes rows. Raises `InvalidError` if they don't fit: see `bad_rows`, which may be empty."""
+        if self._target.keeps_bad_rows:
+            for fragment in write_fragments(self._target.fitted(), self._good(batches)):
+                self.written.append(fragment)
+            return
+        source = _Repeated(batches)
+        try:
+            for fragment in write_fragments(self._target, source):
+                self.written.append(fragment)
+        except InvalidError:
+            for batch in source.from_last():
+                self._fitted(batch, whole=False)
+            raise
+
+    def _good(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield self._fitted(batch, whole=True)
+
+    def _fitted(self, batch: pa.RecordBatch, *, whole: bool) -> pa.RecordBatch:
+        """Returns the rows that fit, and notes the others. Raises `InvalidError` if the batch doesn't fit."""
+        fitting = self._target.fitting
+        try:
+            return fitting.apply(batch)
+        except InvalidError:
+            faults = faults_of(batch, fitting)
+            if not faults.rows.size:
+                raise
+            self._bad.append(faults.described(pa.Table.from_batches([batch]), whole=whole))
+            good = np.setdiff1d(np.arange(batch.num_rows), faults.rows)
+            return fitting.apply(batch.take(pa.array(good)))
+
+
+class _Repeated:
+    """Batches of which the last one can be read again."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._last: list[pa.RecordBatch] = []
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        self._last = [next(self._batches)]
+        return self._last[0]
+
+    def from_last(self) -> Iterator[pa.RecordBatch]:
+        """Yields the last batch that was read, and the others."""
+        yield from self._last
+        yield from self._batches

@@ -1,0 +1,97 @@
+"""Change events of rows `id`, `name`, in each envelope, and what they mean, as a plain dictionary."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lakefold_ingest.cdc.change_format import ChangeFormat, change_format
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Model = dict[int, tuple[int, str]]
+"""The order and the name of each row."""
+
+FORMATS: Final = {
+    "plain": change_format("id", "at", operation_column="what", operations={"put": "upsert", "gone": "d"}),
+    "debezium": change_format("id", "at", "debezium"),
+    "debezium struct": change_format("id", "at", "debezium"),
+    "debezium json": change_format("id", "source.at", "debezium"),
+    "delta": change_format("id", "at", "delta"),
+}
+"""A format for each way in which `rendered` writes events."""
+IMAGE: Final = pa.struct({"id": pa.int64(), "name": pa.string()})
+TABLE: Final = pa.schema({"id": pa.int64(), "name": pa.string(), "at": pa.int64()})
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a row at a time. Without a name it is deleted."""
+
+    id: int
+    at: int
+    name: str | None = None
+    has_tombstone: bool = False
+
+
+def applied(model: Model, batch: Sequence[Event], *, deletes_win: bool = True) -> None:
+    """Changes the model as a batch changes a table that keeps `at`.
+
+    `deletes_win`: a deletion has an effect on a row of the same time.
+    """
+    last: dict[int, Event] = {}
+    for event in batch:
+        known = last.get(event.id)
+        if known is None or event.at >= known.at:
+            last[event.id] = event
+    for event in last.values():
+        stored = model.get(event.id)
+        if event.name is not None and (stored is None or event.at > stored[0]):
+            model[event.id] = (event.at, event.name)
+        elif event.name is None and stored and (event.at, deletes_win) > (stored[0], False):
+            del model[event.id]
+
+
+def rendered(form: str, batch: Sequence[Event]) -> tuple[pa.Table, ChangeFormat]:
+    """The events as rows of one of `FORMATS`, and that format."""
+    images = [{"id": event.id, "name": event.name} for event in batch]
+    deletes = [event.name is None for event in batch]
+    at = pa.array([event.at for event in batch], pa.int64())
+    rows = pa.Table.from_pylist(images, schema=pa.schema(IMAGE))
+    if form == "plain":
+        what = ["gone" if delete else "PUT" for delete in deletes]
+        return rows.append_column("what", pa.array(what)).append_column("at", at), FORMATS[form]
+    if form == "delta":
+        kinds = pa.array(["delete" if delete else "update_postimage" for delete in deletes], pa.string())
+        rows = rows.append_column("_change_type", kinds).append_column("_commit_version", at)
+        return rows.append_column("at", at), FORMATS[form]
+    envelopes = [
+        {
+            "op": "d" if delete else "c",
+            "before": image if delete else None,
+            "after": None if delete else image,
+            "source": {"at": event.at, "db": "shop"},
+        }
+        for event, image, delete in zip(batch, images, deletes, strict=True)
+    ]
+    if form == "debezium json":
+        messages: list[tuple[str, str | None]] = []
+        for event, envelope in zip(batch, envelopes, strict=True):
+            key = json.dumps({"id": event.id})
+            messages.append((key, json.dumps(envelope)))
+            if event.has_tombstone and event.name is None:
+                messages.append((key, None))
+        key_texts, values = ([message[index] for message in messages] for index in range(2))
+        columns = {"key": pa.array(key_texts, pa.binary()), "value": pa.array(values, pa.binary())}
+        return pa.table(columns), FORMATS[form]
+    source = pa.struct({"at": pa.int64(), "db": pa.string()})
+    kind = pa.struct({"op": pa.string(), "before": IMAGE, "after": IMAGE, "source": source})
+    structs = pa.array(envelopes, kind)
+    if form == "debezium struct":
+        return pa.table({"value": structs, "at": at}), FORMATS[form]
+    columns = {field.name: structs.field(field.name) for field in kind}
+    return pa.table({**columns, "at": at}), FORMATS[form]

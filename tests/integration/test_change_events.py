@@ -1,0 +1,89 @@
+"""`lakefold.apply_changes` through a real log: random histories, batches that are sent again, new columns."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lakefold
+from tests.change_events import TABLE, Event, Model, applied, rendered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BATCHES, KEYS = 12, 30
+
+
+def content(table: Path) -> Model:
+    rows = lance.dataset(table).to_table().to_pylist()
+    found = {row["id"]: (row["at"], row["name"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.parametrize("form", ["plain", "debezium json"])
+def test_late_and_repeated_events_leave_what_a_dictionary_has(
+    options: lakefold.WriteOptions, tmp_path: Path, form: str
+) -> None:
+    """Each batch is sent again, as after a crash before its checkpoint: it is a duplicate, or still empty."""
+    table, chosen, model = tmp_path / "t", random.Random(7), Model()
+    lakefold.append(table, TABLE.empty_table(), **options)
+    history = [
+        Event(chosen.randrange(KEYS), at, chosen.choice([None, f"name {at}", f"name {at}"]), at % 2 == 0)
+        for at in range(BATCHES * 40)
+    ]
+    for batch_id in range(BATCHES):
+        batch = chosen.choices(history[: (batch_id + 1) * 40], k=20) + history[batch_id * 40 :][:40]
+        chosen.shuffle(batch)
+        applied(model, batch)
+        rows, format_ = rendered(form, batch)
+        reports = [
+            lakefold.apply_changes(
+                table,
+                rows,
+                keys=format_.keys,
+                order_by=format_.order_by,
+                operation_column=format_.operation_column,
+                operations=format_.operations if form == "plain" else None,
+                envelope=None if form == "plain" else "debezium",
+                app_id="cdc",
+                batch_id=batch_id,
+                **options,
+            )
+            for _ in range(2)
+        ]
+        assert [report.kind for report in reports] == ["committed", "duplicate"]
+        assert content(table) == model
+    lance.dataset(table).validate()
+
+
+def test_a_table_is_created_and_gets_the_columns_of_its_events(
+    options: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+
+    def put(rows: list[dict[str, object]], *, merge_schema: bool = False) -> lakefold.BatchReport:
+        given: lakefold.WriteOptions = {**options, "merge_schema": merge_schema}
+        return lakefold.apply_changes(
+            table,
+            pa.Table.from_pylist(rows),
+            keys="id",
+            order_by="at",
+            operation_column="__op",
+            **given,
+        )
+
+    created = put([{"id": 1, "at": 1, "__op": "c"}, {"id": 2, "at": 1, "__op": "d"}])
+    assert (created.kind, created.rows_added) == ("committed", 1)
+    with pytest.raises(lakefold.InvalidError, match=r"name .* is not in the table"):
+        put([{"id": 1, "at": 2, "name": "x", "__op": "u"}])
+    put([{"id": 1, "at": 2, "name": "x", "__op": "u"}], merge_schema=True)
+    assert put([{"id": 1, "at": 1, "__op": "d"}]).kind == "empty"
+    with pytest.raises(lakefold.BadRowsError, match="1 rows of the batch") as raised:
+        put([{"id": None, "at": 5, "__op": "u"}, {"id": 3, "at": 5, "__op": "c"}])
+    assert (raised.value.columns, raised.value.rows) == (("id",), 1)
+    assert lance.dataset(table).to_table().to_pylist() == [{"id": 1, "at": 2, "name": "x"}]

@@ -1,0 +1,146 @@
+"""Spark applies change events by both doors: Debezium messages from Kafka, and the change feed of a table."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import PySparkException
+
+import lakefold
+from lakefold.spark import register, sink
+from lakefold_ingest.writing.log_client import close_clients
+from lakefold_table.uri import canonical
+from tests.change_events import TABLE
+from tests.integration.committers import ready_committer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.integration.conftest import TopicNames
+
+EVENTS, KEYS = 300, 25
+
+
+@pytest.fixture(autouse=True)
+def _no_line_is_left(spark: SparkSession) -> Iterator[None]:
+    register(spark)
+    yield
+    close_clients()
+
+
+def send(bootstrap: str, topic: str) -> dict[int, tuple[int, str]]:
+    """Sends the history of some rows to four partitions, and returns what it leaves.
+
+    Deletions have tombstones. Events of rows that are never deleted are repeated later, and come late.
+    """
+    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 4)])[topic].result()
+    producer, chosen = Producer({"bootstrap.servers": bootstrap}), random.Random(3)
+    messages: list[tuple[int, dict[str, Any] | None]] = []
+    rows: dict[int, tuple[int, str]] = {}
+    for at in range(EVENTS):
+        number = chosen.randrange(KEYS)
+        image: dict[str, Any] = {"id": number, "name": f"name {at}"}
+        event = {"before": None, "after": image, "op": "u", "source": {"at": at, "snapshot": "false"}}
+        if number % 3 == 0 and number in rows:
+            messages += [(number, event | {"op": "d", "before": image, "after": None}), (number, None)]
+            del rows[number]
+        else:
+            messages.append((number, event))
+            rows[number] = (at, image["name"])
+        old = chosen.choice(messages)
+        if old[0] % 3:
+            messages.append(old)
+    for number, value in messages:
+        text = None if value is None else json.dumps(value)
+        producer.produce(topic, text, json.dumps({"id": number}))
+    assert producer.flush(30) == 0
+    return rows
+
+
+def content(table: Path) -> dict[int, tuple[int, str]]:
+    rows = lance.dataset(table).to_table().to_pylist()
+    found = {row["id"]: (row["at"], row["name"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.parametrize("door", ["format", "sink"])
+def test_messages_of_debezium_leave_the_rows_of_their_history(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path, door: str
+) -> None:
+    """Also if Spark runs the last batch again, because its checkpoint doesn't say that it was committed."""
+    topic, table, checkpoint = f"{topic_names.transactions}-shop", tmp_path / "t", tmp_path / "checkpoint"
+    log: lakefold.WriteOptions = {
+        "bootstrap_servers": bootstrap,
+        "transactions_topic": topic_names.transactions,
+        "outcomes_topic": topic_names.outcomes,
+    }
+    given = {"kafka.bootstrap.servers": bootstrap, "transactionsTopic": topic_names.transactions}
+    given |= {"outcomesTopic": topic_names.outcomes, "writeMode": "cdc", "keys": "id"}
+    put = sink(
+        table, write_mode="cdc", keys="id", order_by="source.at", envelope="debezium", app_id="shop", **log
+    )
+
+    def run() -> None:
+        source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+        source = source.option("subscribe", topic).option("startingOffsets", "earliest")
+        writer = source.option("maxOffsetsPerTrigger", 60).load().select("key", "value").writeStream
+        writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        if door == "format":
+            writer = writer.format("lakefold").options(**given, orderBy="source.at", envelope="debezium")
+            writer.option("txnAppId", "shop").start(str(table)).awaitTermination()
+        else:
+            writer.foreachBatch(put).start().awaitTermination()
+
+    rows = send(bootstrap, topic)
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        lakefold.append(table, TABLE.empty_table(), **log)
+        run()
+        assert content(table) == rows
+        version, commits = (
+            lance.dataset(table).version,
+            sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name)),
+        )
+        assert len(commits) > 3
+        for file in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+            file.unlink(missing_ok=True)
+        run()
+        assert (content(table), lance.dataset(table).version) == (rows, version)
+    lance.dataset(table).validate()
+
+
+def test_the_change_feed_of_a_table_is_applied_to_another_one(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    table, copy = tmp_path / "t", tmp_path / "copy"
+    given = {"kafka.bootstrap.servers": bootstrap, "transactionsTopic": topic_names.transactions}
+    given |= {"outcomesTopic": topic_names.outcomes, "keys": "id"}
+
+    def write(frame: DataFrame, target: Path, **more: str) -> None:
+        frame.write.format("lakefold").mode("append").options(**given, **more).save(str(target))
+
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        write(spark.sql("select explode(sequence(0L, 9L)) id, 0L at, 'a' name"), table, writeMode="upsert")
+        write(spark.sql("select explode(sequence(5L, 12L)) id, 1L at, 'b' name"), table, writeMode="upsert")
+        write(spark.sql("select explode(sequence(4L, 6L)) id"), table, writeMode="delete")
+        reader = spark.read.format("lakefold").option("readChangeFeed", "true")
+        feed = reader.option("startingVersion", "1").load(canonical(table))
+        write(feed, copy, writeMode="cdc", envelope="lakefold")
+        assert content(copy) == content(table)
+        truncated = spark.sql("select 't' op, struct(1L id) before, struct(1L id) after")
+        with pytest.raises(PySparkException, match="truncates its source"):
+            write(truncated, copy, writeMode="cdc", envelope="debezium")
+        with pytest.raises(PySparkException, match="the column what with the operations is not in the batch"):
+            write(feed, copy, writeMode="cdc", operationColumn="what")
+        with pytest.raises(PySparkException, match="1 rows of the batch can't be written: id in 1"):
+            write(spark.sql("select 'c' op, null id"), copy, writeMode="cdc", operationColumn="op")
+        assert content(copy) == content(table)

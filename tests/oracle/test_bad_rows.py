@@ -1,0 +1,151 @@
+"""Rows that can't be written are found, counted and left out, and exactly these."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefold_ingest.cdc.change_format import change_format
+from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.append import append_source, target_for
+from lakefold_ingest.operations.apply_changes import ApplyChanges
+from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_ingest.proposals.key import Key, new_key
+from lakefold_ingest.rows.fitting import fit
+from lakefold_ingest.rows.row_faults import BadRowsError, bad_rows_error, faults_of
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.task_files import collect_fragments, write_task
+from lakefold_ingest.writing.bad_records import bad_records, bad_records_key
+from lakefold_ingest.writing.settings import WriteSettings
+from lakefold_ingest.writing.view import read_view
+from lakefold_table.errors import InvalidError
+from tests.merging import Folding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_ingest.writing.operation import LeavesRowsOut
+
+TABLE = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("n", pa.uint8()),
+        pa.field("tags", pa.list_(pa.field("item", pa.string(), nullable=False))),
+    ]
+)
+BATCH = pa.schema({"id": pa.int64(), "n": pa.int64(), "tags": pa.list_(pa.string())})
+ROWS = st.fixed_dictionaries(
+    {
+        "id": st.none() | st.integers(0, 9),
+        "n": st.none() | st.integers(-2, 300),
+        "tags": st.none() | st.lists(st.none() | st.just("x"), max_size=2),
+    }
+)
+
+
+def is_bad(row: dict[str, Any]) -> bool:
+    return row["id"] is None or not 0 <= (row["n"] or 0) < 256 or None in (row["tags"] or [])
+
+
+@pytest.fixture
+def folding(tmp_path: Path) -> Folding:
+    lance.write_dataset(TABLE.empty_table(), str(tmp_path / "t"), schema=TABLE, data_storage_version="2.2")
+    return Folding(tmp_path / "t")
+
+
+BAD = [{"id": 1, "n": 300, "tags": None}, {"id": None, "n": 2, "tags": []}]
+GOOD = [{"id": 2, "n": 255, "tags": ["x"]}, {"id": 3, "n": None, "tags": None}]
+MIXED = pa.Table.from_pylist([BAD[0], GOOD[0], BAD[1], GOOD[1]], schema=BATCH)
+
+
+@given(st.lists(ROWS, max_size=30))
+def test_exactly_the_rows_that_do_not_fit_have_a_fault(rows: list[dict[str, Any]]) -> None:
+    batch = pa.RecordBatch.from_pylist(rows, schema=BATCH)
+    fitting = fit(BATCH, TABLE)
+    faults = faults_of(batch, fitting)
+    assert faults.rows.tolist() == [index for index, row in enumerate(rows) if is_bad(row)]
+    good = np.setdiff1d(np.arange(len(rows)), faults.rows)
+    fitting.apply(batch.take(pa.array(good)))
+    described = faults.described(pa.Table.from_batches([batch]))
+    assert [json.loads(text) for text in described["row"].to_pylist()] == list(filter(is_bad, rows))
+    if faults.rows.size:
+        error = bad_rows_error(described, "t")
+        assert error.rows == faults.rows.size
+        assert set(error.columns) <= set(TABLE.names)
+
+
+def test_a_batch_without_faults_among_many_rows_is_found_at_once() -> None:
+    """Each row of a million is wrong: they are not checked one by one."""
+    batch = pa.record_batch({"id": pa.array(range(1_000_000)), "n": pa.array([-1] * 1_000_000)})
+    assert faults_of(batch, fit(batch.schema, TABLE)).rows.size == 1_000_000
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        append_source(RowSource(MIXED), leaves_rows_out=True),
+        UpsertRows(MIXED, Merge(("id",))),
+        ApplyChanges(MIXED.append_column("op", [["u"] * 4]), change_format("id", operation_column="op")),
+    ],
+    ids=["append", "upsert", "cdc"],
+)
+def test_an_operation_leaves_bad_rows_out_if_they_have_a_table(
+    folding: Folding, operation: LeavesRowsOut
+) -> None:
+    with pytest.raises(InvalidError, match=r"rows of the batch") as raised:
+        folding.build(operation)  # type: ignore[arg-type] # it is an operation as well
+    assert isinstance(raised.value, BadRowsError)
+    settings: Any = {"bad_records": "file:///elsewhere"}
+    folding.put(operation, **settings)  # type: ignore[arg-type] # as above
+    assert sorted(folding.rows("id", "n", "tags"), key=lambda row: str(row["id"])) == GOOD
+    (bad,) = operation.bad_rows
+    assert bad.column("column").to_pylist() == ["n", "id"]
+    shown = [json.loads(text) for text in bad["row"].to_pylist()]
+    assert [{name: row[name] for name in BATCH.names} for row in shown] == BAD
+
+
+def test_the_tasks_of_a_batch_report_their_bad_rows_together(folding: Folding) -> None:
+    view = read_view(folding.settings().table, {}, afresh=True)
+    assert view is not None
+    target = target_for(BATCH, view, folding.settings())
+    tasks = [write_task(target, MIXED.to_batches()) for _ in range(2)]
+    with pytest.raises(BadRowsError, match=r"4 rows of the batch can't be written: n in 2: .*; id in 2: "):
+        collect_fragments(target, tasks)
+    assert not list((folding.path / "data").glob("*"))
+
+
+def test_the_key_of_bad_rows_is_made_from_the_batch_and_its_table() -> None:
+    keys = {
+        bad_records_key(Key(app, batch), table) for app in ("a", "b") for batch in (1, 2) for table in "tu"
+    }
+    assert len(keys) == 8
+    assert bad_records_key(Key("a", 1), "t") in keys
+    assert bad_records_key(Key("a" * 200, 1), "t") != bad_records_key(Key("a" * 199, 1), "t")
+    random = new_key()
+    assert bad_records_key(random, "t") == bad_records_key(random, "t") != random
+
+
+def test_bad_rows_are_written_with_their_batch_and_awaited(tmp_path: Path) -> None:
+    settings: WriteSettings = Folding(tmp_path / "t").settings()
+    object.__setattr__(settings, "bad_records", "file:///bad")
+    assert bad_records(settings, Key("app", 3), []) is None
+    faults = faults_of(MIXED.combine_chunks().to_batches()[0], fit(BATCH, TABLE))
+    batch = bad_records(settings, Key("app", 3), [faults.described(MIXED)])
+    assert batch is not None
+    assert (batch.settings.table, batch.settings.bad_records, batch.settings.wait) == (
+        "file:///bad",
+        "",
+        "commit",
+    )
+    row = batch.rows.to_pylist()[1]
+    assert (row["table"], row["app_id"], row["batch_id"]) == (settings.table, "app", 3)
+    assert (row["column"], json.loads(row["row"])) == ("id", BAD[1])
+    with pytest.raises(InvalidError, match="the same one"):
+        WriteSettings(settings.table, settings.kafka, settings.topics, bad_records=settings.table)

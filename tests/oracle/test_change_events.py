@@ -1,0 +1,282 @@
+"""Change events in each envelope: which rows they leave, by pylance, and which events are refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lakefold
+from lakefold_ingest.cdc.change_format import ChangeFormat, change_format
+from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.apply_changes import ApplyChanges
+from lakefold_ingest.operations.delete import DeleteWhere
+from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_ingest.rows.row_faults import BadRowsError
+from lakefold_table.errors import InvalidError
+from tests.change_events import IMAGE, TABLE, Event, rendered
+from tests.merging import Folding, people
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAIN = change_format("id", "at", operation_column="op")
+MESSAGES = change_format("id", "ts_ms", "debezium")
+
+
+@pytest.fixture
+def folding(tmp_path: Path) -> Folding:
+    """A table with rows of the time 5."""
+    rows = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"], "at": [5, 5, 5]}, schema=TABLE)
+    lance.write_dataset(rows, str(tmp_path / "t"))
+    return Folding(tmp_path / "t")
+
+
+def plain(*events: tuple[str, int | None, str | None, int | None]) -> pa.Table:
+    rows = [dict(zip(("op", "id", "name", "at"), event, strict=True)) for event in events]
+    return pa.Table.from_pylist(rows, schema=pa.schema([("op", pa.string()), *TABLE]))
+
+
+def messages(*values: dict[str, Any] | str | bytes | None, keys: tuple[Any, ...] = ()) -> pa.Table:
+    """Messages as Kafka delivers them."""
+    texts = [json.dumps(value) if isinstance(value, dict) else value for value in values]
+    encoded = [text.encode() if isinstance(text, str) else text for text in texts]
+    columns = {"value": pa.array(encoded, pa.binary()), "offset": pa.array(range(len(values)), pa.int64())}
+    if keys:
+        columns["key"] = pa.array([json.dumps(key).encode() for key in keys], pa.binary())
+    return pa.table(columns)
+
+
+def change(op: str, before: dict[str, Any] | None, after: dict[str, Any] | None, ts: int) -> dict[str, Any]:
+    return {"op": op, "before": before, "after": after, "ts_ms": ts, "source": {"table": "people"}}
+
+
+def names(folding: Folding) -> dict[object, object]:
+    rows = folding.rows()
+    found = {row["id"]: row["name"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def put(folding: Folding, rows: pa.Table, format_: ChangeFormat) -> None:
+    folding.put(ApplyChanges(rows, format_))
+
+
+def refusal(folding: Folding, rows: pa.Table, format_: ChangeFormat) -> BadRowsError:
+    """The error that the events are refused with; the table stays as it was."""
+    version = lance.dataset(str(folding.path)).version
+    with pytest.raises(BadRowsError) as raised:
+        folding.build(ApplyChanges(rows, format_))
+    assert lance.dataset(str(folding.path)).version == version
+    return raised.value
+
+
+def test_the_newest_event_of_a_key_counts_and_older_ones_than_the_row_do_not(folding: Folding) -> None:
+    events = plain(
+        ("u", 1, "late", 4),
+        ("u", 2, "as old", 5),
+        ("d", 3, None, 4),
+        ("i", 4, "new", 9),
+        ("i", 4, "older", 8),
+        ("i", 5, "gone", 1),
+        ("d", 5, None, 2),
+    )
+    put(folding, events, PLAIN)
+    assert names(folding) == {1: "a", 2: "b", 3: "c", 4: "new"}
+    put(folding, plain(("u", 1, "newer", 6), ("d", 2, None, 6), ("delete", 3, None, 5)), PLAIN)
+    assert names(folding) == {1: "newer", 4: "new"}
+
+
+def test_nothing_is_kept_of_a_deleted_row(folding: Folding) -> None:
+    put(folding, plain(("d", 1, None, 9), ("u", 1, "older in the batch", 7)), PLAIN)
+    assert names(folding) == {2: "b", 3: "c"}
+    put(folding, plain(("u", 1, "late", 6)), PLAIN)
+    assert names(folding) == {1: "late", 2: "b", 3: "c"}
+    put(folding, plain(("d", 1, None, 9)), PLAIN)
+    assert names(folding) == {2: "b", 3: "c"}
+
+
+def test_a_table_that_does_not_keep_the_order_takes_the_batches_as_they_come(tmp_path: Path) -> None:
+    lance.write_dataset(people([1]).select(["id", "name"]), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    put(folding, plain(("u", 1, "newer", 9), ("u", 1, "older", 8)), PLAIN)
+    assert folding.rows() == [{"id": 1, "name": "newer"}]
+    put(folding, plain(("u", 1, "late", 7)), PLAIN)
+    assert folding.rows() == [{"id": 1, "name": "late"}]
+    rows = plain(("u", 1, "x", None), ("u", 1, "last row", None)).drop_columns(["at"])
+    put(folding, rows, change_format("id", operation_column="op"))
+    assert folding.rows() == [{"id": 1, "name": "last row"}]
+
+
+def test_a_deletion_needs_its_key_only_and_other_columns_keep_their_values(folding: Folding) -> None:
+    columns = ["op", "id", "at"]
+    put(folding, plain(("d", 1, None, 6), ("u", 2, None, 7)).select(columns), PLAIN)
+    assert folding.rows() == [{"id": 2, "name": "b", "at": 7}, {"id": 3, "name": "c", "at": 5}]
+    put(folding, plain(("d", 2, None, 0)).select(["op", "id"]), change_format("id", (), None, "op"))
+    assert names(folding) == {3: "c"}
+
+
+def test_messages_of_kafka_are_applied_with_their_tombstones(folding: Folding) -> None:
+    batch = messages(
+        change("u", {"id": 1, "name": "a"}, {"id": 1, "name": "A\n"}, 10),
+        change("d", {"id": 2, "name": "b"}, None, 11),
+        None,
+        change("r", None, {"id": 4, "name": "snapshot"}, 12),
+        None,
+        {"op": "m", "ts_ms": 13, "message": {"prefix": "x"}},
+        change("d", None, None, 14),
+        change("c", None, {"id": 5, "name": "new"}, 15),
+        keys=({"id": 1}, {"id": 2}, {"id": 2}, {"id": 4}, {"id": 4}, {}, {"id": 3}, {"id": 5}),
+    )
+    # The table keeps no ts_ms, so the order holds within the batch; a tombstone follows its key's last event.
+    put(folding, batch, MESSAGES)
+    assert names(folding) == {1: "A\n", 5: "new"}
+    put(folding, messages(None, None, keys=({"payload": {"id": 1}}, {"payload": {"id": 77}})), MESSAGES)
+    assert names(folding) == {5: "new"}
+    put(folding, messages(None, keys=({"id": 5},)).drop_columns(["key"]), MESSAGES)
+    assert names(folding) == {5: "new"}
+    later = messages(None, change("c", None, {"id": 7, "name": "again"}, 1), keys=({"id": 7},) * 2)
+    put(folding, later, MESSAGES)
+    put(folding, messages(change("d", {"id": 7}, None, 2)), MESSAGES)
+    assert names(folding) == {5: "new"}
+    put(folding, later, MESSAGES)
+    assert names(folding).pop(7) == "again"
+    put(folding, messages(None, keys=({"id": 7},)), MESSAGES)
+    order = change_format("id", "offset", "debezium")
+    put(folding, messages(change("c", None, {"id": 6, "name": "x"}, 1), None, keys=({"id": 6},) * 2), order)
+    assert names(folding) == {5: "new"}
+
+
+def test_messages_may_have_their_schema_beside_them(folding: Folding) -> None:
+    schema = {"type": "struct", "fields": [{"field": "op", "type": "string", "optional": False}]}
+    batch = messages(
+        {"schema": schema, "payload": change("u", None, {"id": 1, "name": "x"}, 1)},
+        {"schema": schema, "payload": change("d", {"id": 2, "name": "b"}, None, 2)},
+    )
+    put(folding, batch, MESSAGES)
+    assert names(folding) == {1: "x", 3: "c"}
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "reason"),
+    [
+        ("{", "value", "can't be read as JSON"),
+        ("[]", "value", "can't be read as JSON"),
+        ("null", "value", "not one JSON object"),
+        ('{}, "x": {}', "value", "not one JSON object"),
+        ('{}} {"n": 1, "v": {}', "value", "not one JSON object"),
+        (b"\xff{}", "value", "not UTF-8"),
+        ({"ts_ms": 1}, "op", "the operation is null"),
+        (change("x", None, {"id": 1}, 1), "op", "no operation is 'x'"),
+        (change("c", None, {"id": "one"}, 1), "value", "changed from number to string"),
+        (change("c", None, {"name": "x"}, 1), "id", "the key has no value"),
+        ({"op": "c", "after": {"id": 1}}, "ts_ms", "it orders the events and has no value"),
+    ],
+)
+def test_a_message_that_can_not_be_read_is_named_and_shown(
+    folding: Folding, value: dict[str, Any] | str, column: str, reason: str
+) -> None:
+    good = change("c", None, {"id": 8, "name": "x"}, 1)
+    error = refusal(folding, messages(good, value, good), MESSAGES)
+    assert (error.columns, error.rows) == ((column,), 1)
+    assert reason in error.message
+    assert [example["offset"] for example in error.examples] == [1]
+    assert names(folding) == {1: "a", 2: "b", 3: "c"}
+
+
+def test_values_that_do_not_fit_are_counted_by_column(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.uint8(), nullable=False)])
+    lance.write_dataset(pa.table({"id": [1], "n": [1]}, schema=schema), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    columns = {"op": list("iiiid"), "id": [1, 2, 3, None, 4], "n": [300, None, -1, 5, None]}
+    error = refusal(folding, pa.table(columns), change_format("id", None, None, "op"))
+    assert (error.columns, error.rows) == (("n", "id"), 4)
+    assert [example["id"] for example in error.examples] == [1, 2, 3]
+    assert "n in 3" in error.message
+    assert "id in 1" in error.message
+
+
+def test_a_truncation_is_refused_by_name(folding: Folding) -> None:
+    with pytest.raises(InvalidError, match="event 1 of the batch truncates its source"):
+        put(folding, messages({"op": "m", "ts_ms": 1}, {"op": "t", "ts_ms": 1}), MESSAGES)
+
+
+@pytest.mark.parametrize(
+    ("rows", "format_", "reason"),
+    [
+        (plain(), change_format("id", envelope="delta"), "the column _change_type .* is not in the batch"),
+        (plain(), change_format("id", operation_column="what"), "the column what .* is not in the batch"),
+        (plain(), change_format("nr", operation_column="op"), "key nr is not in the batch"),
+        (plain(), change_format("id", "source.at", operation_column="op"), "source.at is not in the batch"),
+        (plain().select(["id"]), MESSAGES, "no column op"),
+        (pa.table({"op": ["c"], "after": ["{}"]}), MESSAGES, "after is string, not a struct"),
+        (plain().append_column("more", [[]]), PLAIN, "more .* is not in the table"),
+        (
+            messages(change("c", None, {"id": 1, "name": "x", "more": 1}, 1)),
+            MESSAGES,
+            "more .* is not in the table",
+        ),
+        (
+            messages(change("c", None, {"id": 1, "offset": 7}, 1)),
+            change_format("id", "offset", "debezium"),
+            "offset is in the envelope, and a column offset is in the row",
+        ),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(
+    folding: Folding, rows: pa.Table, format_: ChangeFormat, reason: str
+) -> None:
+    with pytest.raises(InvalidError, match=reason):
+        put(folding, rows, format_)
+
+
+def test_the_change_feed_of_a_table_makes_a_copy_of_it(tmp_path: Path) -> None:
+    """Also if an update gives a row another key: the row with the old one is deleted."""
+    lance.write_dataset(people([1, 2, 3]), str(tmp_path / "t"))
+    source, copy = Folding(tmp_path / "t"), Folding(tmp_path / "copy")
+    lance.write_dataset(people([1, 2, 3]), str(tmp_path / "copy"))
+    source.put(UpsertRows(people([2, 4], "second"), Merge(("id",))))
+    source.put(DeleteWhere("id = 1"))
+    source.put(UpsertRows(people([1, 4], "third"), Merge(("id",))))
+    feed = lakefold.changes(tmp_path / "t", 1).read_all()
+    put(copy, feed, change_format("id", envelope="lakefold"))
+    assert copy.rows() == source.rows()
+    renamed = feed.slice(0, 2).to_pylist()
+    renamed[0] |= {"id": 3, "_change_type": "update_preimage", "_commit_version": 9}
+    renamed[1] |= {"id": 30, "_change_type": "update_postimage", "_commit_version": 9}
+    put(
+        copy,
+        pa.Table.from_pylist(renamed[::-1], schema=feed.schema),
+        change_format("id", envelope="lakefold"),
+    )
+    assert {row["id"] for row in copy.rows()} == {1, 2, 4, 30}
+
+
+def test_a_version_of_a_feed_deletes_a_row_before_it_writes_the_row_with_the_same_key(
+    folding: Folding,
+) -> None:
+    """So its deletion has no effect on a row that it wrote, also if it comes again in another batch."""
+    delete, _ = rendered("delta", [Event(1, 9)])
+    insert, feed = rendered("delta", [Event(1, 9, "second")])
+    put(folding, pa.concat_tables([insert, delete]), feed)
+    assert names(folding) == {1: "second", 2: "b", 3: "c"}
+    put(folding, delete, feed)
+    assert names(folding) == {1: "second", 2: "b", 3: "c"}
+    put(folding, rendered("delta", [Event(1, 10)])[0], feed)
+    assert names(folding) == {2: "b", 3: "c"}
+
+
+def test_a_table_is_created_with_the_columns_of_the_rows() -> None:
+    def schema(form: str) -> dict[str, pa.DataType]:
+        created = ApplyChanges(*rendered(form, [Event(1, 1, "x")])).schema
+        return {field.name: field.type for field in created}
+
+    columns = {field.name: field.type for field in IMAGE} | {"at": pa.int64()}
+    assert schema("plain") == schema("debezium") == schema("debezium struct") == schema("delta") == columns
+    with pytest.raises(InvalidError, match="the table does not exist"):
+        schema("debezium json")
+    with pytest.raises(InvalidError, match="mergeSchema: JSON doesn't say"):
+        _ = ApplyChanges(*rendered("debezium json", [Event(1, 1)])).batch_columns
