@@ -3,7 +3,7 @@
 `make test-integration` runs several processes. What is costly to start is started once in a process, and the
 tests that run there share it: a broker, an S3 server, DynamoDB, a Spark session. So a group of tests is given
 to one process: the tests of a file, since they may share a fixture, and the files of `TOGETHER`, so that only
-one process starts Spark.
+one process starts Spark, or keeps the broker behind a relay until it ends.
 
 pytest-xdist 3.8 has groups of its own, which its processes write into the ids of the tests. With pytest 9.2
 they have no effect, because an id can't be changed any more. So the tests are divided here by their files,
@@ -38,6 +38,7 @@ TOGETHER: Final = {
         "test_spark_types",
         "test_spark_writes",
     ),
+    "relayed": ("test_clock_jumps", "test_cut_connections", "test_late_files", "test_questions"),
     "dynamodb": ("test_bucket_drop", "test_external_faults", "test_external_manifests"),
 }
 """Files that are one group, by the fixture that they share."""
@@ -45,28 +46,31 @@ TOGETHER: Final = {
 LONGEST: Final = (
     "spark",
     "test_demo",
+    "relayed",
     "test_outcomes_cut_short",
     "test_moving_verbs",
     "dynamodb",
-    "test_cut_connections",
+    "test_image",
     "test_least_rights",
-    "test_committer",
-    "test_exactly_once",
-    "test_operations",
     "test_readme",
     "test_examples",
+    "test_exactly_once",
+    "test_committer",
     "test_log_cut_short",
-    "test_s3_race",
     "test_log_broker_away",
-    "test_sharing",
     "test_local_broker",
-    "test_image",
+    "test_sharing",
     "test_compacting_tables",
     "test_maintaining",
-    "test_crash",
-    "test_batches",
     "test_gaps",
+    "test_batches",
     "test_local_verbs",
+    "test_operations",
+    "test_redrive",
+    "test_foreign_hands",
+    "test_moved_explained",
+    "test_crash",
+    "test_s3_race",
 )
 """The groups that take longest, the longest first."""
 
