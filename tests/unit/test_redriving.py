@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from lakefold.errors import SettingError
-from lakefold.proposals.resend import SentAgain, pick
+from lakefold.proposals.resend import SentAgain, checked, pick
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.topic_names import Topics
 from lakefold_log.read.dead_letters import DeadLetter
+from lakefold_maintenance.files.names import files_of
+from lakefold_maintenance.files.removal_note import RemovalNote, write_note
 from lakefold_table.entry import Committed, Conflict, Entry, Invalid, Outcome, Rejected, Result, Undecodable
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
+from lakefold_table.storage.local import LocalStorage
 from tests.folding import URI, append
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LETTERS = LogId("cluster", "letters", 0)
 
@@ -88,3 +98,31 @@ def test_the_same_cause(result: Result, same: bool | None) -> None:  # noqa: FBT
     single = letter(1)
     assert SentAgain(single, single.position, Outcome(single.position, URI, result)).same_cause is same
     assert SentAgain(single, single.position).same_cause is None
+
+
+def test_what_maintenance_is_about_to_remove_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path / "t")
+    monkeypatch.setattr("lakefold_log.read.resent.sent_since", lambda *_, **__: {})
+    letters = [letter(number, app="a", batch=number, name=f"f{number}") for number in (1, 2, 3)]
+    envelopes = [each.proposal.envelope for each in letters if isinstance(each.proposal, Entry)]
+    for envelope in envelopes:
+        envelope.table = storage.uri
+    going, _, branch = envelopes
+    branch.branch = "audit"
+    listed = [*files_of(going), *files_of(branch)]
+
+    def obstacles() -> list[str]:
+        options: dict[str, str] = {}
+        config = KafkaConfig("127.0.0.1:1")
+        found = checked(letters, config, Topics("t", "o", "d"), options, group="g", timeout_s=1)
+        return [each.obstacle for each in found]
+
+    assert obstacles() == ["", "", ""]
+    write_note(storage, RemovalNote(dict.fromkeys(listed, 1.0)))
+    assert obstacles() == ["", "", ""]
+    write_note(storage, RemovalNote(removing=dict.fromkeys(listed, 1.0)))
+    # Files of a branch are below its own root, where maintenance removes none.
+    assert [bool(each) for each in obstacles()] == [True, False, False]
+    assert "maintenance removes its files" in obstacles()[0]
