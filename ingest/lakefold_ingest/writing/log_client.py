@@ -133,9 +133,7 @@ class LogClient:
         with waiter.lock:
             # No thread moves to the end of the outcomes before this one is noted.
             position = self._proposer.send_wait(envelope, chosen, storage_options=storage_options)
-            waiter.unasked[position] = _named(envelope)
-            while len(waiter.unasked) > MOST_UNANSWERED:
-                waiter.unasked.popitem(last=False)
+            waiter.note_unasked(position, envelope)
         return position
 
     def make_room(
@@ -236,6 +234,17 @@ class _Waiter:
                     self.outcomes.skip_to_end()
             self.asking += 1
 
+    def note_unasked(self, position: Position, envelope: Envelope) -> None:
+        """Notes a proposal that was sent without waiting; the caller holds the lock.
+
+        Its outcome is kept until it is asked for, even if those of many others are read before.
+        """
+        self.unasked[position] = _named(envelope)
+        self.outcomes.expect(position)
+        while len(self.unasked) > MOST_UNANSWERED:
+            oldest, _ = self.unasked.popitem(last=False)
+            self.outcomes.forget(oldest)
+
     def leave(self) -> None:
         """Ends what `enter` began."""
         with self.lock:
@@ -282,6 +291,7 @@ class _Waiter:
             return []
         for outcome in reported:
             del self.unasked[outcome.position]
+            self.outcomes.forget(outcome.position)
         return reported
 
 

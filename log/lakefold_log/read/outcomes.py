@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from lakefold_table.position import Position
 
 _BATCH: Final = 1000
-# Outcomes of other proposals for the table are kept too: the next wait may be for them.
+# Outcomes of other proposals for the table are kept too: the next wait may be for them. Those that are
+# expected are kept until they are forgotten, however many others are read meanwhile.
 _KEPT: Final = 10_000
 _FAR_BEHIND: Final = 1000
 # After the last message a poll waits for its full time, even if only a marker was left to read.
@@ -73,6 +74,7 @@ class OutcomeWaiter:
         self._where = f"{topics.outcomes}/{partition}"
         self._reader = PartitionReader(config, topics.outcomes, log, end)
         self._known: OrderedDict[Position, Outcome] = OrderedDict()
+        self._expected: dict[Position, Outcome | None] = {}
         self._is_closed = False
         self._is_reading = False
         self._changed = threading.Condition()
@@ -88,6 +90,20 @@ class OutcomeWaiter:
             if end - self._reader.position > _FAR_BEHIND:
                 self._reader.seek(end)
 
+    def expect(self, position: Position) -> None:
+        """Keep the outcome of a proposal that was sent to `position`, once it is read, until `forget`.
+
+        Other outcomes are kept for a short time only. For any thread.
+        """
+        self._expected[position] = None
+        # In this order, because another thread may be reading: `_keep` does the same the other way round.
+        if position in self._known:
+            self._expected[position] = self._known[position]
+
+    def forget(self, position: Position) -> None:
+        """Don't keep this outcome any longer. For any thread."""
+        self._expected.pop(position, None)
+
     def wait(self, position: Position, envelope: Envelope, timeout_s: float) -> Outcome:
         """Returns the outcome of `envelope`, which was sent to `position`, once a committer has reported it.
 
@@ -98,8 +114,9 @@ class OutcomeWaiter:
         deadline = time.monotonic() + timeout_s
         while True:
             with self._turn(position, deadline) as is_reader:
-                if position in self._known:
-                    return self._answer_to(position, envelope)
+                outcome = self._outcome_at(position)
+                if outcome is not None:
+                    return _checked(outcome, envelope)
                 remaining_s = deadline - time.monotonic()
                 if remaining_s <= 0:
                     message = f"no outcome within {timeout_s:g} s"
@@ -119,12 +136,12 @@ class OutcomeWaiter:
         deadline has passed.
         """
         with self._changed:
-            while self._is_reading and position not in self._known:
+            while self._is_reading and self._outcome_at(position) is None:
                 remaining_s = None if deadline is None else deadline - time.monotonic()
                 if remaining_s is not None and remaining_s <= 0:
                     break
                 self._changed.wait(remaining_s)
-            has_turn = not self._is_reading and position not in self._known
+            has_turn = not self._is_reading and self._outcome_at(position) is None
             self._is_reading = self._is_reading or has_turn
         try:
             yield has_turn
@@ -137,25 +154,23 @@ class OutcomeWaiter:
     def reported(self, sent: Mapping[Position, Envelope], timeout_s: float) -> list[Outcome]:
         """Returns the outcomes of those envelopes that committers have reported by now.
 
-        Waits for none; reads what has come since the last call, for `timeout_s` seconds at most. Raises as
-        `wait`, `InvalidError` if the topic may not be read, and `RetryError` if no broker answers.
+        Waits for none; reads what has come since the last call, for `timeout_s` seconds at most. Outcomes
+        that are not expected may be gone by then. Raises as `wait`, `InvalidError` if the topic may not be
+        read, and `RetryError` if no broker answers.
         """
         deadline = time.monotonic() + timeout_s
         with self._turn(None, deadline) as is_reader:
             end = self._reader.end_offset() if is_reader else 0
             while is_reader and self._reader.position < end and time.monotonic() < deadline:
                 self._keep(self._reader.poll(_BATCH, _POLL_S))
-        return [
-            self._answer_to(position, envelope)
-            for position, envelope in sent.items()
-            if position in self._known
-        ]
+        known = [(self._outcome_at(position), envelope) for position, envelope in sent.items()]
+        return [_checked(outcome, envelope) for outcome, envelope in known if outcome is not None]
 
-    def _answer_to(self, position: Position, envelope: Envelope) -> Outcome:
-        outcome = self._known[position]
-        if not is_answer_to(outcome, envelope, BUILT_IN.uuid_of(envelope)):
-            raise _another_entry(outcome, envelope)
-        return outcome
+    def _outcome_at(self, position: Position | None) -> Outcome | None:
+        """Returns the outcome of a position if it was read and is still kept."""
+        if position is None:
+            return None
+        return self._expected.get(position) or self._known.get(position)
 
     def close(self) -> None:
         """Stop reading. Threads that wait for an outcome get a `RetryError`."""
@@ -178,9 +193,18 @@ class OutcomeWaiter:
             outcome = strangers.parse(message) if message.key == self._key else None
             if outcome is not None:
                 self._known[outcome.position] = outcome
+                if outcome.position in self._expected:
+                    self._expected[outcome.position] = outcome
         strangers.log()
         while len(self._known) > _KEPT:
             self._known.popitem(last=False)
+
+
+def _checked(outcome: Outcome, envelope: Envelope) -> Outcome:
+    """Returns the outcome if it is the answer to the envelope. Raises `GapError` if it isn't."""
+    if not is_answer_to(outcome, envelope, BUILT_IN.uuid_of(envelope)):
+        raise _another_entry(outcome, envelope)
+    return outcome
 
 
 def _another_entry(outcome: Outcome, envelope: Envelope) -> GapError:
