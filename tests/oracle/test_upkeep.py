@@ -213,6 +213,23 @@ def test_a_killed_maintainers_note_counts_no_longer_than_its_time(tmp_path: Path
     assert not (tmp_path / PATH).exists()
 
 
+def test_a_note_of_a_maintainer_whose_clock_was_a_day_ahead_keeps_nobody_away(tmp_path: Path) -> None:
+    day = 86_400.0
+    storage = LocalStorage(tmp_path)
+    assert MaintainerNote(storage, lambda: 1000.0 + day).acquire()
+    assert MaintainerNote(storage, lambda: 1000.0).acquire()
+
+
+def test_a_note_is_renewed_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    now = [100_000.0]
+    storage = LocalStorage(tmp_path)
+    note = MaintainerNote(storage, lambda: now[0])
+    assert note.acquire()
+    now[0] -= 86_400.0
+    note.renew()
+    assert not MaintainerNote(storage, lambda: now[0] + SECONDS - 1).acquire()
+
+
 class KeepsAll(LocalStorage):
     """A store in which nothing may be deleted."""
 

@@ -25,6 +25,8 @@ LOG = structlog.get_logger("lakefold")
 PATH: Final = "_lakefold/maintainer"
 SECONDS: Final = 120.0
 """How long a note counts after it was last renewed. A maintainer that was killed delays others by so much."""
+_AHEAD_SECONDS: Final = 120.0
+"""A note from so far ahead of this clock doesn't count: it would keep others away for too long."""
 
 
 class MaintainerNote:
@@ -54,7 +56,8 @@ class MaintainerNote:
 
     def renew(self) -> None:
         """Renews the note if a quarter of its time has passed."""
-        if self._clock() - self._renewed_at > SECONDS / 4:
+        # The clock may have been set back meanwhile.
+        if abs(self._clock() - self._renewed_at) > SECONDS / 4:
             self._storage.put(PATH, [self._content()])
             self._renewed_at = self._clock()
 
@@ -71,7 +74,8 @@ class MaintainerNote:
         """Returns the id of the maintainer whose note counts, or an empty text."""
         try:
             note = json.loads(self._storage.get(PATH))
-            return str(note["maintainer"]) if float(note["until"]) > self._clock() else ""
+            holder, left_s = str(note["maintainer"]), float(note["until"]) - self._clock()
+            return holder if 0 < left_s <= SECONDS + _AHEAD_SECONDS else ""
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return ""
 
