@@ -23,6 +23,8 @@ class Local(IntEnum):
     SSL = -181
     QUEUE_FULL = -184
     BAD_COMPRESSION = -198
+    BAD_MSG = -199
+    NOT_IMPLEMENTED = -170
     FAIL = -196
     TRANSPORT = -195
     AUTHENTICATION = -169

@@ -47,6 +47,10 @@ _TUNED: Final[dict[str, Option]] = {
     "check.crcs": True,
 }
 _OFFSET_LOST = frozenset({Local.AUTO_OFFSET_RESET, Local.LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
+# The checksum of messages is wrong, or they are of no known form. The client returns what follows them.
+_DAMAGED = frozenset({Local.BAD_MSG, Local.NOT_IMPLEMENTED})
+# Messages may be damaged on their way as well, so they are fetched again before they count as damaged.
+_ATTEMPTS: Final = 3
 _MICROSECONDS = 1000
 # The client's value for an epoch that is not known.
 _NO_EPOCH = -1
@@ -59,6 +63,10 @@ LOST_ENTRIES = (
 WITHHELD = (
     "the brokers' logs name a damaged segment: restore it from a copy or replica, and nothing is lost; "
     "if the log has grown again, `lakefold committer --accept-new-log` continues with what it holds now"
+)
+DAMAGED_ENTRIES = (
+    "restore the segment from a copy or replica, and nothing is lost; "
+    "`lakefold committer --accept-new-log` continues without the damaged entries"
 )
 
 
@@ -108,8 +116,9 @@ class PartitionReader:
 
     `verify` is for readers that fold, whose messages must be verified to come from the expected topic. With
     `FIRST` none is returned before that; with `LATER` call `prove` before the messages have any effect.
-    `on_gap` is called with offsets that contain neither a message nor the marker of a transaction, before
-    any later message is returned; what it raises ends reading. Without it such gaps aren't searched for.
+    `on_gap` is called with offsets that contain neither a message nor the marker of a transaction, and with
+    those of damaged messages, before any later message is returned; what it raises ends reading. Without it
+    such gaps aren't searched for, and damaged messages are passed over.
     `last_read` is the offset of the last entry that is known to be in the log, and the epoch of the leader
     that took it: no entry follows it before `start_offset`, unless it is at or above that.
     Raises `GapError` if the topic is not that of `log`, or `start_offset` is not within its
@@ -147,6 +156,8 @@ class PartitionReader:
         self._failure: LakefoldError | None = None
         self._last_read = last_read
         self._assigned = start_offset
+        self._damaged_from = self._damaged_to = -1
+        self._attempts = 0
         self._check_topic()
         self._check_offset(start_offset)
         self._consumer = self._make(config)
@@ -341,9 +352,55 @@ class PartitionReader:
             self._last_read = None if epoch is None else (offset, epoch)
             self.position = offset + 1
             self._guard.answering = True
+        elif error is not None and error.code() in _DAMAGED:
+            self._pass_damaged(error)
+            return False
+        elif error is not None and self._is_astray(error, offset):
+            self._assign(self.position)
+            return False
         elif error is not None:
             self._note(error, offset)
         return True
+
+    def _is_astray(self, error: KafkaError, offset: int | None) -> bool:
+        """Returns whether the client lost an offset that it has misread after damaged messages.
+
+        It skips too few or too many bytes there (2.16), and takes what follows for the next offset.
+        """
+        is_damaged = self.position in {self._damaged_from, self._damaged_to}
+        return is_damaged and error.code() in _OFFSET_LOST and offset not in {None, self.position}
+
+    def _pass_damaged(self, error: KafkaError) -> None:
+        """Fetch messages again that the client could not read; pass over them if that doesn't help.
+
+        The client itself would continue after them, as if they were not in the log. How many they are is
+        not known, as their batch can't be read: so they are passed over one by one, `on_gap` is called once.
+        """
+        self.last_error = error.str()
+        self._attempts = self._attempts + 1 if self.position == self._damaged_from else 1
+        self._damaged_from = self.position
+        if self._attempts < _ATTEMPTS:
+            self._assign(self.position)
+            return
+        if self._on_gap is None:
+            LOGGER.warning("%s/%s: passed over: %s", self.topic, self.log.partition, self.last_error)
+        elif self.position != self._damaged_to:
+            try:
+                self._on_gap(self._damage(error))
+            except StopError as gap:
+                self._failure = gap
+                return
+        self.position = self._damaged_to = self.position + 1
+        self._last_read = None
+        self._assign(self.position)
+
+    def _damage(self, error: KafkaError) -> GapError:
+        message = (
+            f"messages are damaged in the brokers' files: {error.str()} "
+            f"(cluster {self.log.cluster_id}, topic id {self.log.topic_id})"
+        )
+        where = str(Position(self.log, self.position, self.topic))
+        return GapError(message, where=where, hint=DAMAGED_ENTRIES)
 
     def _may_go_to(self, offset: int, error: KafkaError | None) -> bool:
         """Returns whether nothing is missing between the position and `offset`, if gaps are searched for.
