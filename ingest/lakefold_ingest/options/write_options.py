@@ -286,7 +286,8 @@ WRITE_OPTIONS: Final = (
         choice("raise", "warn"),
         frozenset({WriteUse.STREAM, WriteUse.SINK}),
         "with `wait=log`, what to do once an earlier batch turns out to be refused: `raise` fails the next "
-        "batch with the reason, `warn` logs it",
+        "batch with the reason, `warn` logs it. Only the process that sent a batch knows it: for batches "
+        "before a restart, or with `format` a minute or more apart, watch the dead letters",
         default="raise",
     ),
     WriteOption(
