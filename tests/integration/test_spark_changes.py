@@ -42,7 +42,8 @@ def send(bootstrap: str, topic: str) -> dict[int, tuple[int, str]]:
 
     Deletions have tombstones. Events of rows that are never deleted are repeated later, and come late.
     """
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 4)])[topic].result()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 4)])[topic].result()
     producer, chosen = Producer({"bootstrap.servers": bootstrap}), random.Random(3)
     messages: list[tuple[int, dict[str, Any] | None]] = []
     rows: dict[int, tuple[int, str]] = {}
