@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold_ingest.cdc import json_events
 from lakefold_ingest.cdc.change_format import ChangeFormat, change_format
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.apply_changes import ApplyChanges
@@ -158,6 +159,14 @@ def test_messages_may_have_their_schema_beside_them(folding: Folding) -> None:
     )
     put(folding, batch, MESSAGES)
     assert names(folding) == {1: "x", 3: "c"}
+
+
+def test_many_messages_are_parsed_in_parts(folding: Folding, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_events, "_MOST_BYTES", 500)
+    batch = [change("c", None, {"id": number, "name": str(number)}, number) for number in range(40)]
+    put(folding, messages(*batch), MESSAGES)
+    assert names(folding) == {number: str(number) for number in range(40)}
+    assert refusal(folding, messages(*batch, "{", *batch), MESSAGES).rows == 1
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lakefold_ingest.rows.row_faults import RowFaults
 
 _NUMBER, _TEXT = "n", "v"
+_MOST_BYTES = 2**28
+"""More text is parsed in several parts: the parser takes at most 2 GiB."""
 _READ_AS_THEY_ARE = (
     types.is_boolean,
     types.is_integer,
@@ -56,6 +58,8 @@ def parsed(column: pa.ChunkedArray, kind: pa.StructType, name: str, faults: RowF
     pieces: list[tuple[NDArray[np.int64], pa.ChunkedArray]] = []
 
     def fault(start: int, stop: int) -> str | None:
+        if stop - start > 1 and lines.slice(start, stop - start).nbytes > _MOST_BYTES:
+            return "it is parsed in two parts"
         try:
             values = _parse(lines.slice(start, stop - start), start, schema)
         except pa.ArrowInvalid as error:
