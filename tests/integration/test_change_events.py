@@ -65,6 +65,10 @@ def test_a_table_is_created_and_gets_the_columns_of_its_events(
     options: lakefold.WriteOptions, tmp_path: Path
 ) -> None:
     table = tmp_path / "t"
+    with pytest.raises(lakefold.NotATableError, match="append rows first"):
+        lakefold.apply_changes(
+            table, rendered("debezium json", [])[0], keys="id", envelope="debezium", **options
+        )
 
     def put(rows: list[dict[str, object]], *, merge_schema: bool = False) -> lakefold.BatchReport:
         given: lakefold.WriteOptions = {**options, "merge_schema": merge_schema}

@@ -51,21 +51,29 @@ class ApplyChanges:
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
 
     @property
-    def schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema | None:
         """The schema with which the table is created if it doesn't exist: that of the rows in the events.
 
-        Raises `InvalidError` if the events don't have it.
+        None: the events are JSON, which doesn't say it. Raises `InvalidError` if a column is missing.
         """
-        return self._events(None, RowFaults(self.rows.num_rows)).rows.schema
+        return None if self._is_json else self._row_schema()
 
     @property
     def batch_columns(self) -> BatchColumns:
         """The columns of the rows in the events. Raises `InvalidError` if JSON doesn't say their types."""
-        if self.format.envelope is ChangeEnvelope.DEBEZIUM and needs_types(self.rows.schema):
+        if self._is_json:
             hint = "give op, before and after as columns (from_json in Spark), or leave mergeSchema out"
             message = "JSON doesn't say which types new columns have"
             raise InvalidError(message, where="mergeSchema", hint=hint)
-        return BatchColumns(self.schema, keys=self.format.keys)
+        return BatchColumns(self._row_schema(), keys=self.format.keys)
+
+    @property
+    def _is_json(self) -> bool:
+        return self.format.envelope is ChangeEnvelope.DEBEZIUM and needs_types(self.rows.schema)
+
+    def _row_schema(self) -> pa.Schema:
+        none = self.rows.slice(0, 0)
+        return ApplyChanges(none, self.format)._events(None, RowFaults(0)).rows.schema  # noqa: SLF001 - its own class
 
     def content(self, view: View) -> str:
         """Returns "": what it would change depends on the table as it was before the batch was folded."""
