@@ -15,10 +15,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from typing import IO, Self
 
 _DONE = "done"
 _WAIT_S = 10.0
@@ -59,9 +56,7 @@ class Watchdog:
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Ends the process, after everything else has been ended."""
         with suppress(BrokenPipeError):
             self._write(_DONE)

@@ -19,7 +19,7 @@ import time
 from base64 import urlsafe_b64encode
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 from uuid import uuid4
 
 from lakefold.errors import SetupError
@@ -28,9 +28,6 @@ from lakefold.local.java import find_java
 from lakefold.local.kill_on_exit import KillOnExit
 from lakefold.local.ports import free_port, is_free
 from lakefold_table.errors import RetryError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """Options for a JVM that starts fast and is small. The second compiler would only slow the start down."""
@@ -173,9 +170,7 @@ class Broker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stops the broker. Its files stay."""
         self.stop()
 

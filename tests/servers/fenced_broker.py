@@ -13,7 +13,6 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 _METADATA, _METADATA_VERSION = 3, 8
@@ -53,9 +52,7 @@ class FencedBroker:
         threading.Thread(target=self._server.serve_forever, name="fenced broker", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 

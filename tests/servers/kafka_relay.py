@@ -21,7 +21,6 @@ from lakefold.local.ports import free_port
 
 if TYPE_CHECKING:
     import os
-    from types import TracebackType
     from typing import Self
 
 _LISTENERS = """
@@ -112,9 +111,7 @@ class KafkaRelay:
         threading.Thread(target=self._accept, name="relay", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

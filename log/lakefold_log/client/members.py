@@ -22,12 +22,11 @@ from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.rights import on_group, on_topics
 from lakefold_log.client.topic_identity import TopicGuard
 from lakefold_log.client.topics import NOT_YET
+from lakefold_table.closing import Closing
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
-    from typing import Self
 
     from confluent_kafka import KafkaError
 
@@ -79,7 +78,7 @@ class Holder(Protocol):
         ...
 
 
-class Membership:
+class Membership(Closing):
     """A process's membership among those that share `topic`; for one thread, which calls `step` repeatedly.
 
     `joined` is true once the group has assigned partitions to it, even if that was none. Raises
@@ -121,14 +120,6 @@ class Membership:
     def close(self) -> None:
         """Leave the group at once: the holder releases all it has before the other members are notified."""
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _given(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Accepts the partitions without reading them. Also called with none, if others have all of them."""

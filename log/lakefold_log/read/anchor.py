@@ -20,6 +20,7 @@ from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import watermarks
 from lakefold_log.codec.envelope import parsed
 from lakefold_log.read.consumer import PartitionReader, Verify
+from lakefold_table.closing import Closing
 from lakefold_table.errors import RetryError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.compact_json import text_of, whole
@@ -27,8 +28,6 @@ from lakefold_table.position import Fingerprint, Position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
-    from typing import Self
 
     from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_log.client.questions import Watermarks
@@ -118,7 +117,7 @@ def contradiction(content: PartitionContent, anchor: Anchor, below: int = 0) -> 
     return "" if later is None else f"{later} follows it, where there was no entry"
 
 
-class LogContent:
+class LogContent(Closing):
     """What partition `log.partition` of `topic` contains now; for any thread.
 
     Raises `GapError` if the topic is not that of `log`, `RetryError` if no broker answers in time.
@@ -153,14 +152,6 @@ class LogContent:
         """Disconnect from the broker."""
         if self._reader is not None:
             self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _at(self, offset: int) -> PartitionReader:
         reader = self._reader

@@ -22,13 +22,12 @@ from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_identity import ANOTHER_LOG, DeferredTopicCheck, TopicGuard
 from lakefold_log.client.topics import NOT_YET, describe, watermarks
 from lakefold_log.read.record_count import count_records
+from lakefold_table.closing import Closing
 from lakefold_table.errors import GapError, RetryError, StopError
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
 
     from confluent_kafka import Message as RawMessage
 
@@ -111,7 +110,7 @@ def _decoded(raw: RawMessage) -> Headers:
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 
 
-class PartitionReader:
+class PartitionReader(Closing):
     """Reads partition `log.partition` of `topic` from `start_offset` on; for one thread.
 
     `verify` is for readers that fold, whose messages must be verified to come from the expected topic. With
@@ -278,14 +277,6 @@ class PartitionReader:
     def close(self) -> None:
         """Disconnect from the broker. Nothing is committed."""
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _make(self, config: KafkaConfig) -> Consumer:
         fixed: dict[str, Option] = {

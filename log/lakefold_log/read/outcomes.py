@@ -19,14 +19,13 @@ from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes
+from lakefold_table.closing import Closing
 from lakefold_table.errors import GapError, RetryError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.outcome_messages import is_answer_to
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-    from types import TracebackType
-    from typing import Self
 
     from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_log.client.topic_names import Topics
@@ -56,7 +55,7 @@ _ANOTHER_ENTRY: Final = (
 )
 
 
-class OutcomeWaiter:
+class OutcomeWaiter(Closing):
     """Waits for the outcomes of proposals for a table; for any number of threads. Create it before sending.
 
     `partition` is that of the table's marks; without it that to which the table is hashed. Raises
@@ -177,14 +176,6 @@ class OutcomeWaiter:
         self._is_closed = True
         with self._turn(None):
             self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _keep(self, messages: list[Message]) -> None:
         strangers = ForeignOutcomes(self._where)

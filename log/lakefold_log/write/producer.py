@@ -29,14 +29,13 @@ from lakefold_log.codec.claims import put_claim
 from lakefold_log.codec.envelope import encode
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.write.tracing import sending
+from lakefold_table.closing import Closing
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
-    from typing import Self
 
     from confluent_kafka import Message
 
@@ -68,7 +67,7 @@ def transaction_uuid(app_id: str, batch_id: int, table: str) -> str:
     return str(uuid.uuid5(_TRANSACTIONS, json.dumps([app_id, batch_id, table], ensure_ascii=True)))
 
 
-class Proposer:
+class Proposer(Closing):
     """Sends envelopes to the transactions topic; for any number of threads.
 
     `timeout_s` is how long sending a proposal may take. Raises `MissingTopicError` if the topic does not
@@ -202,14 +201,6 @@ class Proposer:
         # What another thread handed over at the same moment fails rather than waiting for ever.
         self._producer.purge()
         self._producer.poll(0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _options(self, config: KafkaConfig) -> dict[str, Option]:
         fixed: dict[str, Option] = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2"}

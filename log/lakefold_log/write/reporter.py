@@ -39,14 +39,13 @@ from lakefold_log.read.report_check import (
 )
 from lakefold_log.read.trust import Trust
 from lakefold_log.write.transactional_producer import Session
+from lakefold_table.closing import Closing
 from lakefold_table.errors import FencedError, InvalidError, OutcomesLostError, RetryError, StopError
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.marks.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from confluent_kafka import KafkaError, Message
 
@@ -90,7 +89,7 @@ class _Sent:
     last: LastReport
 
 
-class Reporter:
+class Reporter(Closing):
     """Reports about a partition, `log` of the transactions topic; for one thread.
 
     Creating a reporter fences every other reporter for this group and partition and ends its open
@@ -186,14 +185,6 @@ class Reporter:
     def close(self) -> None:
         """Release the producer; what was not committed stays invisible, and the next reporter ends it."""
         self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _report(self, report: _Report, deadline: float) -> int:
         given = not self._session.usable and self._renew(deadline) == report

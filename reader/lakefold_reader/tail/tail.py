@@ -51,6 +51,7 @@ from lakefold_reader.versions.stray_files import (
     oldest_of,
 )
 from lakefold_reader.versions.times import time_of
+from lakefold_table.closing import Closing
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
@@ -64,8 +65,6 @@ from lakefold_table.storage.base import NamesObstacles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
-    from typing import Self
 
     from lakefold_reader.consumers.consumers import Consumer
     from lakefold_reader.format.source import Schema, Source
@@ -174,7 +173,7 @@ def _never() -> bool:
     return False
 
 
-class Tail(Iterator[Change]):
+class Tail(Closing, Iterator[Change]):
     """The changes of a table, one by one or in steps; `cursor` is its position. Made by `tail`.
 
     For one thread; a context manager that ends its own threads. What it has read ahead is returned later, so
@@ -308,14 +307,6 @@ class Tail(Iterator[Change]):
         if self._waker is not None:
             self._waker.close()
             self._waker = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _gather(self, limits: StepLimits, timeout: float | None) -> int:
         """Reads until the next step is complete. Returns how many of the waiting changes it takes."""
