@@ -1,6 +1,7 @@
-"""The demo's processes: each is started in its own process group, watched, and ended with its descendants.
+"""The demo's processes: each is started in its own process group, and ended with its descendants.
 
-Because of the group, Ctrl-C at the terminal doesn't reach a child before the demo stops it in order.
+They also end if the demo itself is killed. Because of the group, Ctrl-C at the terminal doesn't reach a child
+before the demo stops it in order.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from lakefold.errors import SetupError
+from lakefold.local.kill_on_exit import KillOnExit
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakefold.demo.watch import Watchdog
     from lakefold_table.errors import LakefoldError
 
 _FOREIGN_SETTINGS: Final = re.compile(r"LAKEFOLD_(?!CACHE$)|PYSPARK_|SPARK_")
@@ -32,14 +33,11 @@ _POLL_S: Final = 0.02
 
 
 class Child:
-    """A process and its descendants. Its output is appended to `log`."""
+    """A process and its descendants. Its output is appended to `log`, temporary files are in `scratch`."""
 
-    def __init__(
-        self, name: str, module: str, arguments: Sequence[str], *, log: Path, watch: Watchdog, scratch: Path
-    ) -> None:
+    def __init__(self, name: str, module: str, arguments: Sequence[str], *, log: Path, scratch: Path) -> None:
         self.name = name
         self.log = log
-        self._watch = watch
         self._ended = False
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -50,7 +48,7 @@ class Child:
                 env=_environment(scratch),
                 start_new_session=True,
             )
-        watch.group(self.pid)
+        self._kill_on_exit = KillOnExit(self.pid, remove=scratch)
 
     @property
     def pid(self) -> int:
@@ -77,8 +75,7 @@ class Child:
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._ended = True
-        with suppress(BrokenPipeError):
-            self._watch.forget(self.pid)
+        self._kill_on_exit.release()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from lakefold.demo.folder import Folder
     from lakefold.demo.screen import Screen
     from lakefold.demo.state import DemoProgress
-    from lakefold.demo.watch import Watchdog
 
 _ASK_EVERY_S: Final = 0.1
 _ANSWER_S: Final = 1.0
@@ -24,9 +23,8 @@ _FINISH_S: Final = 10.0
 class Committers:
     """Runs a single committer at a time, each with its own log and its own health port."""
 
-    def __init__(self, folder: Folder, watch: Watchdog, bootstrap_servers: str) -> None:
+    def __init__(self, folder: Folder, bootstrap_servers: str) -> None:
         self._folder = folder
-        self._watch = watch
         self._bootstrap_servers = bootstrap_servers
         self._number = 0
         self._checked_at = 0.0
@@ -69,9 +67,7 @@ class Committers:
         arguments = ["committer", "--bootstrap-servers", self._bootstrap_servers]
         arguments += ["--root", str(self._folder.root), "--http-port", str(self._port)]
         log = self._folder.logs / f"committer-{self._number}.log"
-        return Child(
-            "committer", "lakefold", arguments, log=log, watch=self._watch, scratch=self._folder.scratch
-        )
+        return Child("committer", "lakefold", arguments, log=log, scratch=self._folder.scratch)
 
     def _is_ready(self) -> bool:
         try:

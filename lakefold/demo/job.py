@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lakefold.demo.folder import Folder
     from lakefold.demo.screen import Screen
     from lakefold.demo.state import DemoProgress
-    from lakefold.demo.watch import Watchdog
 
 BATCHES: Final = 16
 """The number of micro-batches."""
@@ -36,9 +35,7 @@ _STOP_S: Final = 20.0
 class Job:
     """The query's process. `started` is the monotonic time of its start; `done` is true after all batches."""
 
-    def __init__(
-        self, folder: Folder, watch: Watchdog, bootstrap_servers: str, topic: Topic, rows: int
-    ) -> None:
+    def __init__(self, folder: Folder, bootstrap_servers: str, topic: Topic, rows: int) -> None:
         self.started: float | None = None
         self.done = False
         self._progress = ProgressFile(folder.logs / "query-progress.jsonl")
@@ -56,7 +53,7 @@ class Job:
         arguments = [f"--{name}={value}" for name, value in given.items()]
         log = folder.logs / "query.log"
         self.child = Child(
-            "streaming query", "lakefold.demo.query", arguments, log=log, watch=watch, scratch=folder.scratch
+            "streaming query", "lakefold.demo.query", arguments, log=log, scratch=folder.scratch
         )
 
     def look(self, state: DemoProgress, _: Screen) -> None:

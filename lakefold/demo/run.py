@@ -12,6 +12,7 @@ import signal
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import lakefold
@@ -24,8 +25,8 @@ from lakefold.demo.job import Job, Topic
 from lakefold.demo.proof import question
 from lakefold.demo.replay import Replay
 from lakefold.demo.tasks import Task
-from lakefold.demo.watch import Watchdog
 from lakefold.local.broker import Broker
+from lakefold.local.kill_on_exit import KillOnExit
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.write.events import make_topic
 from lakefold_table.errors import RetryError
@@ -114,23 +115,22 @@ class Demo:
         for line in _INTRODUCTION:
             self._screen.note(line)
         with self._stack as stack:
-            watch = stack.enter_context(Watchdog(self._folder.logs / "watch.log"))
-            watch.scratch(self._folder.scratch)
-            self._fetch_jars(watch)
+            stack.callback(KillOnExit(remove=self._folder.scratch).release)
+            self._fetch_jars()
             reading = Task(self._read_rows, "dataset")
-            self._start_broker(watch)
+            self._start_broker()
             texts, sent = self._wait_for(reading, "reading the departures from their CSV file")
             replay = self._start_replay(texts)
-            committers = self._start_committer(watch)
+            committers = self._start_committer()
             follower = self._start_follower()
-            job = self._start_query(watch)
+            job = self._start_query()
             seconds = self._stream(replay, committers, follower, job)
             proofs = self._compare_rows(sent, follower)
             self._stop_in_order(follower, job, committers)
             self._state.begin("done")
             return Result(self._state.rows, replay.size, seconds, follower.pace, proofs)
 
-    def _fetch_jars(self, watch: Watchdog) -> None:
+    def _fetch_jars(self) -> None:
         """Downloads the jars in a separate process, because its Java must end with the demo."""
         folder = self._folder
         child = Child(
@@ -138,7 +138,6 @@ class Demo:
             "lakefold.demo.fetch",
             (),
             log=folder.logs / "jars.log",
-            watch=watch,
             scratch=folder.scratch,
         )
         self._stack.callback(child.end, _HASTE_S)
@@ -160,9 +159,8 @@ class Demo:
         departures = Departures(find_csv(), self._state.rows)
         return departures.texts, Summer(SCHEMA).of(departures.typed, "the CSV file")
 
-    def _start_broker(self, watch: Watchdog) -> None:
-        watch.broker(self._folder.broker)
-        starting = Task(self._broker.start, "broker")
+    def _start_broker(self) -> None:
+        starting = Task(partial(self._broker.start, tied=True), "broker")
         self._stack.callback(_end_broker, self._broker, starting)
         address = self._wait_for(starting, "starting a Kafka broker")
         self._screen.note(f"broker: Kafka, pid {self._broker.pid}, listens on {address}")
@@ -178,8 +176,8 @@ class Demo:
         )
         return replay
 
-    def _start_committer(self, watch: Watchdog) -> Committers:
-        committers = Committers(self._folder, watch, self._broker.bootstrap_servers)
+    def _start_committer(self) -> Committers:
+        committers = Committers(self._folder, self._broker.bootstrap_servers)
         self._stack.callback(committers.stop, _HASTE_S)
         self._parts.append(committers)
         self._wait_until(lambda: committers.ready, "starting the committer")
@@ -192,8 +190,8 @@ class Demo:
         self._parts.append(follower)
         return follower
 
-    def _start_query(self, watch: Watchdog) -> Job:
-        job = Job(self._folder, watch, self._broker.bootstrap_servers, TOPIC, self._state.rows)
+    def _start_query(self) -> Job:
+        job = Job(self._folder, self._broker.bootstrap_servers, TOPIC, self._state.rows)
         self._stack.callback(job.child.end)
         self._parts.append(job)
         self._state.query = "starting"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json
+from lakefold.console.settings import SHARED
 from lakefold.errors import SettingError
-from lakefold.folding.partitions import fixed, shares
 from lakefold_table.errors import GapError
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from lakefold_committer.observability.health import HealthServer
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.process.daemon import Committer, Options
+    from lakefold_committer.process.ordinals import Turn
 
+_COUNTED: Final = re.compile(r"-(\d+)$")
+"""The ordinal of a process at the end of its host's name, as in the pods of a StatefulSet of Kubernetes."""
 LAST_WORDS_SECONDS = 60.0
 """A process that found a gap in the log waits at most this long for one more scrape of its metrics."""
 
@@ -200,3 +204,41 @@ def _print_summary(counts: dict[str, int], *, as_json: bool) -> None:
         print_json(counts)
     else:
         click.echo(", ".join(f"{count:,} {what}" for what, count in counts.items()))
+
+
+def shares(settings: Settings) -> bool:
+    """Returns whether processes divide the partitions among themselves by a consumer group."""
+    return settings.partitions == SHARED
+
+
+def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | Turn | None:
+    """Returns the partitions that only this process folds, or None for all of them.
+
+    Raises `SettingError` if the setting is `ordinal/N` and this process has no ordinal, or one of N or more.
+    """
+    partitions = settings.partitions
+    if not isinstance(partitions, str) or partitions == SHARED:
+        return None if isinstance(partitions, str) else partitions
+    from lakefold_committer.process.ordinals import Turn
+
+    replicas = int(partitions.partition("/")[2])
+    ordinal = _ordinal(settings, hostname)
+    if ordinal >= replicas:
+        message = (
+            f"the ordinal {ordinal} is too high for partitions {partitions}: the highest is {replicas - 1}"
+        )
+        hint = f"set N of ordinal/N to the number of processes; the host of this one is {hostname}"
+        raise SettingError(message, where="partitions", hint=hint)
+    return Turn(ordinal, replicas)
+
+
+def _ordinal(settings: Settings, hostname: str) -> int:
+    if settings.ordinal is not None:
+        return settings.ordinal
+    if match := _COUNTED.search(hostname):
+        return int(match[1])
+    message = (
+        f"partitions {settings.partitions} needs an ordinal, and the host's name {hostname} ends in no number"
+    )
+    hint = "run it as a StatefulSet, or set --ordinal or LAKEFOLD_ORDINAL: 0 for the first process"
+    raise SettingError(message, where="ordinal", hint=hint)

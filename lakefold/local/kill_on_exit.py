@@ -8,19 +8,25 @@ the shell ends the server.
 from __future__ import annotations
 
 import subprocess
+from typing import TYPE_CHECKING
 
-_WAIT = 'read -r _ || kill -s KILL -- "-$0"'
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_WAIT = 'read -r _ || { test -z "$1" || kill -s KILL -- "-$1"; test -z "$2" || rm -rf -- "$2"; }'
 
 
 class KillOnExit:
-    """Ends the process group `group` when this process dies, unless it is released before."""
+    """Ends a process group and removes a folder when this process dies, unless it is released before."""
 
-    def __init__(self, group: int) -> None:
+    def __init__(self, group: int | None = None, remove: Path | None = None) -> None:
         self._watch = subprocess.Popen(
-            ["/bin/sh", "-c", _WAIT, str(group)], stdin=subprocess.PIPE, start_new_session=True
+            ["/bin/sh", "-c", _WAIT, "sh", str(group or ""), str(remove or "")],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
 
     def release(self) -> None:
-        """Leaves the group alone from now on. It may have ended already, and this may be called again."""
+        """Leaves them alone from now on. The group may have ended already, and this may be called again."""
         if self._watch.stdin is not None and not self._watch.stdin.closed:
             self._watch.communicate(b"\n")

@@ -14,7 +14,7 @@ import pytest
 
 from deploy.helm import render
 from lakefold.console.settings import read_settings
-from lakefold.folding.partitions import fixed
+from lakefold.folding.committer import fixed
 from lakefold_committer.process.ordinals import Turn
 from tests.deploy.manifests import (
     DEPLOY,

@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.writer.batch_ids import BatchIds
+from lakefold_ingest.writer.batch_writer import BatchIds
 from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.marks.batches import AppMark

@@ -1,4 +1,4 @@
-"""The demo's smaller parts: its folder, its screens, its watch over what it started, its advice."""
+"""The demo's smaller parts: its folder, its screens, how what it started ends with it, its advice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from lakefold.demo.screen import PlainLines, screen_for
 from lakefold.demo.signals import Interrupted, Signals
 from lakefold.demo.state import DemoProgress
 from lakefold.demo.tasks import Task
-from lakefold.demo.watch import Watchdog
 from lakefold.errors import SetupError
 from lakefold_table.errors import RetryError
 from tests.waiting import until
@@ -181,9 +180,9 @@ def test_a_child_ends_with_all_that_it_started(tmp_path: Path) -> None:
         "sys.stdin.read() or __import__('time').sleep(600)\n"
     )
     log = tmp_path / "log"
-    with Watchdog(tmp_path / "watch.log") as watch, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path))
-        child = Child("parent", "parents", (), log=log, watch=watch, scratch=tmp_path)
+        child = Child("parent", "parents", (), log=log, scratch=tmp_path)
         grandchild = int(until(log.read_text, "the grandchild's id"))
         child.end()
     assert not alive(child.pid)
@@ -192,11 +191,10 @@ def test_a_child_ends_with_all_that_it_started(tmp_path: Path) -> None:
 
 def test_a_failed_child_is_told_with_its_last_words(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with Watchdog(tmp_path / "watch.log") as watch:
-        child = Child("committer", "lakefold", ["no-such-verb"], log=log, watch=watch, scratch=tmp_path)
-        until(lambda: child.exit_code is not None, "its end")
-        failure = child.failure()
-        child.end()
+    child = Child("committer", "lakefold", ["no-such-verb"], log=log, scratch=tmp_path)
+    until(lambda: child.exit_code is not None, "its end")
+    failure = child.failure()
+    child.end()
     assert isinstance(failure, SetupError)
     assert "the committer exited with code 2" in failure.message
     assert "no-such-verb" in failure.message
@@ -204,12 +202,11 @@ def test_a_failed_child_is_told_with_its_last_words(tmp_path: Path) -> None:
 
 
 def test_a_killed_child_is_told_with_the_signal(tmp_path: Path) -> None:
-    with Watchdog(tmp_path / "watch.log") as watch:
-        child = Child("x", "http.server", ["0"], log=tmp_path / "log", watch=watch, scratch=tmp_path)
-        os.kill(child.pid, signal.SIGKILL)
-        until(lambda: child.exit_code is not None, "its end")
-        failure = child.failure()
-        child.end()
+    child = Child("x", "http.server", ["0"], log=tmp_path / "log", scratch=tmp_path)
+    os.kill(child.pid, signal.SIGKILL)
+    until(lambda: child.exit_code is not None, "its end")
+    failure = child.failure()
+    child.end()
     assert isinstance(failure, RetryError)
     assert "was ended by SIGKILL" in failure.message
 
@@ -223,9 +220,8 @@ def test_settings_for_other_work_do_not_reach_a_child(
     (tmp_path / "telling.py").write_text("import os; print(*sorted(os.environ), os.environ['TMPDIR'])\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     log = tmp_path / "log"
-    with Watchdog(tmp_path / "watch.log") as watch:
-        child = Child("telling", "telling", (), log=log, watch=watch, scratch=tmp_path)
-        child.end(30)
+    child = Child("telling", "telling", (), log=log, scratch=tmp_path)
+    child.end(30)
     names = log.read_text().split()
     assert "LAKEFOLD_CACHE" in names
     assert not {"LAKEFOLD_GROUP", "SPARK_HOME"} & set(names)
@@ -235,22 +231,15 @@ def test_settings_for_other_work_do_not_reach_a_child(
 DEMO_THAT_DIES = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from lakefold.demo.watch import Watchdog
+from lakefold.local.kill_on_exit import KillOnExit
 
-folder = Path(sys.argv[1])
-with Watchdog(folder / "watch.log") as watch:
-    watch.scratch(folder / "scratch")
-    first, second = (
-        subprocess.Popen({sleeper!r}, stdout=subprocess.DEVNULL, start_new_session=True) for _ in range(2)
-    )
-    watch.group(first.pid)
-    watch.group(second.pid)
-    second.kill()
-    second.wait()
-    watch.forget(second.pid)
-    print(first.pid, flush=True)
-    if sys.argv[2] == "dies":
-        os.kill(os.getpid(), signal.SIGKILL)
+folder, end = Path(sys.argv[1]), sys.argv[2]
+sleeper = subprocess.Popen({sleeper!r}, stdout=subprocess.DEVNULL, start_new_session=True)
+kept = KillOnExit(sleeper.pid, remove=folder / "scratch")
+print(sleeper.pid, flush=True)
+if end == "dies":
+    os.kill(os.getpid(), signal.SIGKILL)
+kept.release()
 """
 
 
@@ -274,7 +263,6 @@ def test_the_watch_ends_what_a_dead_demo_leaves(tmp_path: Path, how: str) -> Non
     finally:
         if alive(sleeper):
             os.kill(sleeper, signal.SIGKILL)
-    assert (tmp_path / "watch.log").read_text() == ""
 
 
 def test_what_is_missing_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

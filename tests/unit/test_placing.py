@@ -7,7 +7,7 @@ import pytest
 from lakefold.cli import run
 from lakefold.console.settings import read_settings
 from lakefold.errors import SettingError
-from lakefold.folding.partitions import fixed, shares
+from lakefold.folding.committer import fixed, shares
 from lakefold_committer.process.ordinals import Turn
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
+
 from lakefold_committer.fold.binding import check_log, misplaced
 from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
 from lakefold_committer.recovery.missing_table import answerable, check_absent, is_dropped
@@ -19,14 +21,26 @@ from lakefold_committer.recovery.open_table import check_rules, open_table
 from lakefold_committer.recovery.recover_marks import check_follows
 from lakefold_committer.recovery.stored_versions import own_marks, read_newest
 from lakefold_committer.states.charts import WRITER, WriterEvent, WriterState
-from lakefold_committer.tables.branch_origin import record_branch
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.requirements import answers_before, files_in, observe
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
+from lakefold_table.branch_names import branch_root
 from lakefold_table.entry import Invalid
-from lakefold_table.errors import FencedError, LocationError, OutnumberedError, RetryError, StopError
+from lakefold_table.errors import (
+    DamagedError,
+    FencedError,
+    InvalidError,
+    LocationError,
+    OutnumberedError,
+    RetryError,
+    StopError,
+)
 from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.marks.rollbacks import after_foreign
+from lakefold_table.roots import above
+from lakefold_table.storage import open_canonical
+from lakefold_table.uri import is_under
+from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Published
 
 if TYPE_CHECKING:
@@ -39,8 +53,10 @@ if TYPE_CHECKING:
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId, Position
+    from lakefold_table.storage.base import Storage
     from lakefold_table.versions.versions import Versions
 
+LOG = structlog.get_logger("lakefold.committer")
 BEHIND = (WriterState.BEHIND, WriterState.BEHIND_AS_OWNER)
 """The states in which versions of others are read before the next group is folded."""
 UNKNOWN_PUTS = 5
@@ -493,3 +509,31 @@ def _without_recorded(table: FoldedTable) -> FoldedTable:
 
 def _has_invalid(outcomes: Sequence[Outcome]) -> bool:
     return any(isinstance(outcome.result, Invalid) for outcome in outcomes)
+
+
+def record_branch(
+    storage: Storage,
+    branch: str,
+    roots: Sequence[str] | None,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Writes the file that describes a branch, unless it exists. `storage`: the store of the branch itself.
+
+    A branch is a table of its own, and exists from its first version on. The file is stored at the root of
+    the main branch. Nothing is written if the branch is not stored where its name says (it was copied), or if
+    the root of the main branch is outside of `roots` (None: anywhere). If the file can't be written, a
+    warning is logged: the branch's versions don't need it. Raises `RetryError` if the store can't be reached.
+    """
+    folder = branch_root(branch)
+    main = above(storage.uri, folder)
+    if main == storage.uri or not (roots is None or is_under(main, roots)):
+        return
+    try:
+        recorded, why = (
+            Refs(open_canonical(main, storage_options)).record_branch(branch),
+            "its first version doesn't record it",
+        )
+    except (InvalidError, DamagedError) as error:
+        recorded, why = False, str(error)
+    if not recorded:
+        LOG.warning("branch not described at the main line", table=main, branch=branch, why=why)

@@ -19,15 +19,16 @@ import queue
 import threading
 import time
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakefold_ingest.operations.append import AppendRows, target_for
+from lakefold_ingest.proposals.key import Key, check_app_id, new_key
 from lakefold_ingest.rows.fragments import write_fragments
 from lakefold_ingest.rows.row_source import RowSource
-from lakefold_ingest.writer.batch_ids import BatchIds
 from lakefold_ingest.writer.batching import Batching
 from lakefold_ingest.writing.batch import start_batch
 from lakefold_ingest.writing.report import BatchReport
@@ -36,6 +37,7 @@ from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
     from typing import Self
 
@@ -376,3 +378,39 @@ def _append_of(batch: list[Pending]) -> AppendRows:
         return list(write_fragments(target, rows.to_batches()))
 
     return AppendRows(rows.schema, write, count=lambda: rows.num_rows)
+
+
+class BatchIds:
+    """Numbers the batches of an app after the highest that the table has; without app, new uuids."""
+
+    def __init__(self, app_id: str | None) -> None:
+        if app_id is not None:
+            check_app_id(app_id)
+        self._app_id = app_id
+        self._next = 0
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the batches have numbers, which another writer of the app could use as well."""
+        return self._app_id is not None
+
+    def continue_after(self, view: View | None) -> None:
+        """Continues after the highest batch id in the table's marks, if that is higher than the last one."""
+        mark = None if view is None or self._app_id is None else view.carried.apps.get(self._app_id)
+        if mark is not None and mark.folded:
+            self._next = max(self._next, mark.folded[-1][1] + 1)
+
+    @contextmanager
+    def next_key(self) -> Iterator[Key]:
+        """Yields the key with which the next batch is sent in this block.
+
+        The key is used again only if the block ends with an `InvalidError`: then no table has it.
+        """
+        is_free = False
+        try:
+            yield new_key() if self._app_id is None else Key(self._app_id, self._next)
+        except InvalidError:
+            is_free = True
+            raise
+        finally:
+            self._next += not is_free
