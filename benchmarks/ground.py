@@ -105,11 +105,6 @@ def logged_at(line: dict[str, object]) -> float:
     return datetime.fromisoformat(str(line["timestamp"])).timestamp()
 
 
-def make_table(ground: Ground, name: str, fragments: int) -> str:
-    """A table with this many fragments of real files, made through the log; returns its URI."""
-    return mould_of(ground, name, fragments).uri
-
-
 def mould_of(ground: Ground, name: str, fragments: int, rows: int = ROWS_PER_FRAGMENT) -> Mould:
     """Makes a table, at version 2, of this many fragments; returns what new files of it are cast from."""
     uri = ground.uri(name)

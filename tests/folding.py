@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
+from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_log.codec.envelope import parse_large, parsed
@@ -26,11 +27,13 @@ from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from lakefold_committer.fold.grouping import Grouping, Limits
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Outcome, Result
+    from lakefold_table.format import State
     from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.operations import Kind
 
@@ -222,6 +225,18 @@ def opened(uri: str, *, check_sizes: bool = False, roots: Sequence[str] | None =
 def fold_at(table: TableWriter, envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Outcome]:
     """Folds envelopes at consecutive offsets as one group, for a table of any name."""
     return list(table.fold(entries(envelopes, first, log)).outcomes)
+
+
+def groups_of(
+    entries: Sequence[Entry], table_format: Grouping, limits: Limits, state: State | None = None
+) -> Iterator[Sequence[Entry]]:
+    """Yields all entries of a table in groups, as if what the format says of `state` held for all."""
+    start = 0
+    while start < len(entries):
+        waiting = entries[start : start + limits.max_entries]
+        group = first_group(waiting, table_format, limits, state)
+        yield group
+        start += len(group)
 
 
 def known_history(state: LanceState) -> tuple[int, Mapping[Kind, int]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_committer.fold.grouping import Limits, groups_of
+from lakefold_committer.fold.grouping import Limits
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import describe, ensure_topics
@@ -30,7 +30,7 @@ from lakefold_table.entry import Committed, Entry, Rejected
 from lakefold_table.position import Position
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
-from tests.folding import FORMAT
+from tests.folding import FORMAT, groups_of
 from tests.integration.committers import check_replay, fold_to_the_end, running_committer
 from tests.integration.lines import Line, Sent
 from tests.properties.acts import ACTS, SCHEMA, Act, Choice, table_of, values_of

@@ -19,7 +19,7 @@ from lakefold_reader.feed.feed import changes
 from lakefold_reader.format.changes import RewrittenError
 from lakefold_reader.lance.feed.columns import last_of
 from lakefold_reader.lance.feed.plan import plan_changes, plan_version
-from lakefold_reader.lance.feed.rows import feed_of, read_part
+from lakefold_reader.lance.feed.rows import FragmentPartReader, feed_of
 from lakefold_reader.lance.scan.scan import Dataset
 from lakefold_reader.opening import open_source, source_on
 from lakefold_reader.tail.tail import tail
@@ -164,7 +164,7 @@ def test_parts_may_be_read_elsewhere_and_in_any_order(tmp_path: Path, *, stable:
     assert len(sent) < 8000
     elsewhere = open_source(uri)
     values = [
-        pa.Table.from_batches(read_part(elsewhere, part, schema.chosen(["id"])))
+        pa.Table.from_batches(FragmentPartReader(elsewhere, schema.chosen(["id"])).read(part))
         for part in reversed(pickle.loads(sent))  # noqa: S301 - pickled two lines above
     ]
     assert pa.concat_tables(reversed(values)).equals(changes(uri, 0, 3, columns=["id"]).read_all())
@@ -334,7 +334,7 @@ def test_files_that_are_gone(tmp_path: Path) -> None:
         path.unlink()
     source = open_source(uri)
     with pytest.raises(DamagedError, match="version 1 names a file that is missing"):
-        list(read_part(source, planned[0], last_of(source, 2).schema))
+        list(FragmentPartReader(source, last_of(source, 2).schema).read(planned[0]))
 
 
 def test_rows_are_read_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from lakefold_committer.fold.grouping import Limits, groups_of
+from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.recovery.stored_versions import own_properties, read_state
 from lakefold_table.entry import Committed, Duplicate, Entry, Outcome
 from lakefold_table.errors import RetryError, StopError
@@ -24,7 +24,7 @@ from lakefold_table.marks.marks import decode_marks
 from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.base import DoubtfulPutError
 from lakefold_table.storage.memory import Fault, LoseAnswer, MemoryStorage, Refuse
-from tests.folding import FORMAT, append, creation, entries, opened, reserve, versions_at
+from tests.folding import FORMAT, append, creation, entries, groups_of, opened, reserve, versions_at
 from tests.foreign import commit, roll_back, wipe
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.grouping import Limits, groups_of
+from lakefold_committer.fold.grouping import Limits
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.lance.rows.row_versions import decode_versions
 from lakefold_table.lance.rows.rowids import decode_row_ids, encode_row_ids
 from tests.changing import ROWS, MemoryRows
-from tests.folding import FORMAT, entries
+from tests.folding import FORMAT, entries, groups_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import lance
 from hypothesis import event
 
-from lakefold_committer.fold.grouping import Limits, groups_of
+from lakefold_committer.fold.grouping import Limits
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.lance.operations import FOLDED, kind_of
 from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 from lakefold_table.uri import canonical
-from tests.folding import FORMAT, entries
+from tests.folding import FORMAT, entries, groups_of
 from tests.oracle.committing import owned, state
 from tests.oracle.manifests import manifest_files
 from tests.properties.acts import ACTS, FEW_ROWS, SCHEMA, Act, Choice, table_of, values_of

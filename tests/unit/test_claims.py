@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lakefold_committer.claims.claim_check import Claims
-from lakefold_committer.fold.grouping import Limits, groups_of
+from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.metrics import Metrics
@@ -29,7 +29,7 @@ from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome
 from lakefold_table.errors import InvalidError, LocationError, RetryError, StopError
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical, local_path
-from tests.folding import FORMAT, FORMATS, append, changed, creation, entry
+from tests.folding import FORMAT, FORMATS, append, changed, creation, entry, groups_of
 from tests.folding import opened as owned
 from tests.unit.test_partition import Log, Message, Reports, at, opened
 

@@ -80,12 +80,9 @@ def test_the_newest_of_equal_conflicts_is_named() -> None:
     assert "build it again on the newest version" in conflict.message
 
 
-def test_a_history_goes_on_and_reaches_back() -> None:
+def test_a_history_goes_on() -> None:
     history = History(5, {Kind.APPEND: 7}).extended(8, Kind.DELETE).extended(9, Kind.APPEND)
     assert history == History(5, {Kind.APPEND: 9, Kind.DELETE: 8})
-    assert history.reaching(2, {Kind.DELETE: 4, Kind.MERGE: 3}) == History(
-        2, {Kind.APPEND: 9, Kind.DELETE: 8, Kind.MERGE: 3}
-    )
 
 
 @pytest.mark.parametrize("kind", Kind)

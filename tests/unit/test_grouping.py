@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from lakefold_committer.fold.grouping import GroupEnd, Limits, end_of, first_group, groups_of
+from lakefold_committer.fold.grouping import GroupEnd, Limits, end_of, first_group
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexMetadata, IndexSection
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.indexing.indices import MEM_WAL
 from lakefold_table.lance.state import LanceState
-from tests.folding import append, changed, created, creation, entries, reserve
+from tests.folding import append, changed, created, creation, entries, groups_of, reserve
 
 MANY = Limits(1000, 10**9)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lakefold_table.format import ALONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from lakefold_table.entry import Entry
     from lakefold_table.format import GroupingRule, State
@@ -66,18 +66,6 @@ def first_group(
             return entries[:index]
         shared = shared if name is None else name
     return entries
-
-
-def groups_of(
-    entries: Sequence[Entry], table_format: Grouping, limits: Limits, state: State | None = None
-) -> Iterator[Sequence[Entry]]:
-    """Yields all entries of a table in groups, as if what the format says of `state` held for all."""
-    start = 0
-    while start < len(entries):
-        waiting = entries[start : start + limits.max_entries]
-        group = first_group(waiting, table_format, limits, state)
-        yield group
-        start += len(group)
 
 
 def end_of(

@@ -82,11 +82,6 @@ def shown_columns(schema: TableSchema, columns: Sequence[str] | None) -> TableSc
     return TableSchema((), schema.metadata) if columns is not None and not columns else schema.chosen(columns)
 
 
-def read_part(source: Source, part: FragmentPart, columns: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Reads the rows of a part. For several parts use one `FragmentPartReader`."""
-    return FragmentPartReader(source, columns).read(part)
-
-
 class FragmentPartReader:
     """Reads parts of a feed. What is opened for a part is kept for the next part.
 

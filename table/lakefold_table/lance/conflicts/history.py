@@ -135,15 +135,6 @@ class History:
             undetailed = {kind: min(newest, since) for kind, newest in self.latest.items()}
         return History(self.since, {**self.latest, did.kind: version}, since, chains, undetailed)
 
-    def reaching(self, since: int, older: Mapping[Kind, int]) -> History:
-        """Returns the history with the operations of the versions from `since` (exclusive) to its start."""
-        return replace(
-            self,
-            since=since,
-            latest={**older, **self.latest},
-            undetailed={**older, **self._undetailed},
-        )
-
     def detailed(self, older: Iterable[VersionFootprint]) -> History:
         """Returns the history with the footprints of older versions, given newest first and without a gap.
 

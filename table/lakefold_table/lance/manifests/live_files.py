@@ -65,11 +65,6 @@ class LiveFiles:
         return cls(fragments, prefixes_of(bases))
 
     @property
-    def prefixes(self) -> BasePrefixes:
-        """What comes before the names of the files in each base."""
-        return self._prefixes
-
-    @property
     def memory_bytes(self) -> int:
         """How many bytes of memory the arrays take."""
         return sum(level.hashes.nbytes + level.ids.nbytes for level in self._levels or ())

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 
-OWN = frozenset({FRAGMENT_REUSE, MEM_WAL})
-
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lakefold_table.lance.version_builder import VersionBuilder
 
 UUID_BYTES = 16
-KIND = "MemWalIndexDetails"
 
 
 def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
