@@ -57,7 +57,7 @@ def measure(root: Path, share: int) -> dict[str, float]:
 
 
 def _delete_over_rewrite(path: Path, rows: int, *, stable: bool) -> float:
-    """Returns the seconds of CPU for one Delete, the median of several."""
+    """Returns the seconds of CPU for a Delete, the median of several."""
     _create(path, rows, stable=stable)
     each = DELETED // FRAGMENTS
     writer = owned(path)

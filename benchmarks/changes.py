@@ -1,6 +1,6 @@
 """What the changes of a version cost to read, on tables of few and many rows, beside pylance and delta-rs.
 
-Each step updates 100 rows of one fragment and deletes 100 others, and each reader then gives those changes as
+Each step updates 100 rows of a fragment and deletes 100 others, and each reader then gives those changes as
 Arrow: ours both images of an update and the rows deleted; pylance's `delta` the rows updated and inserted
 and the ids of those deleted; delta-rs's `load_cdf` both images and the rows deleted, of a table whose writer
 wrote the changes into files of their own.

@@ -126,7 +126,7 @@ def fold_backlog(
 
 
 def makers_of(mould: Mould, count: int, transactions: int) -> list[Callable[[], list[Envelope]]]:
-    """For each producer its share of so many Appends of one fragment each."""
+    """For each producer its share of so many Appends of a single fragment each."""
     each = transactions // count
     return [partial(appends, mould, 2, f"producer-{number}", each) for number in range(count)]
 

@@ -1,8 +1,8 @@
 """How long an honest proposal waits behind a flood: of names that are no tables, of Appends that cost much.
 
 A partition has the proposals of many writers. What a single writer sends, by mistake or on purpose, may take
-its own time and not that of the others. So each flood is sent at once, then one small Append to a table that
-is open already and one to a table that no committer has opened yet; what counts is when their answers come.
+its own time and not that of the others. So each flood is sent at once, then a small Append to a table that is
+open already and another to a table that no committer has opened yet; what counts is when their answers come.
 """
 
 from __future__ import annotations

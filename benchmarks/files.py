@@ -31,7 +31,7 @@ class Mould:
 
     @classmethod
     def of(cls, envelope: Envelope) -> Mould:
-        """From an Append of one fragment of one file."""
+        """From an Append of a single fragment of a file."""
         (fragment,) = envelope.lance.append.fragments
         path = Path(local_path(envelope.table)) / "data" / fragment.files[0].path
         return cls(envelope.table, path.read_bytes(), fragment.SerializeToString())
@@ -49,7 +49,7 @@ class Mould:
 
 
 def appends(mould: Mould, read_version: int, app_id: str, count: int, first_batch: int = 0) -> list[Envelope]:
-    """Appends of one new fragment each, under the batch ids from `first_batch` on."""
+    """Appends of a single new fragment each, under the batch ids from `first_batch` on."""
     return [
         _keyed(append_of(mould.uri, [fragment], read_version), app_id, batch)
         for batch, fragment in enumerate(mould.cast(count), start=first_batch)

@@ -1,6 +1,6 @@
 """What an entry costs the committer's processor, without a broker: decoded, folded, its answer encoded.
 
-The wall clock says little on a machine with other work; the processor's time of one thread does.
+The wall clock says little on a machine with other work; the processor's time of a thread does.
 Each kind of entry is folded several times on the same table, in groups as large as a busy log fills them,
 and the fastest round counts: what makes a round slower comes from outside.
 """
@@ -57,7 +57,7 @@ class Cost:
 
 
 def measure(root: Path, share: int = 1) -> dict[str, float]:
-    """µs of CPU for each entry of a log of Appends, and of one of Appends, Deletes and Updates."""
+    """µs of CPU for each entry of a log of Appends, and of a log of Appends, Deletes and Updates."""
     return in_child(_measure, root, 20_000 // share, 5_000 // share, FRAGMENTS // share)
 
 

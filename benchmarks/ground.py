@@ -43,7 +43,7 @@ MEGABYTE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Ground:
-    """A broker with topics of one measurement, and the folder of its tables."""
+    """A broker with topics of a measurement, and the folder of its tables."""
 
     bootstrap: str
     topics: Topics
@@ -126,7 +126,7 @@ def small_append(
     batch_id: int = 0,
     rows: int = ROWS_PER_FRAGMENT,
 ) -> Envelope:
-    """An Append of one fragment of a few rows, written by pylance."""
+    """An Append of a single fragment of a few rows, written by pylance."""
     ids = range(number * rows, (number + 1) * rows)
     table = pa.table(
         {"id": pa.array(ids, pa.int64()), "text": [f"row {number}" for number in ids]}, schema=_schema()

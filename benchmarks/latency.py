@@ -1,6 +1,6 @@
-"""How long a proposal takes to become visible at a steady pace, on a small table and on a large one.
+"""How long a proposal takes to become visible at a steady pace, on a small table and on a large table.
 
-Proposals leave at their times whether or not the ones before are visible, as those of independent writers do.
+Proposals leave at their times, also if those before aren't visible yet, as with independent writers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LOOK_EVERY_SECONDS = 0.0005
 def measure(ground: Ground, proposals: int, fragments: int) -> dict[str, float]:
     """Sends `proposals` Appends at 50 a second to a table of 1,000 fragments, then to one of `fragments`.
 
-    The large table is measured without a limit for its manifests, and for a minute with the default one.
+    The large table is measured without a limit for its manifests, and for a minute with the default limit.
     """
     figures = {"proposals": float(proposals), "proposals/s": float(PER_SECOND)}
     figures |= _measure(ground, "small", proposals, SMALL)

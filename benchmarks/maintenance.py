@@ -104,7 +104,7 @@ class ByPylance:
 
 @dataclass
 class StreamFigures:
-    """What the writers of one table did, and how large the table became meanwhile."""
+    """What the writers of a table did, and how large the table became meanwhile."""
 
     seconds: list[float] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
@@ -217,7 +217,7 @@ def _streamed(path: Path, client: Client, seconds: float) -> StreamFigures:
 
 
 def _write(client: Client, stream: StreamFigures, writer: int, begun: float, seconds: float) -> None:
-    """One writer: a proposal at each of its times, or as soon as the one before is answered."""
+    """A writer: a proposal at each of its times, or as soon as the proposal before is answered."""
     random, free, number = Random(writer), list[int](), 0
     while (at := begun + (number * WRITERS + writer) / PER_SECOND) < begun + seconds:
         time.sleep(max(0.0, at - time.monotonic()))

@@ -25,7 +25,7 @@ SPARE_MB, MANIFESTS = 150, 3
 
 
 def measure(ground: Ground, fragments: int) -> dict[str, float]:
-    """Folds one Append of so many fragments, and some of one fragment into the table that has them."""
+    """Folds an Append of so many fragments, and some of a single fragment into the table that has them."""
     mould = mould_of(ground, "large", 1)
     path = ground.root / "large"
     large = append_of(mould.uri, mould.cast(fragments), 2)

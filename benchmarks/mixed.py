@@ -1,4 +1,4 @@
-"""Appends, Deletes and Updates of one table, as eight writers send them at the same time.
+"""Appends, Deletes and Updates of a table, as eight writers send them at the same time.
 
 The Deletes and Updates list the rows that they change. Each writer takes rows of its own from fragments at
 random, so that many change the same fragment, and no proposal has to be refused.
@@ -73,7 +73,7 @@ def proposals(path: Path, mould: Mould, one_row: Mould, number: int, count: int)
 
 
 class _Changes:
-    """One writer's changes to rows of version 2."""
+    """A writer's changes to rows of version 2."""
 
     def __init__(self, path: Path, number: int) -> None:
         self._path = path
@@ -90,7 +90,7 @@ class _Changes:
         }
 
     def delete(self, uri: str) -> Envelope:
-        """Deletes one row."""
+        """Deletes a row."""
         envelope = self._envelope(uri)
         envelope.lance.delete.predicate = "a row of its own"
         envelope.lance.delete.updated_fragments.append(self._without_a_row(envelope))

@@ -104,7 +104,7 @@ def _pylance_racer(path: str, ready: Semaphore, go: Event, results: Queue[int]) 
 
 
 def _fragment_of(dataset: lance.LanceDataset) -> lance.FragmentMetadata:
-    """The table's first fragment, as a writer proposes one: without an id."""
+    """The table's first fragment, as a writer proposes a fragment: without an id."""
     actual = dataset.get_fragment(0)
     if actual is None:
         raise LookupError("the table has no fragment")

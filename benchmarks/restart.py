@@ -87,7 +87,7 @@ def age(path: Path, versions: int) -> None:
 
 
 def send(ground: Ground, mould: Mould, read_version: int) -> None:
-    """One Append of one fragment, which the broker then has."""
+    """An Append of a single fragment, which the broker then has."""
     with Proposer(ground.config, ground.topics) as proposer:
         proposer.send_wait(append_of(mould.uri, mould.cast(1), read_version))
 

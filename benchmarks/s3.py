@@ -39,7 +39,7 @@ def measure(root: Path, share: int = 1) -> dict[str, float]:
 
 
 def publish(proxy: FaultProxy, uri: str, versions: int) -> dict[str, float]:
-    """Requests for each version of one Append, in steady state."""
+    """Requests for each version of an Append, in steady state."""
     table = Written(open_storage(uri, proxy.options()))
     table.fold(creation(uri))
     table.fold(fragments_only(uri, 1))

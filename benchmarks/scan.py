@@ -1,7 +1,7 @@
 """Reading a version whole and by row ids, beside pylance on the same table; the two take turns.
 
 A scan is from nothing to all rows as Arrow, opening included. Takes read 1,000 rows of 100 fragments, from
-tables of few and of many fragments; the first one makes the index of row ids.
+tables of few and of many fragments; the first call makes the index of row ids.
 """
 
 from __future__ import annotations

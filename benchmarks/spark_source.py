@@ -1,7 +1,7 @@
 """How fast Spark reads a table, beside the same rows in Parquet files by Spark's own reader.
 
 Rows of a Python source go through Arrow from a Python process to the JVM; Parquet is read in the JVM. Each
-read hands every row to Spark's `noop` writer; a short one goes before, so that none pays for a cold JVM.
+read hands every row to Spark's `noop` writer; a short read goes before, so that none pays for a cold JVM.
 """
 
 from __future__ import annotations

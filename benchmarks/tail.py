@@ -1,8 +1,8 @@
-"""What a step of a reader costs on tables of few and many fragments, and how fast one catches up.
+"""What a step of a reader costs on tables of few and many fragments, and how fast a reader catches up.
 
 A step is: learn of a new version, and read the 1,000 rows that it added. The three follow tables of the
 same number of files on the same disk, by turns, so that they share what else the machine does: the tail and
-pylance the very same table, delta-rs one of its own.
+pylance the very same table, delta-rs a table of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MICROS = 1_000
 
 
 def measure(root: Path, share: int = 1) -> dict[str, float]:
-    """The figures of all sizes; `share` makes the largest table, and how far behind one is, smaller."""
+    """The figures of all sizes; `share` makes the largest table, and how far behind a reader is, smaller."""
     sizes = (*SIZES[:-1], SIZES[-1] // share)
     figures: dict[str, float] = {}
     followed = {size: Followed(root / str(size), size) for size in sizes}

@@ -117,7 +117,7 @@ class Clocked:
     wall: list[float] = field(default_factory=list)
 
     def step(self, act: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
-        """Does one step and notes its time."""
+        """Does a step and notes its time."""
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
         result = act(*given, **named)
         self.cpu.append((time.process_time_ns() - cpu) * NANO_TO_MILLI)
@@ -126,7 +126,7 @@ class Clocked:
 
 
 def measure_cpu(paths: Mapping[int, Path]) -> dict[str, float]:
-    """CPU of one Append and one Delete. Sizes take turns, so that they share what else the machine does."""
+    """CPU of an Append and one Delete. Sizes take turns, so that they share what else the machine does."""
     states = {size: _opened(path)[1] for size, path in paths.items()}
     appending, deleting = {size: Clocked() for size in paths}, {size: Clocked() for size in paths}
     for step in range(STEPS):
@@ -171,7 +171,7 @@ def measure_table(path: Path, size: int) -> dict[str, float]:
 
 
 def _middle(size: int, step: int) -> int:
-    """A fragment in the middle of the table, a different one for each step."""
+    """A fragment in the middle of the table, a different fragment for each step."""
     return (size // 2 + step * MIDDLE_STEP) % size
 
 
@@ -243,7 +243,7 @@ def _append(state: LanceState) -> Envelope:
 
 
 def _new_fragment(state: LanceState, number: int = 0) -> DataFragment:
-    """The table's first fragment once more, as a writer proposes one; its file is linked where it is read."""
+    """The table's first fragment once more, as a writer proposes it; its file is linked where it is read."""
     fragment = DataFragment(files=state.fragments.get([0])[0].files, physical_rows=ROWS)
     fragment.files[0].path = f"{state.version:025}{number:025}.lance"
     return fragment
@@ -271,7 +271,7 @@ def _write_deletions(path: Path, numbers: set[int]) -> None:
 
 
 def _link_files(path: Path) -> None:
-    """Gives the fragments their files: all hold the rows of the first one."""
+    """Gives the fragments their files: all hold the rows of the first fragment."""
     paths = [path / "data" / fragment.files[0].path for fragment in _opened(path)[1].fragments]
     for missing in {path for path in paths if not path.exists()}:
         missing.hardlink_to(paths[0])

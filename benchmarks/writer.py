@@ -1,4 +1,4 @@
-"""Small appends of services: one `lakefold.Writer`, and eight in one table beside pylance's own appends.
+"""Small appends of services: one `lakefold.Writer`, and eight in a table beside pylance's own appends.
 
 Each append has a few rows. The writers gather them for 100 ms; pylance commits each append by itself and
 repeats it if another process was faster, until it is in the table. Rows count when they are in a version.
@@ -55,7 +55,7 @@ def measure(ground: Ground, seconds: float) -> dict[str, float]:
 
 
 def rows() -> pa.Table:
-    """The rows of one append."""
+    """The rows of an append."""
     return pa.table({"id": range(ROWS_PER_APPEND), "text": [f"row {row}" for row in range(ROWS_PER_APPEND)]})
 
 

@@ -50,11 +50,11 @@ class MemoryRows:
         return self.state.version
 
     def fold(self, *envelopes: Envelope) -> list[Result]:
-        """Folds these as one group."""
+        """Folds these as a group."""
         return [outcome.result for outcome in self.outcomes(*envelopes)]
 
     def outcomes(self, *envelopes: Envelope) -> list[Outcome]:
-        """Folds these as one group."""
+        """Folds these as a group."""
         for envelope in envelopes:
             envelope.table = self.uri
         self.offset += len(envelopes)
@@ -119,7 +119,7 @@ class MemoryRows:
         return envelope
 
     def append(self) -> Envelope:
-        """An Append of one fragment of 3 rows."""
+        """An Append of a single fragment of 3 rows."""
         return append(f"a{uuid4()}", read=self.version)
 
     def _envelope(self) -> Envelope:

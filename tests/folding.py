@@ -49,7 +49,7 @@ TERMS = Terms(epoch=1)
 
 
 def column(name: str, number: int, kind: str = "int64", *, parent: int = -1, nullable: bool = True) -> Field:
-    """One field of a schema."""
+    """A field of a schema."""
     return Field(name=name, id=number, parent_id=parent, logical_type=kind, nullable=nullable)
 
 
@@ -172,7 +172,7 @@ class MemoryTable:
     def fold(
         self, *envelopes: Envelope, terms: Terms = TERMS, sizes: Mapping[str, int | None] | None = None
     ) -> Folded:
-        """Folds the envelopes at the next offsets as one group."""
+        """Folds the envelopes at the next offsets as a group."""
         group = entries(envelopes, self.offset)
         self.offset += len(group)
         return self.fold_group(group, terms, Fetched(sizes or {}))
@@ -180,7 +180,7 @@ class MemoryTable:
     def fold_group(
         self, group: Sequence[Entry], terms: Terms = TERMS, observed: Fetched | None = None
     ) -> Folded:
-        """Folds entries as one group."""
+        """Folds entries as a group."""
         folded = fold(FORMAT, self.table, group, observed or Fetched(), terms)
         self.table = folded.table
         if folded.publication is not None:
@@ -188,7 +188,7 @@ class MemoryTable:
         return folded
 
     def result(self, envelope: Envelope, **options: object) -> Result:
-        """What becomes of one envelope, folded alone."""
+        """What becomes of an envelope, folded alone."""
         folded = self.fold(envelope, **options)  # type: ignore[arg-type]
         return folded.outcomes[0].result
 
@@ -223,7 +223,7 @@ def opened(uri: str, *, check_sizes: bool = False, roots: Sequence[str] | None =
 
 
 def fold_at(table: TableWriter, envelopes: Sequence[Envelope], first: int, log: LogId = LOG) -> list[Outcome]:
-    """Folds envelopes at consecutive offsets as one group, for a table of any name."""
+    """Folds envelopes at consecutive offsets as a group, for a table of any name."""
     return list(table.fold(entries(envelopes, first, log)).outcomes)
 
 

@@ -50,7 +50,7 @@ class Folding:
         return operation.build(view, key or Key("app", next(self.batches)), self.settings(**changes))
 
     def fold(self, *envelopes: Envelope) -> list[Result]:
-        """What becomes of envelopes that are folded as one group."""
+        """What becomes of envelopes that are folded as a group."""
         results = fold(owned(self.path), envelopes, self.offset)
         self.offset += len(envelopes)
         return results

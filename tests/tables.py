@@ -1,4 +1,4 @@
-"""Tables that tests read: written by our own fold, one version a call, without Kafka."""
+"""Tables that tests read: written by our own fold, a version a call, without Kafka."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Folded:
         self.owned = TableWriter(LanceFormat(), self.versions, self.uri, check_sizes=False)
 
     def fold(self, *envelopes: Envelope) -> tuple[Outcome, ...]:
-        """Fold these as one group, one version, a millisecond of log time apart."""
+        """Fold these as a group, in a single version, a millisecond of log time apart."""
         group = [self.entry(envelope) for envelope in envelopes]
         outcomes = self.owned.fold(group).outcomes
         assert all(isinstance(outcome.result, Committed) for outcome in outcomes), outcomes
@@ -83,7 +83,7 @@ class Folded:
 
 
 def fragments_only(uri: str, count: int, read_version: int = 1) -> Envelope:
-    """An append of fragments whose files don't exist, with one row each: for tables in memory."""
+    """An append of fragments whose files don't exist, with a single row each: for tables in memory."""
     envelope = creation(uri)
     envelope.ClearField("create")
     envelope.lance.ClearField("overwrite")

@@ -12,7 +12,6 @@ import signal
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import lakefold
@@ -93,7 +92,7 @@ class Demo:
         self._state = state
         self._screen = screen
         self._signals = signals
-        self._broker = Broker(folder.broker, port)
+        self._broker = Broker(folder.broker, port, tied=True)
         self._stack = ExitStack()
         self._parts: list[Part] = []
         self._moved = time.monotonic(), state.moves
@@ -160,7 +159,7 @@ class Demo:
         return departures.texts, Summer(SCHEMA).of(departures.typed, "the CSV file")
 
     def _start_broker(self) -> None:
-        starting = Task(partial(self._broker.start, tied=True), "broker")
+        starting = Task(self._broker.start, "broker")
         self._stack.callback(_end_broker, self._broker, starting)
         address = self._wait_for(starting, "starting a Kafka broker")
         self._screen.note(f"broker: Kafka, pid {self._broker.pid}, listens on {address}")

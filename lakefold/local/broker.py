@@ -75,14 +75,15 @@ class Broker:
     """A single-node Kafka broker whose files are in `directory`.
 
     If `port` is 0, it uses its previous port, or any free port. `start` may be called again after `stop` or
-    `kill`; the data and the port stay. As a context manager it starts on entering, stops on leaving, and does
-    not outlive this process, even if this process is killed.
+    `kill`; the data and the port stay. As a context manager it starts on entering and stops on leaving. If
+    `tied`, and as a context manager, it does not outlive this process, even if this process is killed.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], port: int = 0) -> None:
+    def __init__(self, directory: str | os.PathLike[str], port: int = 0, *, tied: bool = False) -> None:
         self.directory = Path(directory).absolute()
         self._chosen_port = port
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_tied = tied
         self._kill_on_exit: KillOnExit | None = None
 
     @property
@@ -114,12 +115,12 @@ class Broker:
         except FileNotFoundError:
             return False
 
-    def start(self, timeout: float = 60.0, *, tied: bool = False) -> str:
+    def start(self, timeout: float = 60.0) -> str:
         """Starts the broker, waits until it answers, and returns its bootstrap address.
 
-        `timeout` is in seconds. If `tied`, the broker doesn't outlive this process. A broker that runs
-        already is not restarted. Raises `SetupError` if the port is in use or Java is missing. Raises
-        `RetryError` if the broker exits or isn't ready in time; then it is killed.
+        `timeout` is in seconds. A broker that runs already is not restarted. Raises `SetupError` if the port
+        is in use or Java is missing. Raises `RetryError` if the broker exits or isn't ready in time; then it
+        is killed.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         java = [str(find_java()), *_JVM, *_LOGGING, f"-Djava.io.tmpdir={_UNPACKED}", "-cp", _class_path()]
@@ -135,7 +136,7 @@ class Broker:
             (self.directory / _UNPACKED).mkdir(exist_ok=True)
             self._write_properties()
             self._format(java)
-            self._spawn([*java, "kafka.Kafka", str(self._properties)], lock, tied=tied)
+            self._spawn([*java, "kafka.Kafka", str(self._properties)], lock)
         try:
             self._wait_until_ready(deadline)
         except BaseException:
@@ -165,7 +166,8 @@ class Broker:
 
     def __enter__(self) -> Self:
         """Starts the broker so that it ends with this process."""
-        self.start(tied=True)
+        self._is_tied = True
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -228,7 +230,7 @@ class Broker:
             hint = "check that the folder is writable and that the disk is not full"
             raise RetryError(message, where=str(self._data), hint=hint)
 
-    def _spawn(self, command: list[str], lock: IO[str], *, tied: bool) -> None:
+    def _spawn(self, command: list[str], lock: IO[str]) -> None:
         """Starts the process in its own session; it inherits the lock."""
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -240,7 +242,7 @@ class Broker:
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,
             )
-        if tied:
+        if self._is_tied:
             self._kill_on_exit = KillOnExit(self._process.pid)
         self._pid_file.write_text(str(self._process.pid))
 

@@ -1,4 +1,4 @@
-"""One emulator for all the tests here."""
+"""An emulator for all the tests here."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Stream:
         return time.monotonic() - self._began
 
     def commit(self, count: int = 1) -> None:
-        """Commit so many versions of one row each."""
+        """Commit so many versions of a single row each."""
         for _ in range(count):
             with self._lock:
                 self._commit()

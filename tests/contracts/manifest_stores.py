@@ -118,7 +118,7 @@ class MemoryManifests:
 
 
 class Kept:
-    """A table whose versions are in a manifest store, both in memory; `open` gives one more client of it."""
+    """A table whose versions are in a manifest store, both in memory; `open` gives another client of it."""
 
     def __init__(self, name: str, scheme: Scheme = Scheme.V2) -> None:
         self.uri = f"memory://{name}/{BASE}"

@@ -28,7 +28,7 @@ _OBSTORES: defaultdict[str, ObstoreMemory] = defaultdict(ObstoreMemory)
 
 
 class Site(Protocol):
-    """One empty place for objects; every `open` gives another store on the same place.
+    """An empty place for objects; every `open` gives another store on the same place.
 
     `cheap_size`: as the store should say of itself. `tick_us`: how coarse its times are. `rounds`: how many
     races its test plays.

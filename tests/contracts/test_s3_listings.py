@@ -35,7 +35,7 @@ def some_folders(store: Storage, most: int) -> object:
 
 
 def page(*parts: str, more: bool = True) -> Answer:
-    """One page of a listing."""
+    """A page of a listing."""
     text = "".join([f"<IsTruncated>{str(more).lower()}</IsTruncated>", *parts])
     return Answer(200, body=f"<ListBucketResult>{text}</ListBucketResult>".encode())
 

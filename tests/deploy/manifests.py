@@ -36,7 +36,7 @@ def kustomized() -> list[Manifest]:
 
 
 def of_kind(documents: list[Manifest], kind: str) -> list[Manifest]:
-    """Those of one kind."""
+    """Those of this kind."""
     return [each for each in documents if each["kind"] == kind]
 
 

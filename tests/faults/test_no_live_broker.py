@@ -45,7 +45,7 @@ def test_a_request_about_the_cluster_may_be_repeated(*, connected: bool) -> None
 
 
 def asked(process: subprocess.Popen[str]) -> str:
-    """The answer to one more request; "" if the process has ended."""
+    """The answer to another request; "" if the process has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("\n")

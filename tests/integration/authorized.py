@@ -25,7 +25,7 @@ super.users=User:ANONYMOUS
 
 
 class AuthorizedBroker(Broker):
-    """As `Broker`, with one more listener that asks for a name, and an authorizer.
+    """As `Broker`, with another listener that asks for a name, and an authorizer.
 
     `users` are the names that are known there; each one's password is its name.
     """

@@ -32,7 +32,7 @@ NEW_PROCESS = ("-m", "lakefold")
 
 @dataclass
 class CommitterProcess:
-    """One running `lakefold committer`. `log` is the file that its stderr goes to."""
+    """A running `lakefold committer`. `log` is the file that its stderr goes to."""
 
     process: subprocess.Popen[bytes] | CopiedProcess
     http_port: int

@@ -43,7 +43,7 @@ class Committer:
         self._offset = first
 
     def fold(self, *envelopes: Envelope) -> int:
-        """Fold these as one group; the version that they are in."""
+        """Fold these as a group; the version that they are in."""
         group = [self._entry(number, envelope) for number, envelope in enumerate(envelopes)]
         outcomes: Sequence[Outcome] = self._owned.fold(group).outcomes
         self._offset += len(group)
@@ -109,7 +109,7 @@ class External:
         return set(self.objects().names(VERSIONS))
 
     def committer(self, storage: Storage | None = None) -> Committer:
-        """One more committer of ours, on the main line unless another store is given."""
+        """Another committer of ours, on the main line unless another store is given."""
         self.committers += 1
         return Committer(storage or self.storage(), self.committers * 1000)
 

@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 
 
 def envelope(batch: int, table: str = TABLE) -> log_pb2.Envelope:
-    """A proposal that appends one fragment of no real file."""
+    """A proposal that appends a fragment of no real file."""
     made = log_pb2.Envelope(table=table, app_id="app", batch_id=batch)
     made.lance.uuid = transaction_uuid("app", batch, table)
     made.lance.append.fragments.add(physical_rows=batch + 1)
@@ -41,7 +41,7 @@ def envelope(batch: int, table: str = TABLE) -> log_pb2.Envelope:
 
 @dataclass(frozen=True, slots=True)
 class OwnLog:
-    """The topics of one test, made as a committer makes them."""
+    """The topics of a test, made as a committer makes them."""
 
     config: KafkaConfig
     admin: Admin
@@ -79,7 +79,7 @@ class OwnLog:
         return OutcomeWaiter(self.config, self.topics, TABLE)
 
     def propose(self, *batches: int) -> list[Position]:
-        """Send one proposal for each batch and wait until the log has them."""
+        """Send a proposal for each batch and wait until the log has them."""
         with self.proposer() as proposer:
             return [sent.result(PATIENCE_S) for sent in [proposer.send(envelope(batch)) for batch in batches]]
 

@@ -13,7 +13,7 @@ PRODUCE, DELETE_RECORDS = 0, 21
 
 
 def send_raw(bootstrap: str, topic: str, key: bytes, value: bytes) -> int:
-    """Sends one message to partition 0 and returns its offset."""
+    """Sends a message to partition 0 and returns its offset."""
     offsets: list[int] = []
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(
@@ -42,7 +42,7 @@ def dead_letters_of(bootstrap: str, topic: str, count: int) -> list[tuple[bytes 
 
 
 def send_header(bootstrap: str, topic: str, key: bytes, value: bytes, header: bytes) -> int:
-    """Sends one message to partition 0 under a header of any bytes, as no client of Python's does.
+    """Sends a message to partition 0 under a header of any bytes, as no client of Python's does.
 
     Returns its offset. By hand: Produce (API 0, version 7), https://kafka.apache.org/protocol.
     """

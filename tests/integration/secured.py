@@ -58,7 +58,7 @@ def _new_key(file: str) -> list[str]:
 
 
 class SecuredBroker(Broker):
-    """As `Broker`, with one more listener that speaks TLS and asks for name and password."""
+    """As `Broker`, with another listener that speaks TLS and asks for name and password."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         super().__init__(directory)

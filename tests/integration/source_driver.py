@@ -1,6 +1,6 @@
 """A Spark driver as a user starts it: one streaming query from a table into a folder of JSON files.
 
-Run as a program with one JSON object of arguments. `hang_after`: once this batch is written it makes the file
+Run as a program with a JSON object of arguments. `hang_after`: once this batch is written it makes the file
 `hanging` and stays there, before Spark commits the batch; the test waits for that and kills it. Each batch is
 written under its own number, so that one that is run again replaces itself, as an idempotent sink does; a
 copy is kept of what it held each time.

@@ -115,7 +115,7 @@ class Stage:
                 raise
 
     def batch(self, number: int, read: int = 1) -> Envelope:
-        """One row, whose id is the batch's number."""
+        """A row, whose id is the batch's number."""
         return append(self.uri, rows([number]), read, "app", number)
 
     def fold(self, *, accept: bool = False, group: str = "") -> dict[str, int]:

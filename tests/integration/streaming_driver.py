@@ -1,6 +1,6 @@
 """A Spark driver as a user starts it: one streaming query from a folder of JSON files into a Lance table.
 
-Run as a program with one JSON object of arguments. `hang_after`: once the sink has returned from this batch
+Run as a program with a JSON object of arguments. `hang_after`: once the sink has returned from this batch
 it writes the file `hanging` and stays there, before Spark commits the batch; the test waits for that and
 kills it.
 """

@@ -32,7 +32,7 @@ class Terminal:
     variables: dict[str, str] = field(default_factory=dict)
 
     def run(self, command: str) -> None:
-        """Runs one line of a shell block."""
+        """Runs a line of a shell block."""
         text, _, comment = command.partition("#")
         if BESIDE in comment:
             self._begin(text)

@@ -1,4 +1,4 @@
-"""One batch through a real log and a real committer, without Spark: each key once, whatever happens.
+"""A batch through a real log and a real committer, without Spark: each key once, whatever happens.
 
 Promises: rolled-back-batches, older-batches, different-content (docs/operations.md).
 """
@@ -63,7 +63,7 @@ class Writer:
 
 
 @dataclass
-class Place:
+class WritingBench:
     """A table to be, with a log of its own."""
 
     root: Path
@@ -76,9 +76,9 @@ class Place:
         return local_path(self.settings.table)
 
     def put(
-        self, batch_id: int, write: Writer, app_id: str = APP, *, in_order: bool = False, **told: str | float
+        self, batch_id: int, write: Writer, app_id: str = APP, *, in_order: bool = False, **given: str | float
     ) -> Result | None:
-        settings = replace(self.settings, **told)  # type: ignore[arg-type] # the test names the field
+        settings = replace(self.settings, **given)  # type: ignore[arg-type] # the test names the field
         operation = AppendRows(write.rows.schema, write, count=write.count)
         return put_batch(settings, Key(app_id, batch_id), operation, in_order=in_order).result
 
@@ -88,8 +88,8 @@ class Place:
 
     def numbers(self) -> list[int]:
         """The column n of all rows, as pylance reads it."""
-        found: list[int] = lance.dataset(self.table).to_table()["n"].to_pylist()
-        return sorted(found)
+        values: list[int] = lance.dataset(self.table).to_table()["n"].to_pylist()
+        return sorted(values)
 
     def outcomes(self) -> list[type]:
         read = read_outcomes(self.log.config, self.log.topics, 0, 0)
@@ -108,10 +108,10 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, bootstrap: str, topic_names: TopicNames) -> Iterator[Place]:
+def bench(tmp_path: Path, bootstrap: str, topic_names: TopicNames) -> Iterator[WritingBench]:
     log = OwnLog.make(bootstrap, topic_names)
     settings = WriteSettings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), log.topics, timeout_s=30)
-    yield Place(tmp_path, topic_names, log, settings)
+    yield WritingBench(tmp_path, topic_names, log, settings)
     close_clients()
 
 
@@ -119,11 +119,11 @@ def rows(*numbers: int) -> Writer:
     return Writer(pa.record_batch({"n": list(numbers), "s": [str(n) for n in numbers]}, schema=SCHEMA))
 
 
-def test_the_outcome_of_each_batch_is_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_outcome_of_each_batch_is_logged(bench: WritingBench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "lakefold")
-    with place.committer():
-        results = [place.put(0, rows(1, 2)), place.put(0, rows(1, 2)), place.put(1, rows())]
-    assert [type(one) for one in results] == [Committed, Duplicate, type(None)]
+    with bench.committer():
+        results = [bench.put(0, rows(1, 2)), bench.put(0, rows(1, 2)), bench.put(1, rows())]
+    assert [type(each) for each in results] == [Committed, Duplicate, type(None)]
     texts = [text.partition(": ")[2].partition("; 1 files ") for text in caplog.messages]
     assert [text[0] for text in texts if text[0]] == [
         "committed in version 2, 2 rows",
@@ -141,229 +141,231 @@ def test_the_outcome_of_each_batch_is_logged(place: Place, caplog: pytest.LogCap
 
 
 def test_a_batch_that_was_rolled_back_is_not_dropped_without_a_word(
-    place: Place, caplog: pytest.LogCaptureFixture
+    bench: WritingBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After a rollback by pylance the corrected batch comes under the same key, as Spark sends it."""
     caplog.set_level("INFO", "lakefold")
     gone = (
         "batch 1 of app was folded before in version 3, and version 4 restored an older one without its rows"
     )
-    with place.committer():
-        place.put(0, rows(1))
-        place.put(1, rows(66))
-        lance.dataset(place.table, version=2).restore()
+    with bench.committer():
+        bench.put(0, rows(1))
+        bench.put(1, rows(66))
+        lance.dataset(bench.table, version=2).restore()
         corrected, known = rows(2), rows(2)
         with pytest.raises(InvalidError, match=gone) as caught:
-            place.put(1, corrected)
+            bench.put(1, corrected)
         assert "another app_id" in caught.value.hint
         assert corrected.calls == 1
-        place.put(2, rows(3))
+        bench.put(2, rows(3))
         # Now the marks of the newest version say it, and nothing is written.
-        assert place.put(1, known, on_rolled_back="skip") == Duplicate(3, rolled_back_by=4)
+        assert bench.put(1, known, on_rolled_back="skip") == Duplicate(3, rolled_back_by=4)
         assert known.calls == 0
-        assert isinstance(place.put(1, rows(2), "corrected"), Committed)
+        assert isinstance(bench.put(1, rows(2), "corrected"), Committed)
         with pytest.raises(InvalidError, match=gone):
-            place.put(1, known)
-    assert place.numbers() == [1, 2, 3]
-    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+            bench.put(1, known)
+    assert bench.numbers() == [1, 2, 3]
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(warnings) == 3
     assert all("restored an older one without its rows" in text for text in warnings)
 
 
-def test_a_query_whose_checkpoint_is_older_than_the_table_is_refused(place: Place) -> None:
+def test_a_query_whose_checkpoint_is_older_than_the_table_is_refused(bench: WritingBench) -> None:
     older = rows(1, 77)
     later_ones = "batch 1 of app was folded before, and so were later ones up to 2"
-    with place.committer():
+    with bench.committer():
         for batch in range(3):
-            place.put(batch, rows(batch), in_order=True)
-        assert place.put(2, rows(2), in_order=True) == Duplicate(4)
+            bench.put(batch, rows(batch), in_order=True)
+        assert bench.put(2, rows(2), in_order=True) == Duplicate(4)
         with pytest.raises(InvalidError, match=later_ones) as caught:
-            place.put(1, older, in_order=True)
+            bench.put(1, older, in_order=True)
         assert "another app_id" in caught.value.hint
         dropped = Duplicate(3, different_content=True)
-        assert place.put(1, older, in_order=True, on_older_batch="skip") == dropped
+        assert bench.put(1, older, in_order=True, on_older_batch="skip") == dropped
         # Who sends its batches in any order may repeat any of them.
-        assert place.put(1, older) == dropped
-        lance.dataset(place.table).update_config({"made": "by another client"})
+        assert bench.put(1, older) == dropped
+        lance.dataset(bench.table).update_config({"made": "by another client"})
         with pytest.raises(InvalidError, match=later_ones):
-            place.put(1, older, in_order=True, wait="log")
+            bench.put(1, older, in_order=True, wait="log")
         assert older.calls == 0
-        assert isinstance(place.put(3, rows(3), in_order=True), Committed)
-    assert place.numbers() == [0, 1, 2, 3]
+        assert isinstance(bench.put(3, rows(3), in_order=True), Committed)
+    assert bench.numbers() == [0, 1, 2, 3]
 
 
 def test_a_batch_with_other_rows_under_its_key_is_a_warning(
-    place: Place, caplog: pytest.LogCaptureFixture
+    bench: WritingBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The same batch is sent by another process meanwhile, which has other rows for it."""
 
     def other_process() -> None:
-        place.put(1, rows(2))
+        bench.put(1, rows(2))
 
-    with place.committer():
-        place.put(0, rows(1))
-        answer = place.put(1, Writer(rows(2, 3).rows, other_process))
+    with bench.committer():
+        bench.put(0, rows(1))
+        answer = bench.put(1, Writer(rows(2, 3).rows, other_process))
     assert answer == Duplicate(3, different_content=True)
-    assert place.numbers() == [1, 2]
-    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert bench.numbers() == [1, 2]
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert [text.split("; ")[1] for text in warnings] == ["its content is another than that of the first"]
 
 
 def test_the_newest_batch_with_other_rows_is_a_warning(
-    place: Place, caplog: pytest.LogCaptureFixture
+    bench: WritingBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A checkpoint that is one batch older than the table gives the last batch all rows that came since."""
     same, longer, fewer, none = rows(2, 3), rows(2, 3, 4), rows(2), rows()
     narrower = Writer(same.rows.select(["n"]))
-    with place.committer():
-        place.put(0, rows(1), in_order=True)
-        assert isinstance(place.put(1, rows(2, 3), in_order=True), Committed)
-        assert place.put(1, same, in_order=True) == Duplicate(3)
+    with bench.committer():
+        bench.put(0, rows(1), in_order=True)
+        assert isinstance(bench.put(1, rows(2, 3), in_order=True), Committed)
+        assert bench.put(1, same, in_order=True) == Duplicate(3)
         for other in (longer, fewer, none, narrower):
-            assert place.put(1, other, in_order=True) == Duplicate(3, different_content=True)
+            assert bench.put(1, other, in_order=True) == Duplicate(3, different_content=True)
             assert other.calls == 0
-    assert place.numbers() == [1, 2, 3]
-    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert bench.numbers() == [1, 2, 3]
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(warnings) == 4
     assert all(text.endswith("its content is another than that of the first") for text in warnings)
 
 
-def test_creates_the_table_and_folds_each_batch_once(place: Place) -> None:
-    with place.committer():
-        assert isinstance(place.put(0, rows(1, 2)), Committed)
-        assert isinstance(place.put(1, rows(3)), Committed)
+def test_creates_the_table_and_folds_each_batch_once(bench: WritingBench) -> None:
+    with bench.committer():
+        assert isinstance(bench.put(0, rows(1, 2)), Committed)
+        assert isinstance(bench.put(1, rows(3)), Committed)
         again = rows(3)
-        assert place.put(1, again) == Duplicate(3)
+        assert bench.put(1, again) == Duplicate(3)
         assert again.calls == 0
-    assert place.numbers() == [1, 2, 3]
-    dataset = lance.dataset(place.table)
+    assert bench.numbers() == [1, 2, 3]
+    dataset = lance.dataset(bench.table)
     assert dataset.schema == SCHEMA
     assert dataset.version == 3
-    assert place.outcomes() == [Committed] * 3
+    assert bench.outcomes() == [Committed] * 3
 
 
-def test_with_wait_log_a_batch_sent_twice_before_it_is_folded_is_one(place: Place) -> None:
-    with place.committer():
-        place.put(0, rows(1))
-    assert place.put(1, rows(2), wait="log") is None
-    assert place.put(1, rows(2), wait="log") is None
-    assert place.end() == 4
-    assert place.numbers() == [1]
-    place.fold()
-    assert place.numbers() == [1, 2]
-    assert place.outcomes() == [Committed, Committed, Committed, Duplicate]
+def test_with_wait_log_a_batch_sent_twice_before_it_is_folded_is_one(bench: WritingBench) -> None:
+    with bench.committer():
+        bench.put(0, rows(1))
+    assert bench.put(1, rows(2), wait="log") is None
+    assert bench.put(1, rows(2), wait="log") is None
+    assert bench.end() == 4
+    assert bench.numbers() == [1]
+    bench.fold()
+    assert bench.numbers() == [1, 2]
+    assert bench.outcomes() == [Committed, Committed, Committed, Duplicate]
 
 
-def refuse_a_batch(place: Place) -> Writer:
+def refuse_a_batch(bench: WritingBench) -> Writer:
     """Another client overwrites the table with other columns while batch 1 is on its way.
 
     Returns rows that fit the table then.
     """
-    with place.committer():
-        place.put(0, rows(1))
-    place.put(1, rows(2), wait="log")
-    lance.write_dataset(pa.table({"other": [1.5]}), place.table, mode="overwrite")
-    place.fold()
+    with bench.committer():
+        bench.put(0, rows(1))
+    bench.put(1, rows(2), wait="log")
+    lance.write_dataset(pa.table({"other": [1.5]}), bench.table, mode="overwrite")
+    bench.fold()
     return Writer(pa.record_batch({"other": [2.5]}))
 
 
-def test_with_wait_log_a_refusal_fails_a_later_batch_once(place: Place) -> None:
-    other = refuse_a_batch(place)
-    end = place.end()
+def test_with_wait_log_a_refusal_fails_a_later_batch_once(bench: WritingBench) -> None:
+    other = refuse_a_batch(bench)
+    end = bench.end()
     with pytest.raises(RefusedError, match=f"batch 1 of {APP} into .*: refused at .*") as caught:
-        place.put(2, other, wait="log")
-    assert f"uuid {transaction_uuid(APP, 1, place.settings.table)}" in str(caught.value)
+        bench.put(2, other, wait="log")
+    assert f"uuid {transaction_uuid(APP, 1, bench.settings.table)}" in str(caught.value)
     assert caught.value.outcome.batch_id == 1
     assert "redrive" in caught.value.hint
-    assert (place.end(), other.calls) == (end, 0)
-    assert place.put(2, other, wait="log") is None
-    place.fold()
-    assert lance.dataset(place.table).to_table()["other"].to_pylist() == [1.5, 2.5]
+    assert (bench.end(), other.calls) == (end, 0)
+    assert bench.put(2, other, wait="log") is None
+    bench.fold()
+    assert lance.dataset(bench.table).to_table()["other"].to_pylist() == [1.5, 2.5]
 
 
-def test_with_wait_log_a_refusal_may_be_logged_only(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    other = refuse_a_batch(place)
-    assert place.put(2, other, wait="log", on_refused="warn") is None
-    assert place.put(3, other, wait="log", on_refused="warn") is None
+def test_with_wait_log_a_refusal_may_be_logged_only(
+    bench: WritingBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = refuse_a_batch(bench)
+    assert bench.put(2, other, wait="log", on_refused="warn") is None
+    assert bench.put(3, other, wait="log", on_refused="warn") is None
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     # Logged once, with what identifies it in the dead letters.
     (refused,) = [text for text in warnings if "refused at" in text]
-    assert refused.startswith(f"batch 1 of {APP} into {place.settings.table}: refused at ")
-    assert transaction_uuid(APP, 1, place.settings.table) in refused
-    place.fold()
-    assert lance.dataset(place.table).to_table()["other"].to_pylist() == [1.5, 2.5, 2.5]
+    assert refused.startswith(f"batch 1 of {APP} into {bench.settings.table}: refused at ")
+    assert transaction_uuid(APP, 1, bench.settings.table) in refused
+    bench.fold()
+    assert lance.dataset(bench.table).to_table()["other"].to_pylist() == [1.5, 2.5, 2.5]
 
 
-def test_with_wait_log_a_batch_waits_for_room_while_the_committer_is_behind(place: Place) -> None:
-    with place.committer():
-        place.put(0, rows(1))
+def test_with_wait_log_a_batch_waits_for_room_while_the_committer_is_behind(bench: WritingBench) -> None:
+    with bench.committer():
+        bench.put(0, rows(1))
     for batch in (1, 2):
-        assert place.put(batch, rows(batch + 1), wait="log", max_unanswered=2) is None
+        assert bench.put(batch, rows(batch + 1), wait="log", max_unanswered=2) is None
     late = rows(4)
     with pytest.raises(RetryError, match="2 batches in the log have no outcome yet") as caught:
-        place.put(3, late, wait="log", max_unanswered=2, timeout_s=0.5)
+        bench.put(3, late, wait="log", max_unanswered=2, timeout_s=0.5)
     assert "lakefold status" in caught.value.hint
     assert late.calls == 0
     # Another app's batches are its own affair.
-    assert place.put(1, rows(10), app_id="other", wait="log", max_unanswered=2) is None
+    assert bench.put(1, rows(10), app_id="other", wait="log", max_unanswered=2) is None
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(place.put, 3, late, wait="log", max_unanswered=2)
-        with place.committer():
+        waiting = threads.submit(bench.put, 3, late, wait="log", max_unanswered=2)
+        with bench.committer():
             assert waiting.result(60) is None
-            place.put(4, rows(5))
-    assert place.numbers() == [1, 2, 3, 4, 5, 10]
+            bench.put(4, rows(5))
+    assert bench.numbers() == [1, 2, 3, 4, 5, 10]
 
 
-def test_without_a_committer_the_batch_says_so_and_may_come_again(place: Place) -> None:
+def test_without_a_committer_the_batch_says_so_and_may_come_again(bench: WritingBench) -> None:
     with pytest.raises(RetryError, match=r"no outcome within 0.5 s for the creation of the table"):
-        place.put(0, rows(1), timeout_s=0.5)
-    place.fold()
+        bench.put(0, rows(1), timeout_s=0.5)
+    bench.fold()
     with pytest.raises(RetryError, match=r"no outcome within 0.5 s for batch 0 of app at .*@1") as caught:
-        place.put(0, rows(1), timeout_s=0.5)
+        bench.put(0, rows(1), timeout_s=0.5)
     assert "committer" in caught.value.hint
-    place.fold()
-    assert isinstance(place.put(0, rows(1), timeout_s=0.5), Duplicate)
-    assert place.numbers() == [1]
+    bench.fold()
+    assert isinstance(bench.put(0, rows(1), timeout_s=0.5), Duplicate)
+    assert bench.numbers() == [1]
 
 
-def test_a_batch_without_rows_is_not_sent_and_its_number_stays_free(place: Place) -> None:
-    with place.committer():
-        place.put(0, rows(1))
-        before = place.end()
-        assert place.put(1, rows()) is None
-        assert place.end() == before
-        assert isinstance(place.put(2, rows(2)), Committed)
-        assert isinstance(place.put(1, rows(3)), Committed)
-    assert place.numbers() == [1, 2, 3]
+def test_a_batch_without_rows_is_not_sent_and_its_number_stays_free(bench: WritingBench) -> None:
+    with bench.committer():
+        bench.put(0, rows(1))
+        before = bench.end()
+        assert bench.put(1, rows()) is None
+        assert bench.end() == before
+        assert isinstance(bench.put(2, rows(2)), Committed)
+        assert isinstance(bench.put(1, rows(3)), Committed)
+    assert bench.numbers() == [1, 2, 3]
 
 
-def test_what_does_not_fit_is_not_sent(place: Place) -> None:
-    with place.committer():
-        place.put(0, rows(1))
-    before = place.end()
+def test_what_does_not_fit_is_not_sent(bench: WritingBench) -> None:
+    with bench.committer():
+        bench.put(0, rows(1))
+    before = bench.end()
     other = Writer(pa.record_batch({"N": [1], "s": [1.5]}))
     with pytest.raises(
         InvalidError, match=r"N \(.*\) is not in the table \(which has n\).*s is double.*n \(.*\) is missing"
     ):
-        place.put(1, other)
+        bench.put(1, other)
     nullable = Writer(pa.record_batch({"n": pa.array([2, None], pa.int64())}))
     with pytest.raises(InvalidError, match="n: the batch has a null"):
-        place.put(1, nullable)
-    assert place.end() == before
+        bench.put(1, nullable)
+    assert bench.end() == before
     assert other.calls == 0
 
 
-def test_a_schema_that_changes_while_the_files_are_written_costs_one_more_run(place: Place) -> None:
+def test_a_schema_that_changes_while_the_files_are_written_costs_one_more_run(bench: WritingBench) -> None:
     """Lance gives the dropped column's id to the new one: the files would be read back as another column."""
 
     def change() -> None:
-        dataset = lance.dataset(place.table)
+        dataset = lance.dataset(bench.table)
         if "s" in dataset.schema.names:
             dataset.drop_columns(["s"])
-            lance.dataset(place.table).add_columns({"s": "cast('old' as string)"})
+            lance.dataset(bench.table).add_columns({"s": "cast('old' as string)"})
 
-    with place.committer():
-        place.put(0, rows(1))
+    with bench.committer():
+        bench.put(0, rows(1))
         late = rows(2)
         late.then = change
         change_once = late.then
@@ -373,72 +375,74 @@ def test_a_schema_that_changes_while_the_files_are_written_costs_one_more_run(pl
             change_once()
 
         late.then = once
-        assert isinstance(place.put(1, late), Committed)
+        assert isinstance(bench.put(1, late), Committed)
         assert late.calls == 2
-    assert lance.dataset(place.table).to_table().to_pylist() == [{"n": 1, "s": "old"}, {"n": 2, "s": "2"}]
-    assert place.outcomes() == [Committed, Committed, Rejected, Committed]
+    assert lance.dataset(bench.table).to_table().to_pylist() == [{"n": 1, "s": "old"}, {"n": 2, "s": "2"}]
+    assert bench.outcomes() == [Committed, Committed, Rejected, Committed]
 
 
-def test_a_table_that_is_never_the_same_again_ends_the_batch(place: Place) -> None:
+def test_a_table_that_is_never_the_same_again_ends_the_batch(bench: WritingBench) -> None:
     def change() -> None:
-        lance.dataset(place.table).drop_columns(["s"])
-        lance.dataset(place.table).add_columns({"s": "cast('old' as string)"})
+        lance.dataset(bench.table).drop_columns(["s"])
+        lance.dataset(bench.table).add_columns({"s": "cast('old' as string)"})
 
-    with place.committer():
-        place.put(0, rows(1))
+    with bench.committer():
+        bench.put(0, rows(1))
         late = rows(2)
         late.then = change
         with pytest.raises(RetryError, match="refused 2 times"):
-            place.put(1, late)
-    assert place.numbers() == [1]
+            bench.put(1, late)
+    assert bench.numbers() == [1]
 
 
-def test_an_overwrite_by_another_client_is_a_refusal_for_good(place: Place) -> None:
+def test_an_overwrite_by_another_client_is_a_refusal_for_good(bench: WritingBench) -> None:
     def overwrite() -> None:
-        lance.write_dataset(pa.table({"n": [9], "s": ["9"]}, schema=SCHEMA), place.table, mode="overwrite")
+        lance.write_dataset(pa.table({"n": [9], "s": ["9"]}, schema=SCHEMA), bench.table, mode="overwrite")
 
-    with place.committer():
-        place.put(0, rows(1))
+    with bench.committer():
+        bench.put(0, rows(1))
         late = rows(2)
         late.then = overwrite
         with pytest.raises(RefusedError, match="the batch was refused") as caught:
-            place.put(1, late)
+            bench.put(1, late)
         assert isinstance(caught.value.outcome.result, Rejected)
-        assert place.put(1, rows(2)) is not None
-    assert place.numbers() == [2, 9]
+        assert bench.put(1, rows(2)) is not None
+    assert bench.numbers() == [2, 9]
 
 
-def test_what_the_committer_can_not_fold_is_told_with_its_reason(place: Place) -> None:
+def test_what_the_committer_can_not_fold_is_told_with_its_reason(bench: WritingBench) -> None:
     def lose() -> None:
-        for file in Path(place.table, "data").iterdir():
+        for file in Path(bench.table, "data").iterdir():
             file.unlink()
 
-    with place.committer():
-        place.put(0, rows())
+    with bench.committer():
+        bench.put(0, rows())
         late = rows(2)
         late.then = lose
         with pytest.raises(RefusedError, match=r"can't fold it: data file .* is missing"):
-            place.put(1, late)
-    assert place.outcomes() == [Committed, Invalid]
+            bench.put(1, late)
+    assert bench.outcomes() == [Committed, Invalid]
 
 
-def test_a_table_of_another_log_is_not_written(place: Place, topic_names: TopicNames, bootstrap: str) -> None:
-    with place.committer():
-        place.put(0, rows(1))
+def test_a_table_of_another_log_is_not_written(
+    bench: WritingBench, topic_names: TopicNames, bootstrap: str
+) -> None:
+    with bench.committer():
+        bench.put(0, rows(1))
     other = replace(topic_names, transactions="other-" + topic_names.transactions)
     topics = OwnLog.make(bootstrap, replace(other, outcomes="other-" + topic_names.outcomes)).topics
-    settings = replace(place.settings, topics=topics)
+    settings = replace(bench.settings, topics=topics)
     with pytest.raises(InvalidError, match="the table is bound to topic"):
         put_batch(settings, Key(APP, 1), AppendRows(SCHEMA, rows(2)))
 
 
-def test_a_folder_of_something_else_is_left_alone(place: Place) -> None:
-    Path(place.table).mkdir()
-    Path(place.table, "notes.txt").write_text("mine")
+def test_a_folder_of_something_else_is_left_alone(bench: WritingBench) -> None:
+    Path(bench.table).mkdir()
+    Path(bench.table, "notes.txt").write_text("mine")
     with pytest.raises(NotATableError):
-        place.put(0, rows(1))
-    assert [path.name for path in Path(place.table).iterdir()] == ["notes.txt"]
-    assert place.end() == 0
+        bench.put(0, rows(1))
+    assert [path.name for path in Path(bench.table).iterdir()] == ["notes.txt"]
+    assert bench.end() == 0
 
 
 def test_topics_that_are_missing_are_waited_for(
@@ -458,7 +462,7 @@ def test_topics_that_are_missing_are_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("told", "what"),
+    ("given", "what"),
     [
         ({"wait": "never"}, "wait"),
         ({"timeout_s": 0}, "timeout_s"),
@@ -466,6 +470,6 @@ def test_topics_that_are_missing_are_waited_for(
         ({"data_storage_version": "9.9"}, "9.9"),
     ],
 )
-def test_wrong_settings_are_named_at_once(told: dict[str, object], what: str, place: Place) -> None:
+def test_wrong_settings_are_named_at_once(given: dict[str, object], what: str, bench: WritingBench) -> None:
     with pytest.raises(InvalidError, match=what):
-        replace(place.settings, **told)  # type: ignore[arg-type] # the test names the field
+        replace(bench.settings, **given)  # type: ignore[arg-type] # the test names the field

@@ -149,8 +149,8 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
     assert ids_in(bench.uri()) == [7]
     refused = [outcome for outcome in bench.outcomes() if isinstance(outcome.result, Invalid)]
     assert position in {outcome.position.offset for outcome in refused}
-    letters = dead_letters_of(bench.bootstrap, bench.names.dead_letters, len(refused))
-    assert b"\xff\xffno envelope" in [value for _, value in letters]
+    dead_letters = dead_letters_of(bench.bootstrap, bench.names.dead_letters, len(refused))
+    assert b"\xff\xffno envelope" in [value for _, value in dead_letters]
 
 
 def test_no_name_is_too_long_to_be_answered(bench: Bench) -> None:

@@ -67,7 +67,7 @@ def ledger(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Ledger:
 
 @dataclass
 class Staff:
-    """Committers of one partition, started and ended as the test says; each has a log of its own."""
+    """Committers of a partition, started and ended as the test says; each has a log of its own."""
 
     ledger: Ledger
     stack: ExitStack

@@ -62,9 +62,9 @@ class Site:
     committer: CommitterProcess
     proposer: Proposer
     region: Path
-    found: dict[int, Outcome] = field(default_factory=dict)
+    known_outcomes: dict[int, Outcome] = field(default_factory=dict)
     read: int = 0
-    letters: int = 0
+    dead_letters: int = 0
 
     @property
     def lake(self) -> Path:
@@ -99,12 +99,12 @@ class Site:
         def all_there() -> bool:
             assert self.committer.process.poll() is None, self.committer.log.read_text()
             for at, outcome in read_outcomes(self.ledger.config, self.ledger.topics, 0, self.read):
-                self.found[outcome.position.offset], self.read = outcome, at + 1
-            return self.found.keys() >= set(offsets)
+                self.known_outcomes[outcome.position.offset], self.read = outcome, at + 1
+            return self.known_outcomes.keys() >= set(offsets)
 
         until(all_there, "all answers", seconds=ANSWER_SECONDS)
-        outcomes = [self.found[offset] for offset in offsets]
-        self.letters += sum(isinstance(outcome.result, Invalid | Rejected) for outcome in outcomes)
+        outcomes = [self.known_outcomes[offset] for offset in offsets]
+        self.dead_letters += sum(isinstance(outcome.result, Invalid | Rejected) for outcome in outcomes)
         return outcomes
 
     def refuses(self, messages: Sequence[Raw], names: Sequence[str] = ()) -> list[str]:
@@ -115,8 +115,10 @@ class Site:
             what = names[number] if names else str(number)
             assert isinstance(result, Invalid | Rejected), f"{what}: {result}"
             reported.append(f"{result.message} ({result.hint})" if isinstance(result, Invalid) else "")
-        letters = dead_letters_of(self.ledger.bootstrap, self.ledger.names.dead_letters, self.letters)
-        values = {value for _, value in letters}
+        dead_letters = dead_letters_of(
+            self.ledger.bootstrap, self.ledger.names.dead_letters, self.dead_letters
+        )
+        values = {value for _, value in dead_letters}
         assert all((value or b"") in values for _, value, _ in messages)
         return reported
 
@@ -153,7 +155,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One committer for all tests of this module: it must live through all of them."""
+    """A committer for all tests of this module: it must live through all of them."""
     region = tmp_path_factory.mktemp("region")
     (region / "lake").mkdir()
     (region / "logs").mkdir()
@@ -356,8 +358,8 @@ def test_a_header_s_name_may_be_any_bytes(site: Site) -> None:
     offset = send_header(site.ledger.bootstrap, topic, key, value, broken)
     (outcome,) = site.answers([offset])
     assert isinstance(outcome.result, Invalid)
-    letters = dead_letters_of(site.ledger.bootstrap, site.ledger.names.dead_letters, site.letters)
-    assert (key, value) in letters
+    dead_letters = dead_letters_of(site.ledger.bootstrap, site.ledger.names.dead_letters, site.dead_letters)
+    assert (key, value) in dead_letters
 
 
 def test_memory_stays_bounded_whatever_a_message_claims(site: Site) -> None:

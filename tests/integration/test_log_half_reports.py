@@ -89,12 +89,12 @@ def test_a_broker_may_die_again_and_again(
         assert stamped(own) == (deaths + 1, own.stamp(deaths + 1))
 
 
-@pytest.mark.parametrize("letters", [0, 1])
+@pytest.mark.parametrize("refused_count", [0, 1])
 def test_a_successor_finds_the_offset_where_all_below_is_answered(
     bootstrap: str,
     topic_names: TopicNames,
     half: str | None,
-    letters: int,
+    refused_count: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)
@@ -102,7 +102,7 @@ def test_a_successor_finds_the_offset_where_all_below_is_answered(
     lost.report([own.committed(0, 1)], [], 1, own.stamp(1))
     whole = stamped(own)
     die_in_commits(own, half, 1, monkeypatch)
-    refused = [RefusedMessage(Position(own.log, 2), b"key", b"value", "wrong")] * letters
+    refused = [RefusedMessage(Position(own.log, 2), b"key", b"value", "wrong")] * refused_count
     with pytest.raises(RetryError, match="gone"):
         lost.report([own.committed(1, 2), own.committed(2, 2)], refused, 3, own.stamp(3))
     with own.reporter():

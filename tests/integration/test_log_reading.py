@@ -161,7 +161,7 @@ def test_stops_where_the_log_does_not_reach_the_offset(bootstrap: str, topic_nam
 
 
 def test_stops_where_entries_are_lost_before_they_are_read(bootstrap: str, topic_names: TopicNames) -> None:
-    # One message for each request, and none in advance.
+    # A message for each request, and none in advance.
     own = OwnLog.make(bootstrap, topic_names, queued_min_messages=1, fetch_message_max_bytes=1)
     with own.proposer() as proposer:
         for batch in range(20):

@@ -110,7 +110,7 @@ def test_thousands_of_outcomes_are_one_report_in_order(bootstrap: str, topic_nam
     outcomes = [own.committed(offset, 1 + offset // 100) for offset in range(5000)]
     with own.reporter() as reporter:
         assert reporter.report(outcomes[:3000], [], 3000, own.stamp(3000)) == 3000
-        # One marker between the two.
+        # A marker between the two.
         assert reporter.report(outcomes[3000:], [], 5000, own.stamp(5000)) == 5001
         assert reporter.report([], [], 5000, own.stamp(5000)) == 5001
     assert own.answers() == outcomes
@@ -257,14 +257,16 @@ def test_a_lost_session_does_not_fence_the_reporter_that_took_over(
 def test_a_dead_letter_keeps_the_message_and_says_why(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     position = Position(own.log, 17, own.topics.transactions)
-    letters = [
+    refused_messages = [
         RefusedMessage(
             position, b"k\xff", b"\x00raw\xff", "no Envelope", "mend it", (("traceparent", b"00-1"),)
         ),
         RefusedMessage(position, None, b"", "empty"),
     ]
     with own.reporter() as reporter:
-        reporter.report([Outcome(position, TABLE, Invalid("no Envelope"))], letters, 18, own.stamp(18))
+        reporter.report(
+            [Outcome(position, TABLE, Invalid("no Envelope"))], refused_messages, 18, own.stamp(18)
+        )
     first, second = dead_letters(own, 2)
     assert (first.key, first.value, second.key, second.value) == (b"k\xff", b"\x00raw\xff", None, b"")
     assert dict(first.headers) == {
@@ -305,12 +307,12 @@ def test_no_key_reason_or_header_makes_a_dead_letter_too_large(
         noise = chance.randbytes(largest - 30_000)
         reason = "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(10_000))
         headers = (("h", b""),) * 10_000
-        letters = [
+        refused_messages = [
             RefusedMessage(position, b"key", noise, reason),
             RefusedMessage(position, b"key", noise, "many headers", "", headers),
             RefusedMessage(position, noise, b"value", reason),
         ]
-        reporter.report([], letters, 1, own.stamp(1))
+        reporter.report([], refused_messages, 1, own.stamp(1))
     actual = dead_letters(own, 3)
     assert [(letter.key, letter.value) for letter in actual] == [(b"key", b""), (b"key", b""), (None, b"")]
     assert dict(actual[2].headers)["lakefold.reason"].decode() == reason  # type: ignore[union-attr]

@@ -45,7 +45,7 @@ def test_makes_all_three_with_settings_that_keep_every_entry(bootstrap: str, top
 
 
 def send_packed(bootstrap: str, topic: str, size: int) -> KafkaError | None:
-    """Send one message of so many zeros, a few kB once compressed; what the broker said."""
+    """Send a message of so many zeros, a few kB once compressed; what the broker said."""
     errors: list[KafkaError | None] = []
     producer = Producer(
         {"bootstrap.servers": bootstrap, "compression.type": "zstd", "message.max.bytes": 2 * size}

@@ -295,9 +295,9 @@ def test_a_running_committer_goes_by_what_verbs_say(stage: Stage, verbs: Verbs) 
     assert ids_in(stage.uri) == [1, 2, 3, 6]
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["not yet met", "met"])
+@pytest.mark.parametrize("is_met", [False, True], ids=["not yet met", "met"])
 def test_a_table_that_is_dropped_under_a_running_committer_can_be_made_again(
-    stage: Stage, verbs: Verbs, *, told: bool
+    stage: Stage, verbs: Verbs, *, is_met: bool
 ) -> None:
     """It holds the dropped one in memory, with or without having seen that it was detached."""
     stage.begin()
@@ -305,7 +305,7 @@ def test_a_table_that_is_dropped_under_a_running_committer_can_be_made_again(
         assert isinstance(stage.ask(stage.batch(1)), Committed)
         late = stage.batch(2), stage.batch(3)
         verbs("detach")
-        if told:
+        if is_met:
             assert isinstance(stage.ask(late[0]), Invalid)
         verbs("drop", "--yes")
         assert isinstance(stage.ask(late[1]), Invalid)

@@ -61,7 +61,7 @@ def by_offset(outcomes: Sequence[Outcome]) -> dict[int, Outcome]:
 
 
 def report(own: OwnLog, reporter: Reporter, offsets: Iterable[int]) -> None:
-    """One report for each entry, made again until the broker that was started again takes it."""
+    """A report for each entry, made again until the broker that was started again takes it."""
 
     def taken(offset: int) -> bool:
         try:

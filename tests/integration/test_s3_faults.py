@@ -114,12 +114,12 @@ def test_a_put_that_is_answered_too_late_is_doubtful(proxy: FaultProxy, root: st
 
 
 def test_a_put_that_was_never_sent_is_no_doubt(root: str) -> None:
-    nobody = S3Storage(root, options_for(f"http://127.0.0.1:{free_port()}", client_max_retries="1"))
+    unserved = S3Storage(root, options_for(f"http://127.0.0.1:{free_port()}", client_max_retries="1"))
     with pytest.raises(RetryError, match="Could not connect"):
-        nobody.put_if_absent("v/1", [b"x"])
+        unserved.put_if_absent("v/1", [b"x"])
     with pytest.raises(RetryError):
-        nobody.put_if_absent("v/1", [bytes(LARGE)])
-    for ask in (nobody.get, nobody.size, nobody.delete, lambda path: list(nobody.list(path))):
+        unserved.put_if_absent("v/1", [bytes(LARGE)])
+    for ask in (unserved.get, unserved.size, unserved.delete, lambda path: list(unserved.list(path))):
         with pytest.raises(RetryError):
             ask("v")
 
@@ -234,7 +234,7 @@ def test_a_fault_at_any_request_of_a_publish_ends_in_our_own_version(
     for version in range(2, 7):
         files = tuple(NewFile(f"_deletions/{version}-{number}", b"%d" % number) for number in range(3))
         publication = Publication(version, Scheme.V2.path(version), [b"ours", b"rest"], before=files)
-        # One look, three files, the version.
+        # A look, three files, the version.
         proxy.plan(fault, after=version - 2)
         try:
             published = line.publish(publication)

@@ -85,7 +85,7 @@ class Bench:
             self._note(self.proposer.send_wait(creation(self.table(partition))))
 
     def append(self, partition: int, batch: int) -> Position:
-        """Proposes a batch of one row."""
+        """Proposes a batch of a single row."""
         uri = self.table(partition)
         position = self.proposer.send_wait(append(uri, rows([batch]), 1, "app", batch))
         self._note(position)

@@ -54,7 +54,7 @@ def _no_line_is_left() -> Iterator[None]:
     close_clients()
 
 
-def told(bootstrap: str, names: TopicNames) -> dict[str, Any]:
+def sink_options(bootstrap: str, names: TopicNames) -> dict[str, Any]:
     """The arguments of a sink for this test's log."""
     topics = {"transactions_topic": names.transactions, "outcomes_topic": names.outcomes}
     return {"bootstrap_servers": bootstrap, "timeout": 60.0, **topics}
@@ -85,7 +85,7 @@ def test_batches_are_merged_and_deleted_by_their_keys(
     def batch(*rows: tuple[int, str, int]) -> DataFrame:
         return spark.createDataFrame(list(rows), "id long, name string, at int").repartition(2)
 
-    more = told(bootstrap, topic_names) | {"app_id": "people"}
+    more = sink_options(bootstrap, topic_names) | {"app_id": "people"}
     upserts = sink(table, write_mode="upsert", keys="id", order_by=["at"], **more)
     deletes = sink(table, write_mode="delete", keys=["id"], **more)
     with ready_committer(bootstrap, topic_names, tmp_path):
@@ -124,7 +124,7 @@ def test_a_query_from_a_topic_goes_on_under_its_key_after_a_restart(
             send_events(bootstrap, topic_names.events, numbers)
             query = (
                 events_of(spark, bootstrap, topic_names.events)
-                .writeStream.foreachBatch(sink(tmp_path / "t", **told(bootstrap, topic_names)))
+                .writeStream.foreachBatch(sink(tmp_path / "t", **sink_options(bootstrap, topic_names)))
                 .option("checkpointLocation", str(tmp_path / "checkpoint"))
                 .trigger(availableNow=True)
                 .start()
@@ -154,7 +154,7 @@ def test_a_query_whose_checkpoint_was_restored_to_an_earlier_copy_drops_nothing(
         events = spark.readStream.schema("n long").option("maxFilesPerTrigger", files)
         query = (
             events.json(str(tmp_path / "events"))
-            .writeStream.foreachBatch(sink(tmp_path / "t", **told(bootstrap, topic_names)))
+            .writeStream.foreachBatch(sink(tmp_path / "t", **sink_options(bootstrap, topic_names)))
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
             .start()
@@ -182,21 +182,21 @@ def test_a_query_whose_checkpoint_was_restored_to_an_earlier_copy_drops_nothing(
 def test_instants_are_kept_whatever_zone_the_session_shows(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    put = sink(tmp_path / "t", app_id="app", **told(bootstrap, topic_names))
+    put = sink(tmp_path / "t", app_id="app", **sink_options(bootstrap, topic_names))
     with ready_committer(bootstrap, topic_names, tmp_path):
         for batch, zone in enumerate(("Asia/Tokyo", "America/New_York")):
             spark.conf.set("spark.sql.session.timeZone", zone)
             put(spark.sql("select timestamp '2013-01-01 00:00:00Z' as at"), batch)
     spark.conf.unset("spark.sql.session.timeZone")
-    found = lance.dataset(tmp_path / "t").to_table()["at"]
-    assert found.type == pa.timestamp("us", "UTC")
-    assert len(set(found.to_pylist())) == 1
+    times = lance.dataset(tmp_path / "t").to_table()["at"]
+    assert times.type == pa.timestamp("us", "UTC")
+    assert len(set(times.to_pylist())) == 1
 
 
 def test_what_does_not_fit_is_named_before_anything_is_sent(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    put = sink(tmp_path / "t", app_id="app", **told(bootstrap, topic_names))
+    put = sink(tmp_path / "t", app_id="app", **sink_options(bootstrap, topic_names))
     with ready_committer(bootstrap, topic_names, tmp_path):
         put(spark.range(10).selectExpr("id", "cast(id as int) as small"), 0)
     log = OwnLog.make(bootstrap, topic_names)
@@ -218,9 +218,9 @@ def test_a_query_that_fails_says_which_column_is_wrong(
 ) -> None:
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "0.json").write_text('{"id": 1, "more": 2}')
-    put = sink(tmp_path / "t", **told(bootstrap, topic_names))
+    put = sink(tmp_path / "t", **sink_options(bootstrap, topic_names))
     with ready_committer(bootstrap, topic_names, tmp_path):
-        sink(tmp_path / "t", app_id="first", **told(bootstrap, topic_names))(spark.range(1), 0)
+        sink(tmp_path / "t", app_id="first", **sink_options(bootstrap, topic_names))(spark.range(1), 0)
     events = spark.readStream.schema("id long, more long").json(str(tmp_path / "events"))
     query = (
         events.writeStream.foreachBatch(put)
@@ -236,9 +236,9 @@ def test_outside_of_a_query_an_app_id_is_asked_for(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidError, match="app_id"):
-        sink(tmp_path / "t", **told(bootstrap, topic_names))(spark.range(1), 0)
+        sink(tmp_path / "t", **sink_options(bootstrap, topic_names))(spark.range(1), 0)
     with pytest.raises(InvalidError, match="can't be an app id"):
-        sink(tmp_path / "t", app_id="", **told(bootstrap, topic_names))
+        sink(tmp_path / "t", app_id="", **sink_options(bootstrap, topic_names))
 
 
 def test_the_function_returns_what_became_of_each_batch(
@@ -250,7 +250,7 @@ def test_the_function_returns_what_became_of_each_batch(
         app_id="app",
         on_rolled_back="skip",
         on_report=reports.append,
-        **told(bootstrap, topic_names),
+        **sink_options(bootstrap, topic_names),
     )
     with ready_committer(bootstrap, topic_names, tmp_path):
         returned = [put(spark.range(count), batch) for batch, count in [(0, 3), (0, 3), (1, 0), (2, 4)]]
@@ -269,7 +269,7 @@ def test_the_function_returns_what_became_of_each_batch(
 def test_files_end_at_the_limit_and_empty_partitions_write_none(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    put = sink(tmp_path / "t", app_id="app", max_rows_per_file=30, **told(bootstrap, topic_names))
+    put = sink(tmp_path / "t", app_id="app", max_rows_per_file=30, **sink_options(bootstrap, topic_names))
     with ready_committer(bootstrap, topic_names, tmp_path):
         put(spark.range(0, 100, 1, 2).where("id < 50"), 0)
         put(spark.range(10).where("id < 0"), 1)
@@ -297,8 +297,8 @@ def driver(
     folder: Path, arguments: dict[str, Any], hang_after: int | None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A Spark driver process, and all that it started; SIGKILL to all of it at the end."""
-    told = {"folder": str(folder), "sink": arguments, "hang_after": hang_after}
-    command = [sys.executable, "-m", "tests.integration.streaming_driver", json.dumps(told)]
+    job = {"folder": str(folder), "sink": arguments, "hang_after": hang_after}
+    command = [sys.executable, "-m", "tests.integration.streaming_driver", json.dumps(job)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (folder / "driver.log").open("ab") as log:
         process = subprocess.Popen(
@@ -321,7 +321,7 @@ def test_a_driver_killed_between_the_log_and_its_checkpoint_doubles_nothing(
     for number in range(FILES):
         lines = [json.dumps({"n": number * ROWS + row, "s": str(row)}) for row in range(ROWS)]
         (tmp_path / "events" / f"{number}.json").write_text("\n".join(lines))
-    arguments = told(bootstrap, topic_names)
+    arguments = sink_options(bootstrap, topic_names)
     with ready_committer(bootstrap, topic_names, tmp_path):
         kill_driver_after(1, tmp_path, {**arguments, "wait": "commit"})
     # Now batch 1 is in the table when it comes again, batch 2 only in the log.

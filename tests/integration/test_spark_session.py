@@ -22,8 +22,8 @@ def interpreters(rows: Iterable[int]) -> Iterable[str]:
 
 
 def test_workers_run_this_python(spark: SparkSession) -> None:
-    told = spark.sparkContext.parallelize(range(2), 2).mapPartitions(interpreters).collect()
-    assert told == [sys.executable, sys.executable]
+    reported = spark.sparkContext.parallelize(range(2), 2).mapPartitions(interpreters).collect()
+    assert reported == [sys.executable, sys.executable]
 
 
 def test_reads_a_topic_of_the_broker(spark: SparkSession, bootstrap: str, topic_names: TopicNames) -> None:

@@ -186,9 +186,9 @@ def test_types_come_as_they_are(reading: Reading, tmp_path: Path) -> None:
 def test_a_type_that_spark_has_not_is_told_by_its_column(reading: Reading, tmp_path: Path) -> None:
     kept = pa.table({"n": [1], "big": pa.array([1], pa.decimal256(50, 2))})
     lance.write_dataset(kept, tmp_path / "t")
-    told = reading.refused(tmp_path / "t")
-    assert "big: Spark has no type for decimal256(50, 2)" in told
-    assert "leave the column out" in told
+    refusal = reading.refused(tmp_path / "t")
+    assert "big: Spark has no type for decimal256(50, 2)" in refusal
+    assert "leave the column out" in refusal
     assert same(reading.load(tmp_path / "t", columns="n"), pa.table({"n": [1]}))
 
 
@@ -206,14 +206,14 @@ def test_an_empty_table_is_read(reading: Reading, tmp_path: Path) -> None:
         ({"tag": "gone"}, "gone", ""),
         ({"columns": "n,z"}, "the table has no columns ['z']", "it has n, s"),
     ],
-    ids=lambda one: str(one)[:20],
+    ids=lambda each: str(each)[:20],
 )
 def test_what_can_not_be_had_is_told_with_a_hint(
     reading: Reading, table: lance.LanceDataset, options: dict[str, str | int], message: str, hint: str
 ) -> None:
-    told = reading.refused(table.uri, **options)
-    assert message in told
-    assert hint in told
+    refusal = reading.refused(table.uri, **options)
+    assert message in refusal
+    assert hint in refusal
 
 
 def test_it_has_a_name_in_sql_as_a_view(reading: Reading, table: lance.LanceDataset) -> None:
@@ -272,9 +272,9 @@ def test_a_table_on_s3_is_read_by_the_options_of_its_store(
     uri, options = f"s3://{BUCKET}/{tmp_path.name}", s3.options()
     lance.write_dataset(pa.table({"n": [1, 2], "s": ["a", "b"]}), uri, storage_options=options)
     lance.write_dataset(pa.table({"n": [3], "s": ["c"]}), uri, mode="append", storage_options=options)
-    told = {f"storage.{name}": value for name, value in options.items()}
-    assert same(reading.load(uri, **told).where("n > 1"), pa.table({"n": [2, 3], "s": ["b", "c"]}))
-    frame = reading.spark.readStream.format("lakefold").options(**told, startingVersion="2").load(uri)
+    storage = {f"storage.{name}": value for name, value in options.items()}
+    assert same(reading.load(uri, **storage).where("n > 1"), pa.table({"n": [2, 3], "s": ["b", "c"]}))
+    frame = reading.spark.readStream.format("lakefold").options(**storage, startingVersion="2").load(uri)
     query = (
         frame.writeStream.format("memory")
         .queryName("on_s3")

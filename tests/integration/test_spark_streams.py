@@ -52,7 +52,7 @@ def table(tmp_path: Path) -> Folded:
 
 
 class Collecting:
-    """Runs a query to its end, again and again with one checkpoint; what each batch held."""
+    """Runs a query to its end, again and again with a checkpoint; what each batch held."""
 
     def __init__(self, session: SparkSession, table: str, checkpoint: Path, **options: str | int) -> None:
         self.session = session
@@ -62,7 +62,7 @@ class Collecting:
         self.batches: dict[int, list[Any]] = {}
 
     def run(self, columns: str = "id", **trigger: Any) -> dict[int, list[Any]]:  # noqa: ANN401 - Spark's own
-        """The batches of one run, by number."""
+        """The batches of a run, by number."""
         self.batches = {}
 
         def take(frame: DataFrame, batch_id: int) -> None:
@@ -134,7 +134,7 @@ def test_the_change_feed_comes_with_what_it_says_of_each_row(session: SparkSessi
     lance.dataset(path).delete("id = 1")
     lance.dataset(path).update({"v": "7"}, where="id = 2")
     columns = "_commit_version,_change_type,id,v"
-    told = {
+    given = {
         (1, "insert", 1, 0),
         (1, "insert", 2, 0),
         (1, "insert", 3, 0),
@@ -144,10 +144,10 @@ def test_the_change_feed_comes_with_what_it_says_of_each_row(session: SparkSessi
     }
     options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": 1}
     query = Collecting(session, path, tmp_path / "checkpoint", **options)
-    assert {row for rows in query.run(columns).values() for row in rows} == told
+    assert {row for rows in query.run(columns).values() for row in rows} == given
     reading = session.read.format("lakefold").options(**options)
     rows = reading.load(path).selectExpr(*columns.split(",")).collect()
-    assert {tuple(row) for row in rows} == told
+    assert {tuple(row) for row in rows} == given
     rows = reading.option("startingVersion", 2).option("endingVersion", 2).load(path).collect()
     assert [(row["id"], row["_change_type"]) for row in rows] == [(1, "delete")]
     assert rows[0]["_commit_timestamp"] is not None
@@ -183,17 +183,17 @@ def driver(folder: Path, arguments: dict[str, Any]) -> Iterator[subprocess.Popen
 
 @pytest.mark.timeout(900)
 def test_a_driver_killed_in_a_batch_reads_the_same_batch_again(table: Folded, tmp_path: Path) -> None:
-    told = {
+    given = {
         "folder": str(tmp_path),
         "table": table.uri,
         "options": {"startingVersion": "2", "maxVersionsPerTrigger": "2"},
     }
     hanging = tmp_path / "hanging"
-    with driver(tmp_path, {**told, "hang_after": 1}) as process:
+    with driver(tmp_path, {**given, "hang_after": 1}) as process:
         until(lambda: hanging.exists() or process.poll() is not None, "the batch", seconds=START_SECONDS)
         assert process.poll() is None, (tmp_path / "driver.log").read_text()
     table.append_ids([60])
-    with driver(tmp_path, {**told, "hang_after": None}) as process:
+    with driver(tmp_path, {**given, "hang_after": None}) as process:
         assert process.wait(START_SECONDS) == 0, (tmp_path / "driver.log").read_text()
     runs = {
         int(folder.name): [json.loads(run.read_text()) for run in sorted(folder.iterdir())]
@@ -201,7 +201,7 @@ def test_a_driver_killed_in_a_batch_reads_the_same_batch_again(table: Folded, tm
     }
     assert runs[0] == [[10, 11, 20, 21]]
     assert runs[1] == [[30, 31, 40, 41]] * 2
-    rest = [one for number, batches in runs.items() if number > 1 for batch in batches for one in batch]
+    rest = [each for number, batches in runs.items() if number > 1 for batch in batches for each in batch]
     assert sorted(rest) == [50, 51, 60]
 
 
@@ -210,9 +210,9 @@ def test_a_table_copied_through_the_log_by_a_query_equals_its_origin(
     session: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     topics = {"transactions_topic": topic_names.transactions, "outcomes_topic": topic_names.outcomes}
-    told: dict[str, Any] = {"bootstrap_servers": bootstrap, "timeout": 60.0, **topics}
+    given: dict[str, Any] = {"bootstrap_servers": bootstrap, "timeout": 60.0, **topics}
     first, second = tmp_path / "first", tmp_path / "second"
-    put = sink(first, app_id="writer", **told)
+    put = sink(first, app_id="writer", **given)
     with running_committer(bootstrap, topic_names, tmp_path) as running:
         running.wait_until_ready()
         for batch in range(3):
@@ -222,7 +222,7 @@ def test_a_table_copied_through_the_log_by_a_query_equals_its_origin(
                 session.readStream.format("lakefold")
                 .option("maxRowsPerTrigger", 60)
                 .load(str(first))
-                .writeStream.foreachBatch(sink(second, **told))
+                .writeStream.foreachBatch(sink(second, **given))
                 .option("checkpointLocation", str(tmp_path / "checkpoint"))
                 .trigger(availableNow=True)
                 .start()

@@ -58,8 +58,8 @@ def files_of(table: Path) -> tuple[int, int]:
 
 
 def numbers(table: Path, column: str = "n") -> list[int]:
-    found: list[int] = lance.dataset(table).to_table()[column].to_pylist()
-    return sorted(found)
+    values: list[int] = lance.dataset(table).to_table()[column].to_pylist()
+    return sorted(values)
 
 
 def test_a_frame_is_appended_once_or_replaces_what_the_table_has(
@@ -198,7 +198,7 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
 def test_a_query_killed_at_any_step_adds_each_row_once(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    """One query, restarted from its checkpoint after each kill, each in another batch."""
+    """A query, restarted from its checkpoint after each kill, each in another batch."""
     table, events, kill = tmp_path / "t", tmp_path / "events", tmp_path / "kill"
     events.mkdir()
 

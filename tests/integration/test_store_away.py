@@ -89,7 +89,7 @@ class Store:
 
 @contextmanager
 def begun(disk: Disk, bootstrap: str, names: TopicNames) -> Iterator[Store]:
-    """A table with one batch, and the files of some more."""
+    """A table with a batch, and the files of some more."""
     ledger = Ledger(bootstrap, names, disk.folder)
     ensure_topics(Admin(ledger.config), ledger.topics)
     logs = disk.folder.with_name("logs")

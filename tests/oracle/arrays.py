@@ -71,7 +71,7 @@ def _empty(nulls: list[bool]) -> pa.Array:
 
 
 def _value(kind: pa.DataType, random: Random) -> object:
-    """One value of a type without children."""
+    """A value of a type without children."""
     if pa.types.is_null(kind):
         return None
     if pa.types.is_boolean(kind):

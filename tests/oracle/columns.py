@@ -1,4 +1,4 @@
-"""One catalogue of columns: what Lance can store, and what it refuses."""
+"""A catalogue of columns: what Lance can store, and what it refuses."""
 
 from itertools import product
 

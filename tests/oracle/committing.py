@@ -1,4 +1,4 @@
-"""The same Append committed by pylance and folded by us, on two copies of one table."""
+"""The same Append committed by pylance and folded by us, on two copies of a table."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def proposal(table: Path, fragments: Sequence[FragmentMetadata], read: int, uuid
 def fold(
     table: TableWriter, envelopes: Sequence[Envelope], offset: int, *, encoded: bool = False
 ) -> list[Result]:
-    """Folds envelopes at consecutive offsets as one group; `encoded`: as large Appends in claims."""
+    """Folds envelopes at consecutive offsets as a group; `encoded`: as large Appends in claims."""
     group = entries(envelopes, offset)
     if encoded:
         group = [packed(entry) for entry in group]

@@ -26,7 +26,7 @@ LONGEST_REST_SECONDS = 0.006
 
 
 def killed(table: str, file: str, lines: int, seconds: float) -> list[object]:
-    """The outcomes of one run that lives until it has printed so many lines, and so long after."""
+    """The outcomes of a run that lives until it has printed so many lines, and so long after."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:

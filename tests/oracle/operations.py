@@ -1,4 +1,4 @@
-"""One operation, both ways: pylance applies it to one copy of a table, we fold its transaction into another.
+"""An operation, both ways: pylance applies it to one copy of a table, we fold its transaction into another.
 
 pylance's own transaction (from the version that it made) is what we fold, with the files it wrote; then the
 two manifests are compared message for message. What may differ is written down here, and nowhere else.

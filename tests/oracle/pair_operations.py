@@ -69,7 +69,7 @@ def reuse(version: int, old: Sequence[int], new: Sequence[int]) -> Index:
 
 
 def mem_wal(generation: int | None = None) -> Index:
-    """The index of the write-ahead log, up to a generation of one shard."""
+    """The index of the write-ahead log, up to a generation of a shard."""
     details = MemWalIndexDetails()
     if generation is not None:
         details.compacted_sstables.add(shard_id=SHARD, generation=generation)
@@ -92,7 +92,7 @@ def rewrite(base: Base, *groups: tuple[int, ...], first: int = 10) -> Op.Rewrite
 
 
 def update_rows(base: Base, fragment: int, offset: int = 0) -> Op.Update:
-    """One row moved to a new fragment."""
+    """A row moved to a new fragment."""
     new = base.with_ids(base.new(4000, 1), [fragment * ROWS + offset])
     return Op.Update(
         updated_fragments=[base.without(fragment, [offset])], new_fragments=[new], update_mode="rewrite_rows"
@@ -100,7 +100,7 @@ def update_rows(base: Base, fragment: int, offset: int = 0) -> Op.Update:
 
 
 def update_column(base: Base, fragment: int, column: str = "s") -> Op.Update:
-    """One column of a fragment in a new file."""
+    """A column of a fragment in a new file."""
     return Op.Update(
         updated_fragments=[base.rewritten_column(fragment, column)],
         fields_modified=[SCHEMA.get_field_index(column)],
@@ -109,12 +109,12 @@ def update_column(base: Base, fragment: int, column: str = "s") -> Op.Update:
 
 
 def replacement(base: Base, fragment: int, column: str = "s") -> Op.DataReplacement:
-    """One column of a fragment replaced."""
+    """A column of a fragment replaced."""
     return Op.DataReplacement([Op.DataReplacementGroup(fragment, base.file(column, fragment))])
 
 
 def overlay(base: Base, fragment: int, offsets: Sequence[int] = (3,), column: str = "s") -> Op.DataOverlay:
-    """New values of one column for some rows."""
+    """New values of a column for some rows."""
     (made,) = write_fragments(rows(7000, len(offsets)).select([column]), base.dataset, mode="append")
     return Op.DataOverlay([Op.DataOverlayGroup(fragment, [Op.DataOverlayFile(made.files[0], list(offsets))])])
 
@@ -125,7 +125,7 @@ def keys(*, replace: bool = False, **values: str | None) -> Op.UpdateMap:
 
 
 def merge(base: Base, *, keeps: bool) -> Op.Merge:
-    """The table's own fragments under a schema with one more column."""
+    """The table's own fragments under a schema with another column."""
     schema = LanceSchema.from_pyarrow(SCHEMA.append(pa.field("x", pa.int64())))
     return Op.Merge(base.fragments, schema, preserves_nullability=keeps)
 
@@ -301,7 +301,7 @@ DEPRECATED = {
 
 
 def on_segments() -> dict[str, Operation]:
-    """Indices of one name that add to, replace or remove others of that name."""
+    """Indices of the same name that add to, replace or remove others of that name."""
     b, c = index("x", 0, [0]), index("x", 0, [1])
     return {
         "a new": created(index("x", 0, [2])),

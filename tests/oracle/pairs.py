@@ -103,12 +103,12 @@ class Base:
         return left
 
     def file(self, column: str, fragment: int) -> DataFile:
-        """A data file of one column, with values for each row of a fragment."""
+        """A data file of a column, with values for each row of a fragment."""
         (made,) = write_fragments(rows(1000 + fragment * ROWS).select([column]), self.dataset, mode="append")
         return made.files[0]
 
     def rewritten_column(self, fragment: int, column: str = "s") -> FragmentMetadata:
-        """A fragment of version 2 with one column in a new file."""
+        """A fragment of version 2 with a single column in a new file."""
         form = self.fragments[fragment].to_json()
         number = SCHEMA.get_field_index(column)
         form["files"][0]["fields"] = [-2 if each == number else each for each in form["files"][0]["fields"]]
@@ -156,7 +156,7 @@ class Theirs:
         return "compatible"
 
     def followed_by(self, operation: Operation) -> Theirs:
-        """The table with one more version, if pylance puts the operation there."""
+        """The table with another version, if pylance puts the operation there."""
         with suppress(OSError):
             lance.LanceDataset.commit(str(self.path), operation, read_version=2, max_retries=1)
         return Theirs(self.path, history_of(self.path))

@@ -1,8 +1,8 @@
-"""One operation built on an older version: pylance rebases its own, we fold what it would have sent.
+"""An operation built on an older version: pylance rebases its own, we fold what it would have sent.
 
 A rebased transaction no longer says what its writer built, and Lance's message has no field for the rows
 that it deletes. So the operation is done once on a table that no other client changed: that is what a writer
-sends. Two runs of one operation differ in random names of files, nothing else.
+sends. Two runs of the same operation differ in random names of files, nothing else.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def damages(data: bytes) -> dict[str, bytes | None]:
 
 
 def flips(data: bytes) -> dict[str, bytes]:
-    """One byte changed, in some places."""
+    """A byte changed, in some places."""
     step = max(1, len(data) // 5)
     return {
         f"byte {number} of {len(data)}": data[:number] + bytes([data[number] ^ 0x5A]) + data[number + 1 :]
@@ -114,7 +114,7 @@ def flips(data: bytes) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Case:
-    """A copy of a table with one file damaged."""
+    """A copy of a table with a single file damaged."""
 
     what: str
     table: Path

@@ -117,9 +117,9 @@ class Stage:
         """The table has these rows however pylance looks for them, and each has its id and its version."""
         dataset = self.open()
         dataset.validate()
-        found = dataset.to_table(columns=["a", "b"]).to_pylist()
-        assert dict(sorted((row["a"], row["b"]) for row in found)) == dict(sorted(expected.items()))
-        assert len(found) == dataset.count_rows() == len(expected)
+        values = dataset.to_table(columns=["a", "b"]).to_pylist()
+        assert dict(sorted((row["a"], row["b"]) for row in values)) == dict(sorted(expected.items()))
+        assert len(values) == dataset.count_rows() == len(expected)
         for number in range(ROWS):
             hits = dataset.to_table(columns=["a"], filter=f"a = {number}")["a"].to_pylist()
             assert hits == ([number] if number in expected else [])
@@ -181,7 +181,7 @@ def test_a_change_is_carried_over_a_compaction(stage: Stage, name: str, others: 
     result = stage.send(change)
     assert isinstance(result, Committed)
     assert result.rebased
-    assert result.rows_deleted == len(FIRST) - sum(FIRST[one] == expected.get(one) for one in FIRST)
+    assert result.rows_deleted == len(FIRST) - sum(FIRST[key] == expected.get(key) for key in FIRST)
     stage.check(expected)
 
 

@@ -76,7 +76,7 @@ def delete(dataset: lance.LanceDataset, choice: int) -> object:
 
 
 def replace(dataset: lance.LanceDataset, choice: int) -> object:
-    """New values for a column of one fragment."""
+    """New values for a column of a fragment."""
     fragments = dataset.get_fragments()
     if not fragments:
         return append(dataset, choice)
@@ -123,7 +123,7 @@ def test_each_step_is_the_same_both_ways(steps: list[Step], *, stable: bool) -> 
 
 
 def step(table: Path, act: Act, number: int) -> Path:
-    """One operation both ways; the table that we made."""
+    """An operation both ways; the table that we made."""
     both = both_ways(table, act, offset=number)
     assert isinstance(both.result, Committed), both.result
     assert both.differences == {}

@@ -202,7 +202,7 @@ def test_several_covered_groups_share_one_proposal(tmp_path: Path) -> None:
     assert (report.tasks, report.fragments_after) == (3, 3)
     assert [each.lance.WhichOneof("operation") for each in log.asked] == ["reserve_fragments", "rewrite"]
     check(table, before)
-    covered = {one.name: decode_bitmap(one.fragment_bitmap) for one in version_of(table).indices.indices}
+    covered = {each.name: decode_bitmap(each.fragment_bitmap) for each in version_of(table).indices.indices}
     assert set(covered["__lance_frag_reuse"]) == {
         each.fragment_id for each in lance.dataset(str(table)).get_fragments()
     }

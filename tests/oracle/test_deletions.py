@@ -30,7 +30,7 @@ def newest(table: Path) -> list[DataFragment]:
 
 
 def table_without(table: Path, deleted: Bitmap) -> DeletionFile:
-    """Makes a table of one fragment from which pylance deleted these rows: what it says of the file."""
+    """Makes a table of a single fragment from which pylance deleted these rows: what it says of the file."""
     dataset = lance.write_dataset(pa.table({"a": np.arange(ROWS)}), str(table))
     dataset.delete(f"a in ({', '.join(map(str, deleted))})")
     (fragment,) = newest(table)

@@ -182,20 +182,20 @@ def restored(uri: str) -> None:
 
 @STABLE
 @pytest.mark.parametrize(
-    ("do", "found"),
+    ("do", "shown"),
     [
         (overwritten, [*((DELETE, number) for number in range(20)), (INSERT, 1), (INSERT, 7)]),
         (restored, [(INSERT, 0), (INSERT, 1), (INSERT, 2)]),
     ],
 )
 def test_content_that_was_rewritten(
-    do: Callable[[str], None], found: list[tuple[str, int]], tmp_path: Path, *, stable: bool
+    do: Callable[[str], None], shown: list[tuple[str, int]], tmp_path: Path, *, stable: bool
 ) -> None:
     uri = foreign(tmp_path, stable=stable)
     do(uri)
     newest = lance.dataset(uri).version
     lance.write_dataset(rows([50]), uri, mode="append")
-    assert feed_rows(uri, newest - 1) == [*found, (INSERT, 50)]
+    assert feed_rows(uri, newest - 1) == [*shown, (INSERT, 50)]
     assert feed_rows(uri, newest - 1, rewritten="skip") == [(INSERT, 50)]
     with pytest.raises(RewrittenError, match=f"version {newest} replaced the") as caught:
         feed_rows(uri, newest - 1, rewritten="fail")
@@ -220,14 +220,14 @@ def test_a_restore_over_a_compaction_pairs_rows_by_their_ids(tmp_path: Path) -> 
     assert texts == {number: f"row {number}" for number in range(20) if number != 4}
 
 
-def columns_updated(uri: str, number: int, *, told: bool) -> None:
+def columns_updated(uri: str, number: int, *, names_rows: bool) -> None:
     """Another text in one row of the first fragment, written into a file of its own."""
     dataset = lance.dataset(uri)
     actual = dataset.get_fragment(0)
     assert actual is not None
     source = pa.table({"id": pa.array([number], pa.int64()), "text": ["in place"]})
     fragment, fields = actual.update_columns(source, left_on="id", right_on="id")
-    offsets = {0: BitMap([number]).serialize()} if told else None
+    offsets = {0: BitMap([number]).serialize()} if names_rows else None
     operation = lance.LanceOperation.Update([], [fragment], [], fields, [], "rewrite_columns", offsets)
     lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
 
@@ -236,8 +236,8 @@ def columns_updated(uri: str, number: int, *, told: bool) -> None:
 def test_values_written_in_place(tmp_path: Path, *, stable: bool) -> None:
     """Updates of the rows that the update lists; without such a list it may be any row of the fragment."""
     uri = foreign(tmp_path, stable=stable)
-    columns_updated(uri, 1, told=False)
-    columns_updated(uri, 2, told=True)
+    columns_updated(uri, 1, names_rows=False)
+    columns_updated(uri, 2, names_rows=True)
     all_rows = [*((BEFORE, number) for number in range(10)), *((AFTER, number) for number in range(10))]
     assert feed_rows(uri, 1) == [*all_rows, (BEFORE, 2), (AFTER, 2)]
     lance.dataset(uri, version=1).restore()

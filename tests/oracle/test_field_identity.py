@@ -84,7 +84,7 @@ def rename(dataset: lance.LanceDataset) -> None:
 
 
 def exchange(dataset: lance.LanceDataset) -> None:
-    """Gives each of two columns of one type the other's name."""
+    """Gives each of two columns of the same type the other's name."""
     fields = [pa.field("x", pa.int64()), pa.field("a", pa.int64())]
     operation = Operation.Project(LanceSchema.from_pyarrow(pa.schema(fields)), preserves_nullability=True)
     commit(dataset, operation)

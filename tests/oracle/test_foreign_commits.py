@@ -86,7 +86,7 @@ every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=
 
 
 def fitting(table: Path, number: int) -> Envelope:
-    """An Append of one row built on the newest version, with any columns besides `a`."""
+    """An Append of a single row built on the newest version, with any columns besides `a`."""
     dataset = lance.dataset(str(table))
     row = {field.name: pa.nulls(1, field.type) for field in dataset.schema}
     row["a"] = pa.array([number], pa.int64())

@@ -16,7 +16,7 @@ from tests.oracle.types import OPENED, REFUSED
 
 
 def created(folder: Path, kind: str) -> Result:
-    """What becomes of a table with one column of this type."""
+    """What becomes of a table with a single column of this type."""
     uri = canonical(folder)
     table = TableWriter(FORMAT, Versions(open_storage(uri), FORMAT.folder, FORMAT.detect), uri)
     envelope = changed(creation([column("c", 0, kind)]), lambda envelope: setattr(envelope, "table", uri))

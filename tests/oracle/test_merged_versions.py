@@ -189,7 +189,7 @@ def sent_append(table: Path, *ids: int, rows: Callable[[Sequence[int]], pa.Table
 def test_appends_deletes_and_updates_in_one_version_come_to_what_pylance_makes_of_all(
     tmp_path: Path, *, stable: bool
 ) -> None:
-    """Rows of one fragment deleted by one and moved by others, a fragment that goes, appends in between."""
+    """Rows of a fragment deleted by one and moved by others, a fragment that goes, appends in between."""
     table = table_of(tmp_path / "t", stable=stable, indices=True)
     changes = [delete("a in (1, 11)"), update("a in (2, 12, 35)", "two"), delete("a >= 20 and a < 30")]
     changes += [merge(3, 13, 100), delete("a in (10, 36)")]

@@ -75,13 +75,13 @@ def ids(uri: str, version: int) -> set[int]:
 
 
 def change_of(uri: str, version: int) -> Change:
-    """The change of one version from a tail that has read the version before."""
+    """The change of a version from a tail that has read the version before."""
     _, change = islice(tail(uri, version - 2), 2)
     return change
 
 
 def row_of(uri: str, version: int) -> HistoryRow:
-    """The row of one version in the history."""
+    """The row of a version in the history."""
     (row,) = history_of(open_source(uri), version, version)
     return row
 

@@ -80,8 +80,8 @@ def test_the_rows_of_the_condition_are_replaced(
     assert ids(folding) == left
     assert result.rows_added == len(new)
     # By the index, which covers no new row.
-    found = lance.dataset(folding.path).to_table(filter="id in (1, 7, 15, 60, 100)")["id"].to_pylist()
-    assert sorted(found) == [number for number in left if number in {1, 7, 15, 60, 100}]
+    remaining = lance.dataset(folding.path).to_table(filter="id in (1, 7, 15, 60, 100)")["id"].to_pylist()
+    assert sorted(remaining) == [number for number in left if number in {1, 7, 15, 60, 100}]
 
 
 def test_nothing_to_replace_is_no_proposal(folding: Folding) -> None:

@@ -92,7 +92,7 @@ def test_an_index_can_only_be_trimmed(table: Path) -> None:
 
 
 def two_compactions(table: Path) -> list[Envelope]:
-    """A table with one deferred compaction whose indices are rebuilt; the transactions of a second one."""
+    """A table with a deferred compaction whose indices are rebuilt; the transactions of a second one."""
     deferred_in_parts(lance.dataset(str(table)))
     rebuilt(table)
     theirs = table.with_name("t-theirs")

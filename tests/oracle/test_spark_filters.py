@@ -255,7 +255,7 @@ def check_picked(dataset: lance.LanceDataset, spark_filter: Any) -> None:  # noq
     ], text
 
 
-def holds(spark_filter: Any, value: Any) -> bool | None:  # noqa: ANN401 - what Spark's filters say of one value
+def holds(spark_filter: Any, value: Any) -> bool | None:  # noqa: ANN401 - what Spark's filters say of a value
     """A filter on a value by Spark's rules; None is null."""
     kind = type(spark_filter).__name__
     if kind == "Not":

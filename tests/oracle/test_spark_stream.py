@@ -300,7 +300,7 @@ def test_a_query_that_may_lose_data_goes_on_behind_the_oldest_version(table: Fol
 
 
 def test_a_batch_costs_what_changed(table: Folded) -> None:
-    """One read of each version and one for the next that doesn't exist; no listing."""
+    """A read of each version and one for the next that doesn't exist; no listing."""
     given = read_options({"path": table.uri, "startingVersion": "latest"})
     stream = Stream(given, pin(given), ["id", "text"], Cut())
     start = stream.initial()

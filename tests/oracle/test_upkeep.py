@@ -1,4 +1,4 @@
-"""Rounds of maintenance of one table: what is done, what is kept, and what stops it."""
+"""Rounds of maintenance of a table: what is done, what is kept, and what stops it."""
 
 from __future__ import annotations
 

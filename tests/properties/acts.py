@@ -42,7 +42,7 @@ class Choice:
     dataset: lance.LanceDataset
 
     def of_one_fragment(self) -> dict[int, int]:
-        """The keys of the rows of one fragment, with their offsets in it; the fragment's id under -1."""
+        """The keys of the rows of a fragment, with their offsets in it; the fragment's id under -1."""
         rows = self.dataset.to_table(columns=["k"], with_row_address=True)
         places = dict(zip(rows["k"].to_pylist(), rows["_rowaddr"].to_pylist(), strict=True))
         if not places:
@@ -272,7 +272,7 @@ def overwrite(choice: Choice) -> Act:
 
 
 def replace_column(choice: Choice) -> Act | None:
-    """Another file for one column of a fragment: of all its rows, deleted ones too."""
+    """Another file for a column of a fragment: of all its rows, deleted ones too."""
     keys = choice.of_one_fragment()
     if not keys:
         return None
@@ -294,7 +294,7 @@ def replace_column(choice: Choice) -> Act | None:
 
 
 def update_columns(choice: Choice) -> Act | None:
-    """Other values of one column in some rows of a fragment; whether it says in which, is drawn."""
+    """Other values of a column in some rows of a fragment; whether it says in which, is drawn."""
     keys = choice.of_one_fragment()
     if not keys:
         return None

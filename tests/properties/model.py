@@ -78,7 +78,7 @@ def _then(
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The rows of one version by key, and its columns."""
+    """The rows of a version by key, and its columns."""
 
     rows: Mapping[int, Row] = field(default_factory=dict)
     names: tuple[str, ...] = FIRST_COLUMNS

@@ -1,4 +1,4 @@
-"""One change in a message, of any kind: a number, some bytes, an element too many or too few."""
+"""A change in a message, of any kind: a number, some bytes, an element too many or too few."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def mutated(draw: st.DrawFn, message: Message) -> str:
 
 
 def _list_changed(draw: st.DrawFn, values: Any, key: Any) -> None:  # noqa: ANN401 - of any type
-    """One element less, or one twice."""
+    """An element less, or one twice."""
     if hasattr(values, "items") or draw(st.booleans()):
         del values[key]
     else:

@@ -15,7 +15,7 @@ from lakefold_table.errors import InvalidError
 
 @dataclass(frozen=True)
 class Sent:
-    """One append as plain values."""
+    """An append as plain values."""
 
     rows: int
     size: int

@@ -59,7 +59,7 @@ KINDS = st.sampled_from(
 
 @dataclass
 class Committer:
-    """One process: what it has read of the log, and what it would report."""
+    """A process: what it has read of the log, and what it would report."""
 
     generation: int
     position: int

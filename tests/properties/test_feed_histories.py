@@ -61,7 +61,7 @@ def check(world: World, copy: Path) -> None:
 
 
 def check_step(world: World, version: int, actual: Sequence[Row]) -> None:
-    """The change of one version, compared with pylance's rows."""
+    """The change of a version, compared with pylance's rows."""
     effects = world.effects.get(version, [])
     if version > 1 and all(effect.kind in WITHOUT_ROWS for effect in effects):
         assert actual == []

@@ -1,4 +1,4 @@
-"""Random histories of one table: our log and other clients in turn, held against plain rows after each step.
+"""Random histories of a table: our log and other clients in turn, held against plain rows after each step.
 
 `pytest --hypothesis-profile=long` plays far more and longer ones than every test run does.
 """

@@ -44,7 +44,7 @@ def here(envelope: Envelope) -> Envelope:
 
 
 class Moving(RuleBasedStateMachine):
-    """One table and four logs. `answers`: the version of each position that was committed."""
+    """A table and four logs. `answers`: the version of each position that was committed."""
 
     def __init__(self) -> None:
         super().__init__()

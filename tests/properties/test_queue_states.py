@@ -44,7 +44,7 @@ def when(holds: Callable[[TableQueue], bool]) -> Callable[[Callable[..., None]],
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """One queue, and the offsets that it has to answer. Tasks end by rules of their own."""
+    """A queue, and the offsets that it has to answer. Tasks end by rules of their own."""
 
     def __init__(self) -> None:
         super().__init__()

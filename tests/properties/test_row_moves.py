@@ -42,19 +42,19 @@ def test_each_row_is_found_in_its_new_fragment(
 
     moved, gone = moved_rows(traced, group, lambda fragment: deleted[fragment.id])
 
-    found = {
+    actual = {
         origin: (number, offset)
         for number, each in moved.items()
         for offset, origin in zip(each.offsets.tolist(), each.origins.tolist(), strict=True)
     }
     expected = {
-        number << ROW_BITS | row: (100 + index, place)
+        number << ROW_BITS | row: (100 + index, row_offset)
         for index, part in enumerate(parts)
         if index not in left_out
-        for place, (number, row) in enumerate(part)
+        for row_offset, (number, row) in enumerate(part)
         if row in chosen[number]
     }
-    assert found == {50 << ROW_BITS | 3: (50, 3), **expected}
+    assert actual == {50 << ROW_BITS | 3: (50, 3), **expected}
     every = {number << ROW_BITS | row for number, rows in chosen.items() for row in rows}
     assert set([] if gone is None else gone.origins.tolist()) == every - expected.keys()
     assert all(each.offsets.tolist() == sorted(each.offsets.tolist()) for each in moved.values())

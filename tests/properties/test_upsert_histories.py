@@ -62,7 +62,7 @@ def rows(ids: list[int], name: str) -> pa.Table:
 
 
 class Histories(RuleBasedStateMachine):
-    """One table, several writers."""
+    """A table, several writers."""
 
     def __init__(self) -> None:
         super().__init__()

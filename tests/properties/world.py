@@ -1,4 +1,4 @@
-"""One table on a disk, its log, its model, and the clients that change it: what histories are played on."""
+"""A table on a disk, its log, its model, and the clients that change it: what histories are played on."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "stuff"}
 # The core does no IO and gives the same bytes in every process, where hash() of a text differs.
 IMPURE_BUILTINS = {"open", "print", "input", "hash", "id", "exec", "eval"}
 
-# Written with a class of one letter, so that this file passes its own check.
+# Written with a class of a single letter, so that this file passes its own check.
 UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\b")
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:[h]ome|[r]oot|[U]sers|[w]ork|[o]pt|[t]mp)/\w")
 REGISTRY_HOST = re.compile(
@@ -33,7 +33,7 @@ BARE_NOQA = re.compile(r"# no[q]a(?::\s*[A-Z]+[0-9]+(?:,\s*[A-Z]+[0-9]+)*)?\s*$"
 
 @dataclass(frozen=True)
 class Source:
-    """One tracked file: its path from the repository's root, and its text."""
+    """A tracked file: its path from the repository's root, and its text."""
 
     path: str
     text: str

@@ -43,7 +43,7 @@ BREAK = re.compile(r"\n[ \t]*(?:#:?[ \t]+|>[ \t]+)?")
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact of the page: its number, and all that is said below its heading."""
+    """A fact of the page: its number, and all that is said below its heading."""
 
     number: str
     text: str

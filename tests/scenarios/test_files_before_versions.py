@@ -284,7 +284,7 @@ def test_who_opens_the_table_anew_answers_as_who_had_it_open() -> None:
 
 
 def test_the_next_group_joins_what_is_not_written_yet() -> None:
-    """One version is put while the next is folded on it: its files are known before they are there."""
+    """A version is put while the next is folded on it: its files are known before they are there."""
     meeting = Meeting()
     committer = opened(meeting.uri)
     prepared = [committer.prepare([entry]) for entry in meeting.group]

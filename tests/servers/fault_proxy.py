@@ -194,7 +194,7 @@ class Answered:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection of a client, and one to the real server behind it."""
+    """A connection of a client, and one to the real server behind it."""
 
     server: _Server
     protocol_version = "HTTP/1.1"
@@ -216,7 +216,7 @@ class Handler(BaseHTTPRequestHandler):
         self.vanish()
 
     def act(self, fault: Fault | None, headers: dict[str, str], body: bytes) -> None:
-        """One request, as its fault has it."""
+        """A request, as its fault has it."""
         if isinstance(fault, LoseRequest):
             self.vanish()
             return

@@ -49,7 +49,7 @@ class Kind(IntEnum):
     DESCRIBE_CONFIGS = 32
 
 
-class Way(Enum):
+class CutMoment(Enum):
     """What of a request and its answer gets through before the connection ends."""
 
     BEFORE = "before the broker has the request"
@@ -63,10 +63,10 @@ class Cut:
 
     kind: Kind
     number: int
-    way: Way
+    moment: CutMoment
 
     def __str__(self) -> str:
-        return f"{self.kind.name}-{self.number}-{self.way.name}"
+        return f"{self.kind.name}-{self.number}-{self.moment.name}"
 
 
 class KafkaRelay:
@@ -79,16 +79,18 @@ class KafkaRelay:
         self._lock = threading.Lock()
         self._counts: Counter[int] = Counter()
         self._always: Kind | None = None
-        self._way = Way.AFTER
+        self._moment = CutMoment.AFTER
         self._cut: Cut | None = None
         self.happened = 0
         self._open: set[_Connection] = set()
 
-    def plan(self, cut: Cut | None, *, always: Kind | None = None, way: Way = Way.AFTER) -> None:
+    def plan(
+        self, cut: Cut | None, *, always: Kind | None = None, moment: CutMoment = CutMoment.AFTER
+    ) -> None:
         """Counts requests from now on and cuts at one; `always`: in one way at all of a kind."""
         with self._lock:
             self._counts.clear()
-            self._cut, self._always, self._way, self.happened = cut, always, way, 0
+            self._cut, self._always, self._moment, self.happened = cut, always, moment, 0
 
     @property
     def counts(self) -> dict[Kind, int]:
@@ -96,7 +98,7 @@ class KafkaRelay:
         with self._lock:
             return {kind: self._counts[kind] for kind in Kind if self._counts[kind]}
 
-    def meet(self, api_key: int) -> Way | None:
+    def meet(self, api_key: int) -> CutMoment | None:
         """Counts a request. Returns where its connection is to be cut, if at all."""
         with self._lock:
             self._counts[api_key] += 1
@@ -105,7 +107,7 @@ class KafkaRelay:
             if not is_planned and api_key != self._always:
                 return None
             self.happened += 1
-            return cut.way if is_planned and cut is not None else self._way
+            return cut.moment if is_planned and cut is not None else self._moment
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, name="relay", daemon=True).start()
@@ -137,7 +139,7 @@ class _Connection:
 
     def __init__(self, relay: KafkaRelay, client: socket.socket, broker: socket.socket) -> None:
         self._relay, self._client, self._broker = relay, client, broker
-        self._planned: dict[int, Way] = {}
+        self._planned: dict[int, CutMoment] = {}
         self.closed = False
         for each in (client, broker):
             each.settimeout(None)
@@ -164,7 +166,7 @@ class _Connection:
             frame = _frame(self._client)
             api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
             method = self._relay.meet(api_key)
-            if method is Way.BEFORE:
+            if method is CutMoment.BEFORE:
                 return
             if method is not None:
                 self._planned[correlation] = method
@@ -174,10 +176,10 @@ class _Connection:
         while True:
             frame = _frame(self._broker)
             method = self._planned.pop(struct.unpack_from(">i", frame, 4)[0], None)
-            if method is Way.AFTER:
+            if method is CutMoment.AFTER:
                 return
-            self._client.sendall(frame[: len(frame) // 2] if method is Way.HALF else frame)
-            if method is Way.HALF:
+            self._client.sendall(frame[: len(frame) // 2] if method is CutMoment.HALF else frame)
+            if method is CutMoment.HALF:
                 return
 
 
@@ -197,7 +199,7 @@ def _exactly(source: socket.socket, size: int) -> bytes:
 
 
 class RelayedBroker(Broker):
-    """As `Broker`, with one more listener that clients reach through a relay only."""
+    """As `Broker`, with another listener that clients reach through a relay only."""
 
     def __init__(self, directory: str | os.PathLike[str], relay: KafkaRelay) -> None:
         super().__init__(directory)

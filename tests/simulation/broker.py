@@ -67,7 +67,7 @@ class Decided:
 
 @dataclass
 class Broker:
-    """One partition. `reported` is called with each report once it is decided.
+    """A partition. `reported` is called with each report once it is decided.
 
     `decided`: the state after each report. `lost_end`: the log lost its end at some time, `kept`: from
     there on (None: a report was made since).
@@ -199,7 +199,7 @@ class Broker:
 
 
 class Reader:
-    """A `LogReader` for one process."""
+    """A `LogReader` for a process."""
 
     def __init__(self, broker: Broker, start: int) -> None:
         self.log = broker.log
@@ -292,7 +292,7 @@ class Witness:
 
 
 class Reporter:
-    """An `OutcomeReporter` for one process; making one fences all before it."""
+    """An `OutcomeReporter` for a process; making one fences all before it."""
 
     def __init__(self, broker: Broker, process: Process, above: int = 0) -> None:
         self._broker, self._process = broker, process

@@ -54,7 +54,7 @@ def demand(holds: object, invariant: str, what: str) -> None:
 
 @dataclass
 class Line:
-    """What is known of one table.
+    """What is known of a table.
 
     `answers`: what its versions record, by offset; `owners`: by epoch. `strays`: files that were put where a
     version had been `removed`. `touched`: others changed its metadata since our newest version. `undone`: the
@@ -97,7 +97,7 @@ class Line:
 
 @dataclass
 class Ledger:
-    """All that lasts of one partition. `sent` is the log as its producers meant it, by offset.
+    """All that lasts of a partition. `sent` is the log as its producers meant it, by offset.
 
     `history`: all that was ever sent; `cut_off`: which of it the log lost with its end, and what its tables
     made of that. `claims`: who claims a file. `lost`: entries that were removed without an answer, as
@@ -129,7 +129,7 @@ class Ledger:
         ]
 
     def line(self, uri: str) -> Line:
-        """What is known of one table."""
+        """What is known of a table."""
         return self.lines.setdefault(uri, Line(uri))
 
     def add(self, sent: Sent) -> None:

@@ -49,7 +49,7 @@ REWRITE: Final = "rewrite"
 
 @dataclass(frozen=True)
 class Sent:
-    """One message of the log as its producer meant it.
+    """A message of the log as its producer meant it.
 
     `uri`: the root of the table or branch it is for. `deletes`: the rows that it deletes, by fragment.
     `rewrites`: those that it has read as live and rewrites.
@@ -81,7 +81,7 @@ class Sent:
 
 @dataclass
 class Table:
-    """One table or branch.
+    """A table or branch.
 
     `harsh`: something happened to it that the log doesn't contain; `dropped`: at this offset it was gone.
     `rows`: those that live by what was committed; `touched`: by fragment the last version that deleted some.
@@ -108,7 +108,7 @@ class Model:
     used: set[str] = field(default_factory=set)
 
     def table(self, uri: str) -> Table:
-        """One table."""
+        """A table."""
         return self.tables.setdefault(uri, Table())
 
     def right(self, sent: Sent) -> set[str]:

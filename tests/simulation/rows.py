@@ -24,7 +24,7 @@ DELETIONS: Final = "_deletions/"
 
 @dataclass(frozen=True)
 class Live:
-    """The rows of one fragment that live, by their places in its data file."""
+    """The rows of a fragment that live, by their places in its data file."""
 
     file: str
     rows: frozenset[int]

@@ -72,7 +72,7 @@ class Process:
         return self.alive and any(not task.greenlet.dead for task in self.tasks)
 
     def start(self, work: Callable[[], object]) -> None:
-        """Begin one more thread of this process."""
+        """Begin another thread of this process."""
         self.tasks = [task for task in self.tasks if not task.greenlet.dead]
         task = Task(self, greenlet(lambda: self._guarded(work), parent=self.hub.main))
         self.tasks.append(task)
@@ -111,7 +111,7 @@ class Process:
 
 @dataclass(eq=False)
 class Task:
-    """One thread of a process. `turn` distinguishes the wake-up that counts from those that came too late."""
+    """A thread of a process. `turn` distinguishes the wake-up that counts from those that came too late."""
 
     process: Process
     greenlet: Any
@@ -273,7 +273,7 @@ class Event:
 
 
 class Tasks:
-    """A `Runtime`: each task is one more thread of its process."""
+    """A `Runtime`: each task is another thread of its process."""
 
     def __init__(self, process: Process) -> None:
         self.running = 0

@@ -1,6 +1,6 @@
 """A random history: one seed says who sends what, who comes and goes, and what goes wrong when.
 
-Every seed draws its own mixture first, so that some histories are calm but for one kind of trouble.
+Every seed draws its own mixture first, so that some histories are calm but for a kind of trouble.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Mixture:
 
 
 class Scenario:
-    """The history of one seed."""
+    """The history of a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

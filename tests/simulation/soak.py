@@ -91,7 +91,7 @@ def outcome(seed: int) -> tuple[int, Counter[Transition], str]:
 
 
 def say(text: str) -> None:
-    """One line on stdout, at once."""
+    """A line on stdout, at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -40,7 +40,7 @@ def empty_memory(name: str) -> Iterator[None]:
 
 @dataclass
 class Troubles:
-    """How often what goes wrong, as probabilities of one call; all 0: a calm store.
+    """How often what goes wrong, as probabilities of a call; all 0: a calm store.
 
     `slow_s`: how long a call takes at most, in the calm; `hangs`: how often it takes seconds;
     `sleeps`: how often the process is stopped (SIGSTOP) at its call and wakes up late. `freed`: how often
@@ -81,7 +81,7 @@ class Store:
     on_their_way: int = 0
 
     def of(self, process: Process, uri: str) -> SimulatedStorage:
-        """The store of one table as this process sees it."""
+        """The store of a table as this process sees it."""
         return SimulatedStorage(self, process, uri)
 
     def calm_down(self) -> None:
@@ -117,7 +117,7 @@ class Store:
 
 
 class SimulatedStorage:
-    """A `Storage` for one table and one process."""
+    """A `Storage` for a table and one process."""
 
     def __init__(self, store: Store, process: Process, uri: str) -> None:
         self.cheap_size = store.cheap_size

@@ -68,7 +68,7 @@ def answered(world: World) -> bool:
 
 
 def live(world: World, kill_at: int | None) -> int:
-    """One committer, until it is killed or has answered everything; returns how many steps it took."""
+    """A committer, until it is killed or has answered everything; returns how many steps it took."""
     process = world.start(kill_at=kill_at).process
 
     assert world.hub.run(lambda: not process.running or answered(world), MOST_STEPS)

@@ -221,7 +221,7 @@ class UnsureClaims(Claims):
 
 @dataclass
 class Bench:
-    """One queue of three proposals, each a group, and its scheduler; the table is there already."""
+    """A queue of three proposals, each a group, and its scheduler; the table is there already."""
 
     runtime: ByHand = field(default_factory=ByHand)
     claims: UnsureClaims = field(default_factory=UnsureClaims)

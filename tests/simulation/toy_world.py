@@ -65,7 +65,7 @@ class Model:
 
 
 class ToyWorld:
-    """One partition with two tables. It is also the partition that its committers are given."""
+    """A partition with two tables. It is also the partition that its committers are given."""
 
     number = 0
 
@@ -111,7 +111,7 @@ class ToyWorld:
         return self.broker.proven >= self.broker.end
 
     def live(self, kill_at: int | None = None) -> int:
-        """One committer, until it is killed or all is answered; returns how many steps it took."""
+        """A committer, until it is killed or all is answered; returns how many steps it took."""
         process = self.start(kill_at)
         demand(
             self.hub.run(lambda: not process.running or self.is_answered, MOST_STEPS),

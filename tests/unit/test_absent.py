@@ -41,7 +41,7 @@ def store() -> Iterator[MemoryStorage]:
 
 @pytest.fixture
 def outcomes() -> Outcomes:
-    """A table with one batch, folded and reported: positions 0 and 1, versions 1 and 2."""
+    """A table with a batch, folded and reported: positions 0 and 1, versions 1 and 2."""
     outcomes = Outcomes()
     table = opened(outcomes)
     outcomes.report(fold_at(table, [here(creation())], 0))

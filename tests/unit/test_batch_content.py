@@ -50,11 +50,11 @@ KEY = Key("app", 7)
 
 @pytest.fixture(params=["legacy", "2.0", "2.1", "2.2", "2.3"])
 def view(request: pytest.FixtureRequest, tmp_path: Path) -> View:
-    """An empty table with data files of one version."""
+    """An empty table with data files of a version."""
     lance.write_dataset(ROWS.schema.empty_table(), tmp_path / "t", data_storage_version=request.param)
-    found = read_view(canonical(tmp_path / "t"), {})
-    assert found is not None
-    return found
+    view = read_view(canonical(tmp_path / "t"), {})
+    assert view is not None
+    return view
 
 
 def remembered(view: View, columns: Sequence[str]) -> View:

@@ -36,7 +36,7 @@ def plain(*containers: tuple[int, int, bytes], places: int = 0) -> bytes:
 
 
 def run(key: int, count: int, *runs: tuple[int, int]) -> bytes:
-    """A bitmap of one container of runs (start, length - 1)."""
+    """A bitmap of a single container of runs (start, length - 1)."""
     body = struct.pack("<H", len(runs)) + b"".join(struct.pack("<HH", *run) for run in runs)
     return struct.pack("<IBHH", RUNS, 1, key, count - 1) + body
 

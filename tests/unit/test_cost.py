@@ -61,7 +61,7 @@ def listed(table: FoldedTable) -> Fragments:
 
 
 def proposed(table: FoldedTable, change: str) -> Envelope:
-    """An Append of one fragment, or a Delete in the middle: of one row, or of a whole fragment."""
+    """An Append of a single fragment, or a Delete in the middle: of a row, or of a whole fragment."""
     state = table.state
     assert isinstance(state, LanceState)
     uuid = f"{change}-{state.version}"
@@ -195,7 +195,7 @@ def test_opening_a_table_asks_nothing_about_its_old_versions(tmp_path: Path) -> 
 
 
 def deleting(table: FoldedTable, count: int) -> Callable[[], object]:
-    """Folds so many Deletes as one group, each of a row of another fragment."""
+    """Folds so many Deletes as a group, each of a row of another fragment."""
     state = table.state
     assert isinstance(state, LanceState)
     proposals = []

@@ -137,7 +137,7 @@ def set_bitmap(index: IndexMetadata) -> None:
     index.fragment_bitmap = b"\x01"
 
 
-def untold(index: IndexMetadata) -> None:
+def empty_bitmap(index: IndexMetadata) -> None:
     index.fragment_bitmap = b""
 
 
@@ -182,7 +182,7 @@ WRONG: dict[str, Callable[[IndexMetadata], None]] = {
     r"files \['\.\./\.\./data/f\.lance'\] of index 'a_idx' are not plain names": file_up,
     r"files \['/etc/passwd'\] of index 'a_idx' are not plain names": file_elsewhere,
     "bitmap of index a_idx": set_bitmap,
-    "doesn't state which fragments": untold,
+    "doesn't state which fragments": empty_bitmap,
     "covers fragment 2, but ids were used up to 1": future,
     "built from version 0": old_version,
     "built from version 3": new_version,

@@ -38,7 +38,7 @@ MIB = 2**20
 def arrow(
     rows: list[int] | pa.Array, field: pa.Field = OFFSETS, batches: int = 1, **options: object
 ) -> bytes:
-    """An Arrow file with one column."""
+    """An Arrow file with a single column."""
     sink = pa.BufferOutputStream()
     schema = pa.schema([field])
     with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(**options)) as file:
@@ -191,7 +191,7 @@ def test_a_batch_that_says_it_lies_outside_of_the_file_is_refused(position: int,
 
 
 def test_a_column_that_says_it_has_more_buffers_is_refused() -> None:
-    """Lance panics over one; it takes one byte, since a table's fields are listed in a directory."""
+    """Lance panics over one; it takes a byte, since a table's fields are listed in a directory."""
     data = bytearray(arrow([1], compression="zstd"))
     batch = _batch(_Flat(bytes(data), ""))
     data[batch.table - int.from_bytes(data[batch.table : batch.table + 4], "little", signed=True)] = 14

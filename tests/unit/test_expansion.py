@@ -62,7 +62,7 @@ print(json.dumps({"kind": kind, "took": peak() - before, "seconds": time.monoton
 
 
 def delimited(number: int, body: bytes) -> bytes:
-    """One field that holds these bytes."""
+    """A field that holds these bytes."""
     size, length = len(body), bytearray()
     while size > 0x7F:
         length.append(size & 0x7F | 0x80)

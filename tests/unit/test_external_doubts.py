@@ -41,7 +41,7 @@ def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
 
 
 class Failing(MemoryStorage):
-    """Objects whose calls of one name fail, for paths that contain a text, while `failing` is set."""
+    """Objects whose calls of a name fail, for paths that contain a text, while `failing` is set."""
 
     def __init__(self, uri: str, call: str, text: str, error: Exception) -> None:
         super().__init__(uri)

@@ -46,7 +46,7 @@ ONCE = next(invariant for invariant in INVARIANTS if invariant.name == "files-li
 
 
 def named(uuid: str, *files: str, read: int = 1) -> Envelope:
-    """A keyless Append of one fragment for each of these files."""
+    """A keyless Append of a single fragment for each of these files."""
     envelope = append("x", read=read, fragments=len(files))
     envelope.lance.uuid = uuid
     for fragment, name in zip(envelope.lance.append.fragments, files, strict=True):
@@ -100,7 +100,7 @@ def test_two_proposals_of_one_group_may_not_name_one_file() -> None:
 
 
 def packed(table: MemoryTable, *envelopes: Envelope) -> list[Result]:
-    """Folds large Appends as one group, their fragments encoded."""
+    """Folds large Appends as a group, their fragments encoded."""
     group = []
     for envelope in envelopes:
         small, fragments = parsed_packed(encode(envelope))

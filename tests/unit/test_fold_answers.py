@@ -94,7 +94,7 @@ def test_asking_again_folds_nothing(uri: str) -> None:
     successor = opened(uri)
     fold_in(successor, [5, 5])
     fold_in(successor, [10])
-    # One empty version shows that the successor owns the table now; no rows, no other change.
+    # An empty version shows that the successor owns the table now; no rows, no other change.
     assert versions.latest() == before + 1
     assert successor.table.state is not None
     assert successor.table.marks.epoch == 2

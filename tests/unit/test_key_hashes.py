@@ -17,7 +17,7 @@ MASK = 2**64 - 1
 
 
 def mixed(word: int) -> int:
-    """One step of SplitMix64, number by number."""
+    """A step of SplitMix64, number by number."""
     word = (word + 0x9E3779B97F4A7C15) & MASK
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & MASK

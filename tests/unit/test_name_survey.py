@@ -103,7 +103,7 @@ def committed_by(
     return reports
 
 
-def nobody(folder: str, count: int, first: int = 0) -> list[Envelope]:
+def missing_tables(folder: str, count: int, first: int = 0) -> list[Envelope]:
     """Proposals for as many tables that aren't there."""
     return [at(f"{folder}/nobody-{number}", append(f"u{number}")) for number in range(first, first + count)]
 
@@ -112,7 +112,7 @@ def nobody(folder: str, count: int, first: int = 0) -> list[Envelope]:
 def test_names_that_are_no_tables_are_not_opened(tmp_path: Path, store: str) -> None:
     folder = canonical(tmp_path) if store == "disk" else BUCKET
     opening = Opening()
-    reports = committed_by(messages(nobody(folder, FLOOD)), survey_of(), opening)
+    reports = committed_by(messages(missing_tables(folder, FLOOD)), survey_of(), opening)
     assert len(reports.outcomes) == FLOOD
     assert {type(outcome.result) for outcome in reports.outcomes} == {Invalid}
     assert len(opening.names) <= 2 * STRANGERS_AT_ONCE
@@ -123,7 +123,7 @@ def test_a_table_in_a_bucket_that_is_not_open_does_not_wait_behind_names_without
     """It was found by listing the folder, so what waits for it goes before names that came earlier."""
     begun = committed_by(messages([at(f"{BUCKET}/lake/honest", creation())]), None, Opening())
     assert isinstance(begun.outcomes[0].result, Committed)
-    log = messages([*nobody(f"{BUCKET}/lake", FLOOD), at(f"{BUCKET}/lake/honest", append("a"))])
+    log = messages([*missing_tables(f"{BUCKET}/lake", FLOOD), at(f"{BUCKET}/lake/honest", append("a"))])
     reports = committed_by(log, survey_of(), Opening())
     order = [outcome.table for outcome in reports.outcomes]
     assert len(order) == FLOOD + 1
@@ -131,7 +131,7 @@ def test_a_table_in_a_bucket_that_is_not_open_does_not_wait_behind_names_without
 
 
 def kinds(folder: str, name: int) -> list[Envelope]:
-    """Proposals of many kinds, right and wrong ones, all for one name."""
+    """Proposals of many kinds, right and wrong ones, all for a name."""
     uri = f"{folder}/mixed-{name}"
     clone = changed(append("clone"), lambda envelope: envelope.lance.clone.SetInParent())
     claimed = changed(Envelope(table=uri), lambda envelope: setattr(envelope.claim, "size", 10))
@@ -157,8 +157,12 @@ def test_a_refusal_is_reported_before_a_table_begins_under_its_name(monkeypatch:
     monkeypatch.setattr(partition, "GATHER_SECONDS", 60.0)
     folder, reports = f"{BUCKET}/lake", Stamped()
     late = f"{folder}/late"
-    flood = [*nobody(folder, LOOKED_AT), at(late, append("a")), *nobody(folder, LOOKED_AT, LOOKED_AT)]
-    log = messages([*flood, at(late, creation()), *nobody(folder, FLOOD, 2 * LOOKED_AT)])
+    flood = [
+        *missing_tables(folder, LOOKED_AT),
+        at(late, append("a")),
+        *missing_tables(folder, LOOKED_AT, LOOKED_AT),
+    ]
+    log = messages([*flood, at(late, creation()), *missing_tables(folder, FLOOD, 2 * LOOKED_AT)])
     reported: list[bool] = []
 
     def ask(uri: str) -> None:
@@ -176,7 +180,7 @@ def test_the_answers_are_those_that_opening_each_name_gives(tmp_path: Path, stor
     def answers(survey: Survey | None, folder: str) -> list[Outcome]:
         mixed = [envelope for name in range(48) for envelope in kinds(folder, name)]
         again = [envelope for name in range(48) for envelope in kinds(folder, name)]
-        log = messages([*nobody(folder, 200), *mixed, *nobody(folder, 600, 200), *again])
+        log = messages([*missing_tables(folder, 200), *mixed, *missing_tables(folder, 600, 200), *again])
         return sorted(
             committed_by(log, survey, Opening()).outcomes, key=lambda outcome: outcome.position.offset
         )
@@ -196,7 +200,7 @@ def refused(survey: Survey, *envelopes: Envelope) -> set[int]:
 
 
 def test_a_name_of_which_a_proposal_was_committed_is_opened() -> None:
-    some = nobody(BUCKET, 6)
+    some = missing_tables(BUCKET, 6)
     assert refused(survey_of(), *some) == {0, 1, 2, 3, 4, 5}
     assert refused(survey_of(outcome_index=Witness(some[2].table)), *some) == {0, 1, 3, 4, 5}
     assert refused(survey_of(outcome_index=Witness("", RetryError("away"))), *some) == set()
@@ -212,7 +216,7 @@ def test_nothing_is_refused_if_the_folder_cannot_be_listed() -> None:
 
     stores: list[Callable[[str], Storage]] = [away, Large]
     for store in stores:
-        assert refused(survey_of(store=store), *nobody(BUCKET, 6)) == set()
+        assert refused(survey_of(store=store), *missing_tables(BUCKET, 6)) == set()
 
 
 def test_a_name_that_cannot_be_looked_at_is_opened(tmp_path: Path) -> None:
@@ -226,14 +230,14 @@ def test_a_name_that_cannot_be_looked_at_is_opened(tmp_path: Path) -> None:
 def test_all_entries_of_a_name_are_opened_if_one_of_them_may_begin_the_table() -> None:
     spelled = [f"{BUCKET}/k=v", f"{BUCKET}/k%3Dv"]
     begins = [at(spelled[0], append("a")), at(spelled[1], creation())]
-    assert refused(survey_of(), *begins, *nobody(BUCKET, 6)) == set(range(2, 8))
+    assert refused(survey_of(), *begins, *missing_tables(BUCKET, 6)) == set(range(2, 8))
     only = [at(spelled[0], append("a")), at(spelled[1], append("b"))]
-    assert refused(survey_of(), *only, *nobody(BUCKET, 6)) == set(range(8))
+    assert refused(survey_of(), *only, *missing_tables(BUCKET, 6)) == set(range(8))
 
 
 def test_a_table_outside_the_roots_is_left_to_who_says_so() -> None:
     survey = Survey(FORMATS, lambda uri: Invalid("outside", "") if uri.endswith("-0") else None)
-    assert refused(survey, *nobody(BUCKET, 6)) == {1, 2, 3, 4, 5}
+    assert refused(survey, *missing_tables(BUCKET, 6)) == {1, 2, 3, 4, 5}
 
 
 def test_what_a_listing_found_seems_to_be_there() -> None:
@@ -241,7 +245,7 @@ def test_what_a_listing_found_seems_to_be_there() -> None:
     open_storage(f"{BUCKET}/lake/table").put("data/x", [b"x"])
     assert not survey.seems_there(parse_location(f"{BUCKET}/lake/table"))
     looked = survey.look(
-        [entry(envelope, offset) for offset, envelope in enumerate(nobody(f"{BUCKET}/lake", 6))]
+        [entry(envelope, offset) for offset, envelope in enumerate(missing_tables(f"{BUCKET}/lake", 6))]
     )
     assert looked.existing == {bucket_of(parse_location(f"{BUCKET}/lake/table"))}
     assert survey.seems_there(parse_location(f"{BUCKET}/lake/table"))

@@ -1,4 +1,4 @@
-"""One partition, from messages to outcomes, without a broker: which tables are kept, and by what name."""
+"""A partition, from messages to outcomes, without a broker: which tables are kept, and by what name."""
 
 from __future__ import annotations
 

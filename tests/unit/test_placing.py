@@ -75,6 +75,6 @@ def test_each_partition_is_the_turn_of_one(partitions: int, replicas: int) -> No
 def test_a_committer_that_can_not_be_placed_says_so_and_begins_nothing(
     text: list[str], complaint: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    nobody = ["--bootstrap-servers", "127.0.0.1:1", "--http-port", "0"]
-    assert run(["committer", *nobody, *text]) == 2
+    no_broker = ["--bootstrap-servers", "127.0.0.1:1", "--http-port", "0"]
+    assert run(["committer", *no_broker, *text]) == 2
     assert complaint in capfd.readouterr().err

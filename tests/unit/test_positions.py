@@ -51,7 +51,7 @@ def to(uri: str, envelope: Envelope) -> Envelope:
 
 
 def fold(table: TableWriter, *offsets: int, log: LogId = LOG) -> list[Outcome]:
-    """One version of appends at consecutive offsets; the first of all creates the table."""
+    """A version of appends at consecutive offsets; the first of all creates the table."""
     made = [
         creation() if table.table.state is None and number == 0 else append(f"f{next(NUMBERS)}", read=1)
         for number in range(len(offsets))
@@ -118,7 +118,7 @@ def test_every_way_to_name_it(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "way",
+    "given",
     [
         "x",
         "",
@@ -134,17 +134,17 @@ def test_every_way_to_name_it(uri: str) -> None:
         '{"a":' * 9999,
     ],
 )
-def test_a_text_that_names_none(uri: str, way: str) -> None:
+def test_a_text_that_names_none(uri: str, given: str) -> None:
     begun(uri)
     with pytest.raises(InvalidError, match="no position of a log"):
-        at(uri, way)
+        at(uri, given)
 
 
-@pytest.mark.parametrize("way", [-1, Position(LOG, -1), True, 1.0, object(), b"1", {"offset": True}, []])
-def test_a_value_that_names_none(uri: str, way: object) -> None:
+@pytest.mark.parametrize("given", [-1, Position(LOG, -1), True, 1.0, object(), b"1", {"offset": True}, []])
+def test_a_value_that_names_none(uri: str, given: object) -> None:
     begun(uri)
     with pytest.raises(InvalidError, match=r"no position of a log|0 or more"):
-        at(uri, way)
+        at(uri, given)
 
 
 def test_a_position_that_is_still_to_come(uri: str) -> None:

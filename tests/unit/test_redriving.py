@@ -54,13 +54,17 @@ def test_of_several_letters_of_one_proposal_the_newest_is_sent() -> None:
 
 
 def test_chosen_by_position() -> None:
-    letters = [letter(1, app="a", batch=1), letter(2, app="a", batch=2), letter(2, partition=1, name="w")]
-    assert pick(letters, ("1",)) == letters[:1]
-    assert pick(letters, ("1/2",)) == letters[2:]
-    assert pick(letters, ("0/2", "1")) == letters[:2]
+    dead_letters = [
+        letter(1, app="a", batch=1),
+        letter(2, app="a", batch=2),
+        letter(2, partition=1, name="w"),
+    ]
+    assert pick(dead_letters, ("1",)) == dead_letters[:1]
+    assert pick(dead_letters, ("1/2",)) == dead_letters[2:]
+    assert pick(dead_letters, ("0/2", "1")) == dead_letters[:2]
     for wrong in ("2", "9", "x", "x/2", "-1", ""):
         with pytest.raises(SettingError):
-            pick(letters, (wrong,))
+            pick(dead_letters, (wrong,))
     with pytest.raises(SettingError) as caught:
         pick([letter(1, app="a", batch=1), letter(1, app="a", batch=2)], ("0/1",))
     assert "--all" in caught.value.hint

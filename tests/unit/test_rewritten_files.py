@@ -61,7 +61,7 @@ class Compacted:
         return state  # type: ignore[return-value]
 
     def fold(self, *envelopes: Envelope) -> list[Result]:
-        """What becomes of these, folded as one group."""
+        """What becomes of these, folded as a group."""
         for envelope in envelopes:
             envelope.table = HERE
         outcomes = fold_at(self.owned, envelopes, self.offset)

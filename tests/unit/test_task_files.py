@@ -34,7 +34,7 @@ ROWS = pa.record_batch({"n": pa.array([1, 2, 3]), "s": ["a", "b", "c"]})
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A table with one row."""
+    """A table with a single row."""
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
     lance.write_dataset(pa.table({"n": [0], "s": ["z"]}, schema=schema), tmp_path / "t")
     return tmp_path / "t"
@@ -116,7 +116,7 @@ def test_a_batch_that_was_not_sent_leaves_no_file(table: Path) -> None:
     tasks = [write_task(plan.target, [ROWS])]
     # Another client changes the columns, and the files don't fit any more.
     lance.dataset(table).add_columns({"more": "n + 1"})
-    with_column = files_in(table) - {file.path for one in decoded_fragments(tasks) for file in one.files}
+    with_column = files_in(table) - {file.path for each in decoded_fragments(tasks) for file in each.files}
     with pytest.raises(RetryError, match="columns were changed"):
         commit_files(plan, KEY, tasks)
     assert files_in(table) == with_column > before
@@ -145,6 +145,6 @@ def test_an_overwrite_keeps_the_columns_or_brings_those_of_the_rows(table: Path)
     columns = Schema.FromString(wider.columns)
     assert schema_to_arrow(columns.fields, columns.metadata).equals(ROWS.schema)
     assert not wider.keeps_schema
-    brought = OverwriteWritten([], columns, keeps_schema=False).build(view_of(table), KEY, plan.settings)
-    assert brought is not None
-    assert list(brought.lance.overwrite.schema) == list(columns.fields)
+    built = OverwriteWritten([], columns, keeps_schema=False).build(view_of(table), KEY, plan.settings)
+    assert built is not None
+    assert list(built.lance.overwrite.schema) == list(columns.fields)

@@ -119,7 +119,7 @@ def test_a_version_is_published_once(store: MemoryStorage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "there", "expected"),
+    ("stored", "existing", "expected"),
     [
         (True, b"", Published.OURS),
         (False, b"", Published.UNKNOWN),
@@ -129,10 +129,10 @@ def test_a_version_is_published_once(store: MemoryStorage) -> None:
     ],
 )
 def test_a_lost_answer_is_settled_by_reading_back(
-    store: MemoryStorage, *, stored: bool, there: bytes, expected: Published
+    store: MemoryStorage, *, stored: bool, existing: bytes, expected: Published
 ) -> None:
-    if there:
-        store.put(Scheme.V2.path(1), [there])
+    if existing:
+        store.put(Scheme.V2.path(1), [existing])
     store.faults.plan(LoseAnswer(stored=stored))
     assert versions(store).publish(publication(1)) is expected
 

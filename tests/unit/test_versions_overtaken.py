@@ -59,7 +59,7 @@ class Line:
     def publish(self, version: int) -> Published:
         return self.versions.publish(Publication(version, Scheme.V2.path(version), [b"ours", b"rest"]))
 
-    def there(self) -> list[int]:
+    def stored_numbers(self) -> list[int]:
         """What the store contains, unnoticed by `versions`."""
         return Versions(self.store, "_versions", detect).numbers()
 
@@ -131,10 +131,10 @@ def restored_from_a_backup(line: Line) -> None:
 )
 def test_nothing_is_put_where_the_line_went_on_without(line: Line, act: Callable[[Line], None]) -> None:
     act(line)
-    before = line.there()
+    before = line.stored_numbers()
     with pytest.raises(StopError, match="versions missing between them"):
         line.publish(3)
-    assert line.there() == before
+    assert line.stored_numbers() == before
 
 
 def test_on_a_local_disk_what_was_put_a_moment_late_is_not_told_either(line: Line) -> None:
@@ -167,7 +167,7 @@ def test_nothing_is_put_behind_another_version_of_the_same_number(line: Line, la
     line.clock.now += later
     with pytest.raises(StopError, match="version 2 is not the one that was read here"):
         line.publish(3)
-    assert line.there() == [1, 2]
+    assert line.stored_numbers() == [1, 2]
 
 
 @pytest.mark.parametrize("read", [False, True])
@@ -221,7 +221,7 @@ def test_where_no_version_is_left_it_is_tried_again(line: Line) -> None:
     for _ in range(2):
         with pytest.raises(RetryError, match="now it has none"):
             line.publish(3)
-    assert line.there() == []
+    assert line.stored_numbers() == []
     for number in (1, 2):
         line.store.put(Scheme.V2.path(number), [b"ours", b"rest"])
     assert line.publish(3) is Published.OURS
@@ -269,7 +269,7 @@ def test_a_place_that_is_free_again_is_not_taken(line: Line) -> None:
     line.others(3, 4)
     with pytest.raises(StopError, match="version 3 was there, and is gone again"):
         versions.publish(Publication(3, Scheme.V2.path(3), [b"ours", b"rest"]))
-    assert line.there() == [1, 2, 4]
+    assert line.stored_numbers() == [1, 2, 4]
 
 
 def test_others_that_come_first_are_met_by_the_put(line: Line) -> None:
@@ -427,7 +427,7 @@ def test_a_version_of_ours_proves_the_line_from_the_look_on_not_from_the_answer(
     line.remove(1, 2, 4)
     with pytest.raises(StopError):
         line.publish(4)
-    assert line.there() == [3, 5]
+    assert line.stored_numbers() == [3, 5]
 
 
 @pytest.mark.parametrize("later", [0, CHECK_SECONDS + 1, CONFIRMED_SECONDS + 1])
@@ -439,7 +439,7 @@ def test_a_version_of_ours_proves_no_more_than_the_look_before_it(line: Line, la
     line.remove(1, 2, 3, 4)
     with pytest.raises(StopError):
         line.publish(4)
-    assert line.there() == [5]
+    assert line.stored_numbers() == [5]
 
 
 @pytest.mark.parametrize(

@@ -29,18 +29,18 @@ COUNTER = itertools.count()
 PATIENCE_S = 30.0
 
 
-class Told:
+class PlannedNews:
     """Reports of versions that a test makes."""
 
     def __init__(self) -> None:
         self.connected = True
         self.last_error = "the broker is away"
-        self.told: queue.Queue[int] = queue.Queue()
+        self.reported: queue.Queue[int] = queue.Queue()
         self.closed = threading.Event()
 
     def wait(self, seconds: float) -> int:
         try:
-            return self.told.get(timeout=min(seconds, 0.02))
+            return self.reported.get(timeout=min(seconds, 0.02))
         except queue.Empty:
             return 0
 
@@ -49,13 +49,13 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def news() -> PlannedNews:
+    return PlannedNews()
 
 
 @pytest.fixture
-def waker(told: Told) -> Iterator[Waker]:
-    made = Waker(lambda: told)
+def waker(news: PlannedNews) -> Iterator[Waker]:
+    made = Waker(lambda: news)
     yield made
     made.close()
 
@@ -73,32 +73,32 @@ def listening(waker: Waker) -> None:
     waker.wait(0, 0.0)
 
 
-def test_news_of_a_later_version_ends_the_waiting(told: Told, waker: Waker) -> None:
+def test_news_of_a_later_version_ends_the_waiting(news: PlannedNews, waker: Waker) -> None:
     listening(waker)
     waiting = waits(waker, 7)
-    told.told.put(7)
-    told.told.put(6)
-    until(told.told.empty, "both to be heard")
+    news.reported.put(7)
+    news.reported.put(6)
+    until(news.reported.empty, "both to be heard")
     assert waiting.is_alive()
-    told.told.put(8)
+    news.reported.put(8)
     waiting.join(PATIENCE_S)
     assert not waiting.is_alive()
 
 
-def test_what_was_told_before_the_waiting_counts(told: Told, waker: Waker) -> None:
+def test_what_was_told_before_the_waiting_counts(news: PlannedNews, waker: Waker) -> None:
     listening(waker)
-    told.told.put(3)
+    news.reported.put(3)
     waiting = waits(waker, 2)
     waiting.join(PATIENCE_S)
     assert not waiting.is_alive()
 
 
-def test_who_waits_looks_again_where_listening_begins_or_ends(told: Told) -> None:
+def test_who_waits_looks_again_where_listening_begins_or_ends(news: PlannedNews) -> None:
     begin = threading.Event()
 
     def connect() -> News:
         begin.wait(PATIENCE_S)
-        return told
+        return news
 
     waker = Waker(connect)
     waiting = waits(waker, 0)
@@ -107,30 +107,30 @@ def test_who_waits_looks_again_where_listening_begins_or_ends(told: Told) -> Non
     assert waker.listening
     waiting = waits(waker, 0)
     with capture_logs() as lines:
-        told.connected = False
+        news.connected = False
         waiting.join(PATIENCE_S)
         until(lambda: lines, "the warning")
     assert not waiting.is_alive()
     assert [line["error"] for line in lines] == ["the broker is away"]
     waker.close()
-    assert told.closed.is_set()
+    assert news.closed.is_set()
 
 
-def test_a_broker_that_comes_and_goes_is_told_of_once(told: Told, waker: Waker) -> None:
+def test_a_broker_that_comes_and_goes_is_told_of_once(news: PlannedNews, waker: Waker) -> None:
     listening(waker)
     with capture_logs() as lines:
         for connected in (False, True, False, True):
-            told.connected = connected
+            news.connected = connected
             until(lambda now=connected: waker.listening is now, "the change")  # type: ignore[misc]
     assert len(lines) == 1
 
 
-def test_a_waker_that_nobody_holds_any_more_ends(told: Told) -> None:
-    waker = Waker(lambda: told)
+def test_a_waker_that_nobody_holds_any_more_ends(news: PlannedNews) -> None:
+    waker = Waker(lambda: news)
     listening(waker)
     del waker
     gc.collect()
-    assert told.closed.wait(PATIENCE_S)
+    assert news.closed.wait(PATIENCE_S)
 
 
 def test_where_no_broker_answers_the_table_is_polled_and_it_is_said_once() -> None:

@@ -26,7 +26,7 @@ ALWAYS = "true"
 
 @dataclass(frozen=True, slots=True)
 class ClauseTexts:
-    """One clause of each kind, with its condition in SQL; None: there is no such clause.
+    """A clause of each kind, with its condition in SQL; None: there is no such clause.
 
     A deletion is checked before an update of the same kind, since options have no order. `update_columns` are
     those that an update of matched rows changes, empty for all. `when_not_matched_by_source_set` has the new

@@ -83,7 +83,7 @@ UPSERT: tuple[Clause, ...] = (MatchedUpdate(), NotMatchedInsert())
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The keys by which rows are matched, the columns that order rows of one key, and the clauses.
+    """The keys by which rows are matched, the columns that order rows of the same key, and the clauses.
 
     Raises `InvalidError` if no key is named, a key is named twice, or a clause can never be reached.
     """
@@ -182,7 +182,7 @@ def _check_clause(clause: Clause) -> None:
 
 
 def names_of(columns: str | Iterable[str] | None, where: str) -> tuple[str, ...]:
-    """Returns columns that were given as one name, as several, or as None. Raises `InvalidError`."""
+    """Returns columns that were given as a single name, as several, or as None. Raises `InvalidError`."""
     if columns is None:
         return ()
     names: tuple[object, ...] = (columns,) if isinstance(columns, str) else tuple(columns)

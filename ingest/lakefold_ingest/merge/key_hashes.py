@@ -2,7 +2,7 @@
 
 An Update lists the hashes of the keys that it inserts. Of two Updates that have a hash in common and were
 built beside each other, the committer refuses the second (Lance fact 5.5). So every writer has to compute the
-same 64 bits for the same key, whatever release it has: this module must never compute other ones.
+same 64 bits for the same key, whatever release it has: this module must never compute others.
 `docs/format/inserted-keys.md` describes them for other languages.
 
 pylance's own upserts carry a Bloom filter instead. It can't be compared with a list, so such a pair counts as
@@ -72,7 +72,7 @@ def _decimal_words(column: pa.Array) -> Numbers:
 
 
 def _text_hashes(texts: pa.Array) -> Numbers:
-    """Returns hashes of texts of any length: of their words of 8 bytes, the last one filled up with zeros."""
+    """Returns hashes of texts of any length: of their words of 8 bytes, the last filled up with zeros."""
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
     lengths = np.diff(offsets)
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]

@@ -1,7 +1,7 @@
 """Finds the rows of a table that have a key of the batch, and those that have none.
 
 Only the key columns are read, and the columns in conditions on rows that the batch doesn't have. If the batch
-has few keys and one of the key columns has an index, only the rows with these values are read: a filter on
+has few keys and any of the key columns has an index, only the rows with these values are read: a filter on
 the column is answered by the index, and for fragments that the index doesn't cover by a scan.
 """
 
@@ -82,7 +82,7 @@ def matched_in(table: ReadVersion, keys: BatchKeys, fragments: Mapping[int, Data
 def all_rows(
     table: ReadVersion, keys: BatchKeys, conditions: Sequence[str | None]
 ) -> tuple[FoundRows, FoundRows]:
-    """Returns the rows whose key is in the batch, and the others for which one of the conditions holds.
+    """Returns the rows whose key is in the batch, and the others for which any of the conditions holds.
 
     Reads every row of the table. Raises `InvalidError` naming a condition that can't be evaluated.
     """

@@ -48,7 +48,7 @@ class Rewriting:
 
 @dataclass(frozen=True, slots=True)
 class RowsToWrite:
-    """All rows of one upsert, in the order in which they are written.
+    """All rows of an upsert, in the order in which they are written.
 
     `schema` is the table's, in storage types. `batch` has the batch's rows in these types, as far as it has
     the columns; `inserted` are the indices of those that are inserted.

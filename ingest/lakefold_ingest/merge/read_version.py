@@ -45,7 +45,7 @@ MOST_ROWS, FEWEST_ROWS = 2**19, 2**10
 
 
 class ReadVersion:
-    """One version of a table, open for finding rows.
+    """A version of a table, open for finding rows.
 
     Every call raises `VersionExpiredError` if the version was cleaned up, `DamagedError` if one of its files
     can't be read, `RetryError` if the store can't be reached.

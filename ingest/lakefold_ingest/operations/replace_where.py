@@ -1,4 +1,4 @@
-"""Replaces the rows for which a condition holds by those of a batch, as one proposal."""
+"""Replaces the rows for which a condition holds by those of a batch, as a single proposal."""
 
 from __future__ import annotations
 

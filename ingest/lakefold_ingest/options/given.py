@@ -37,7 +37,7 @@ _CLAUSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GivenWrite:
-    """The options of one write.
+    """The options of a write.
 
     `values`: by the option's name. `kafka`: options of Kafka's client. `storage`: options of the store.
     """
@@ -121,7 +121,7 @@ class GivenWrite:
 
     @property
     def path(self) -> str:
-        """The table. Raises `InvalidError` if none is named, or two different ones."""
+        """The table. Raises `InvalidError` if none is named, or two different tables."""
         paths = {self.values[name] for name in ("path", "table") if name in self.values}
         if not paths:
             raise InvalidError("no table is named", where="path", hint='.save("s3://lake/flights") names it')

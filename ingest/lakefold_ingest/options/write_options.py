@@ -52,7 +52,7 @@ ALL_MODES: Final = frozenset(WriteMode)
 
 @dataclass(frozen=True, slots=True)
 class WriteOption:
-    """One option of a write.
+    """An option of a write.
 
     `name` is its name in Spark, `parameter` that of `sink` (and of a `WriteSettings` field, if it is one).
     `read` returns the value of its text, or raises ValueError that says what may be given. `default` is its
@@ -446,7 +446,7 @@ def parameters_of(use: WriteUse) -> tuple[WriteOption, ...]:
 
 
 def known_option(name: str) -> WriteOption:
-    """Returns the option with this name, in any case. Raises `InvalidError` that names the nearest one."""
+    """Returns the option with this name, in any case. Raises `InvalidError` that names the nearest option."""
     option = _BY_NAME.get(name.lower())
     if option is not None:
         return option

@@ -24,7 +24,7 @@ CREATION = -1
 
 
 def begin_envelope(table: str, key: Key, read_version: int) -> Envelope:
-    """Returns an envelope of one batch that does nothing yet: its table, key and read version are set.
+    """Returns an envelope of a batch that does nothing yet: its table, key and read version are set.
 
     `table` is the canonical URI. The caller sets the operation of the transaction.
     """
@@ -35,7 +35,7 @@ def begin_envelope(table: str, key: Key, read_version: int) -> Envelope:
 
 
 def append(table: str, key: Key, read_version: int, fragments: Iterable[DataFragment]) -> Envelope:
-    """Returns the Append of one batch: its fragments, in this order, written for `read_version`."""
+    """Returns the Append of a batch: its fragments, in this order, written for `read_version`."""
     envelope = begin_envelope(table, key, read_version)
     envelope.lance.append.SetInParent()
     envelope.lance.append.fragments.extend(fragments)
@@ -45,7 +45,7 @@ def append(table: str, key: Key, read_version: int, fragments: Iterable[DataFrag
 def overwrite(
     table: str, key: Key, read_version: int, columns: Schema, fragments: Iterable[DataFragment]
 ) -> Envelope:
-    """Returns the Overwrite of one batch.
+    """Returns the Overwrite of a batch.
 
     It replaces all rows of the table by `fragments`, and its columns by `columns`, for which they were
     written.
@@ -74,7 +74,7 @@ def creation(table: str, app_id: str, schema: Schema, options: CreateOptions) ->
     """Returns the creation of an empty table: an Overwrite, which is refused if the table exists.
 
     It is identified by its uuid alone and takes no batch id, because the app's batch 0 may have rows. The
-    same app always makes the same proposal, so two processes at the start of one query create one table.
+    same app always makes the same proposal, so two processes at the start of a query create one table.
     """
     envelope = Envelope(table=table, create=options)
     envelope.lance.uuid = transaction_uuid(app_id, CREATION, table)

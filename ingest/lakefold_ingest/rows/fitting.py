@@ -36,7 +36,7 @@ _NEW_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """How batches of one schema become rows of one table.
+    """How batches of the same schema become rows of a table.
 
     `schema` has the columns that are written, in the table's order, with the table's metadata and without
     extension types; `indices` has the index of each of them in the batch.

@@ -45,7 +45,7 @@ def new_columns(
 ) -> NewColumns | None:
     """Returns the table's schema with the columns that only the batch has; None if the table has them all.
 
-    `highest_id`: the highest field id that the table has used; the new ones come after it (Lance fact 4.2).
+    `highest_id`: the highest field id that the table has used; new columns come after it (Lance fact 4.2).
     `version`: that of the table's data files. Columns that both have are not compared: `fitting.fit` does
     that. Raises `InvalidError` naming the column (`where` names the table) if a new one has no type, a name
     that differs from a column of the table in case only, or is one that Lance can't store or add.

@@ -20,7 +20,7 @@ class ArrowStream(Protocol):
 
 
 class RowSource:
-    """The rows of one batch. They can be read again if a table or data frame holds them.
+    """The rows of a batch. They can be read again if a table or data frame holds them.
 
     Raises `InvalidError` if `rows` has no Arrow stream, or its stream was read before.
     """

@@ -1,6 +1,6 @@
 """What one task of a batch writes, and how the tasks of a batch are collected.
 
-A batch is all or nothing: if the rows of one task don't fit the table, the files of all tasks are removed.
+A batch is all or nothing: if the rows of a task don't fit the table, the files of all tasks are removed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TaskFiles:
 
 
 def write_task(target: Target, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
-    """Writes the rows of one task. Returns its files.
+    """Writes the rows of a task. Returns its files.
 
     Rows that don't fit are returned as a fault, not raised: Spark would run the task again, and then report a
     text of many lines. If the task fails, its files are removed.

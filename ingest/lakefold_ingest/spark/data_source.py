@@ -2,7 +2,7 @@
 
 Spark creates these objects in Python processes of its own and copies them: for each batch a writer on the
 driver, a copy of it in each task, and one more in the process that commits. That of a streaming query is not
-a copy but a new one, so what the tasks relied on is sent with their messages. Only the messages of tasks that
+a copy but new, so what the tasks relied on is sent with their messages. Only the messages of tasks that
 Spark counts are committed: files of a repeated or speculative attempt are in none of them.
 """
 
@@ -72,11 +72,11 @@ class FrameWriter(DataSourceArrowWriter):
         self._key = key
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of one task as files, or sends them to the driver."""
+        """Writes the rows of a task as files, or sends them to the driver."""
         return WrittenMessage(_run(self._plan, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Adds what all tasks wrote to the table, as one proposal. Raises as `put_batch` does."""
+        """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
         _log_each_batch()
         _commit(self._plan, self._key, [cast("WrittenMessage", message) for message in messages])
 
@@ -93,13 +93,13 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         self._app_id = app_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of one task as files, or sends them to the driver."""
+        """Writes the rows of a task as files, or sends them to the driver."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
         return StreamMessage(_run(self._plan, iterator), self._plan, query_id or "")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Adds what all tasks wrote to the table, as one proposal. Raises as `put_batch` does."""
+        """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
         _log_each_batch()
         written = [cast("StreamMessage", message) for message in messages]
         app_id = self._app_id or next((message.query_id for message in written), "")
@@ -121,7 +121,7 @@ class TableFormat(LakefoldSource):
         """Returns the settings of a write with these options. Raises `LakefoldError`."""
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark's signature
-        """Returns a writer of one batch, planned on the table as it is now."""
+        """Returns a writer of a batch, planned on the table as it is now."""
         given = read_write_options(dict(self.options))
         numbered = "txnVersion" in given.values
         key = Key(given.value("txnAppId"), given.value("txnVersion")) if numbered else new_key()

@@ -71,10 +71,10 @@ class Sink:
             check_waits(self.settings)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> Any:  # noqa: ANN401 - pyspark's type says None
-        """Applies the rows of one batch to the table. Returns its outcome, or None if that is not known.
+        """Applies the rows of a batch to the table. Returns its outcome, or None if that is not known.
 
         Raises as `lakefold_ingest.writing.batch.put_batch` does. Spark ignores the returned value; a
-        `foreachBatch` function that calls this one may use it.
+        `foreachBatch` function that calls it may use it.
         """
         query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
@@ -165,5 +165,5 @@ def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[D
 
 
 def _write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Writes the rows of one task. Yields one row that says what it wrote."""
+    """Writes the rows of a task. Yields one row that says what it wrote."""
     yield pa.RecordBatch.from_pylist([asdict(write_task(target, batches))], schema=_ARROW_RESULT)

@@ -106,7 +106,7 @@ def _with_columns_of(schema: pa.Schema, view: View) -> View:
 
 
 def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
-    """Writes the rows of one task as `write_task` does."""
+    """Writes the rows of a task as `write_task` does."""
     if plan.condition is None:
         return write_task(plan.target, batches)
     return write_task(plan.target.fitted(), plan.condition.fitted(plan.target, batches))

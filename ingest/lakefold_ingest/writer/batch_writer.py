@@ -56,7 +56,7 @@ _RENUMBERED = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
-    """One append whose outcome is not known yet."""
+    """An append whose outcome is not known yet."""
 
     table: pa.Table
     rows: int
@@ -113,7 +113,7 @@ class BatchWriter:
     def append(self, rows: ArrowStream) -> Future[BatchReport]:
         """Adds rows (anything with `__arrow_c_stream__`) and returns a future of what becomes of them.
 
-        Waits while too many bytes have no outcome yet. The rows of one append are added together or not at
+        Waits while too many bytes have no outcome yet. The rows of an append are added together or not at
         all, after those of earlier appends of the same thread. The future's `rows_added` is the number of
         these rows; it raises as `put_batch` does. After a `RetryError` or `StopError` it is not known whether
         the rows are in the table. Raises `InvalidError` if the writer is closed or the rows have no Arrow
@@ -232,7 +232,7 @@ class BatchWriter:
                 self._changed.wait(remaining_s)
 
     def _send(self, batch: list[Pending]) -> None:
-        """Sends one batch and hands it to the other thread; its appends fail if that is not possible."""
+        """Sends a batch and hands it to the other thread; its appends fail if that is not possible."""
         started = None
         try:
             started = self._start(batch)

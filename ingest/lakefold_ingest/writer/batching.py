@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Piece(Protocol):
-    """One append that waits: its number of rows, its size in bytes, and when it came, in seconds."""
+    """An append that waits: its number of rows, its size in bytes, and when it came, in seconds."""
 
     @property
     def rows(self) -> int:
@@ -58,7 +58,7 @@ class Batching(Generic[P]):
     """The appends that wait, in their order.
 
     A batch is a run of consecutive appends with equal columns. It ends before the append that would exceed a
-    limit, so it exceeds one only if a single append does. A batch that can't grow any more is due at once.
+    limit, so only a single append exceeds it. A batch that can't grow any more is due at once.
     """
 
     def __init__(self, limits: BatchLimits) -> None:

@@ -1,1 +1,1 @@
-"""One batch from its operation to its outcome, exactly once: the same for each operation and each door."""
+"""A batch from its operation to its outcome, exactly once: the same for each operation and each door."""

@@ -1,4 +1,4 @@
-"""One batch, from its operation to its outcome: open, check, add columns, build, propose, wait.
+"""A batch, from its operation to its outcome: open, check, add columns, build, propose, wait.
 
 Exactly once depends on two things only: the key (app id, batch id) is the same whenever the batch is run
 again, and the committer folds a key once. So every step may fail or be repeated at any point:
@@ -153,7 +153,7 @@ class StartedBatch:
     def at_work(self) -> Iterator[None]:
         """Traces a step of the batch.
 
-        Drops the client of the log if it can't be used any more, so that the next batch gets a new one.
+        Drops the client of the log if it can't be used any more, so that the next batch gets a new client.
         """
         try:
             with self._span.current():

@@ -51,7 +51,7 @@ _HINT = (
 
 
 class AskingLog(Protocol):
-    """What is needed of the log: `log_client.LogClient` is one."""
+    """What is needed of the log. `log_client.LogClient` implements it."""
 
     def check_binding(self, bound: Position | None, table: str) -> None:
         """See `LogClient.check_binding`."""
@@ -82,7 +82,7 @@ def with_columns_of(view: View, columns: BatchColumns, settings: WriteSettings, 
     if not _lacks(view, columns):
         _check(columns, view.schema, view.uri)
         return view
-    # Another writer, or an earlier batch of this one, may have added them since the view was read.
+    # Another writer, or an earlier batch of this writer, may have added them since the view was read.
     view = _newest(view, settings, afresh=False)
     while len(refusals) < ATTEMPTS:
         if not _lacks(view, columns):

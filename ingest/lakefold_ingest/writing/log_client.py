@@ -213,7 +213,7 @@ class Proposed:
 
 @dataclass(slots=True)
 class _Waiter:
-    """Waits for the outcomes of this process's proposals for one table; for any number of threads.
+    """Waits for the outcomes of this process's proposals for a table; for any number of threads.
 
     `asking`: how many proposals are awaited now. `unasked`: what was sent without waiting and has no known
     outcome yet, by position. `is_blind`: this user may not read outcomes.
@@ -346,7 +346,7 @@ def _client(config: KafkaConfig, topics: Topics) -> LogClient:
 
 
 def drop_client(config: KafkaConfig, topics: Topics) -> None:
-    """Closes a client that can't be used any more, so that the next batch gets a new one."""
+    """Closes a client that can't be used any more, so that the next batch gets a new client."""
     with _clients_lock:
         client = _clients.pop(_address(config, topics), None)
     if client is not None:

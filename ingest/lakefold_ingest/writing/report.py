@@ -1,4 +1,4 @@
-"""What became of one batch, and in words for the log."""
+"""What became of a batch, and in words for the log."""
 
 from __future__ import annotations
 

@@ -294,10 +294,10 @@ class Admin:
         """
         cluster = self.answer(self._ask_for_cluster(), "no broker answers")
         # The library declares it as always None.
-        found: object = cluster.cluster_id
-        if not cluster.brokers or not isinstance(found, str):
+        cluster_id: object = cluster.cluster_id
+        if not cluster.brokers or not isinstance(cluster_id, str):
             raise RetryError("the cluster has no live broker yet", where=self.config.bootstrap_servers)
-        return found
+        return cluster_id
 
     def _ask_for_cluster(self) -> Future[ClusterMetadata]:
         """Request the cluster's brokers without waiting, in a thread.

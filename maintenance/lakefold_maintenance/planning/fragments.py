@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class FragmentFigures:
     """A row for each fragment, in the order of the table.
 
-    `rows`: the rows in the data files, deleted ones included. `bytes`: those of the data files.
+    `rows`: the rows in the data files, deleted rows included. `bytes`: those of the data files.
     `coverages`: fragments with different numbers are covered by different indices, and are not made into one:
     an index can't cover a part of a fragment.
     """

@@ -6,7 +6,7 @@ at least a `growth`-th of it, and so on. Adjacent fragments are joined only if t
 than each of them. So every rewrite moves a row to a larger class, and a row is rewritten at most once for
 each class between its first fragment and the target: about log(target / first size) to the base `growth`.
 
-Fragments are adjacent if no other one is between them in the table. Fragments that are covered by different
+Fragments are adjacent if no other is between them in the table. Fragments that are covered by different
 indices are not joined, as in Lance's own compaction (Lance fact 10.3). A fragment of which many rows are
 deleted is rewritten alone if it can't be joined.
 """
@@ -54,7 +54,7 @@ def plan(
     passed_over: Collection[int] = (),
     full: bool = False,
 ) -> list[RewriteTask]:
-    """Returns the tasks, the ones that join the most fragments first. No fragment is in two of them.
+    """Returns the tasks, those that join the most fragments first. No fragment is in two of them.
 
     `passed_over`: ids of fragments that stay as they are. `full`: join all adjacent small fragments, whatever
     their size class, as a compaction by hand should; then a row may be rewritten more often.
@@ -66,7 +66,7 @@ def plan(
     planned = _Planning(fragments, weights, free)
     classes = classes_of(weights, policy.growth)
     sizes = [1] if full else [number for number in np.unique(classes).tolist() if number]
-    # The largest class first: what it takes is not rewritten for a smaller one before.
+    # The largest class first: what it takes is not rewritten for a smaller class before.
     for number in sizes:
         least = 0.0 if full else float(policy.growth) ** (1 - number)
         planned.join(classes >= number, least)
@@ -83,7 +83,7 @@ def weights_of(fragments: FragmentFigures, policy: MaintenancePolicy) -> NDArray
 
 
 def classes_of(weights: NDArray[np.float64], growth: int) -> NDArray[np.int64]:
-    """Returns the size class of each weight: 0 from the target on, and higher for smaller ones."""
+    """Returns the size class of each weight: 0 from the target on, and higher for smaller weights."""
     bounds = float(growth) ** -np.arange(SMALLEST_CLASS, -1, -1.0)
     return SMALLEST_CLASS + 1 - np.searchsorted(bounds, weights, side="right").clip(1)
 
@@ -119,7 +119,7 @@ class _Planning:
         self._parts.extend((index, index + 1) for index in alone)
 
     def tasks(self) -> Iterator[RewriteTask]:
-        """Yields the tasks, the ones that join the most fragments first."""
+        """Yields the tasks, those that join the most fragments first."""
         fragments = self._fragments
         ids = fragments.ids.tolist()
         live, deleted, size = map(_sums, (fragments.live, fragments.deleted, fragments.bytes))

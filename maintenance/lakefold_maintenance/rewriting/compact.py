@@ -1,4 +1,4 @@
-"""Compacts one table: survey, plan, rewrite, propose, wait; task by task.
+"""Compacts a table: survey, plan, rewrite, propose, wait; task by task.
 
 Each task is independent. If one fails, the table is as it was for its fragments, they are named in the
 report, and the other tasks go on. If a proposal is refused, its new files are removed. If its outcome is not
@@ -120,7 +120,7 @@ def planned_report(survey: TableSurvey, tasks: Sequence[RewriteTask]) -> Compact
 
 
 class Compaction:
-    """Compacts one table by its policy. `pause` is called with the bytes of each task that was run."""
+    """Compacts a table by its policy. `pause` is called with the bytes of each task that was run."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Compaction:
         return report
 
     def _round(self, survey: TableSurvey, tasks: Sequence[RewriteTask], report: CompactionReport) -> bool:
-        """Runs the tasks of one plan. Returns whether to go on."""
+        """Runs the tasks of a plan. Returns whether to go on."""
         plain = [task for task in tasks if survey.covered.isdisjoint(task.fragment_ids)]
         shared = [task for task in tasks if not survey.covered.isdisjoint(task.fragment_ids)][:TOGETHER]
         self._progress.planned([*plain, *shared])

@@ -30,7 +30,7 @@ class IndexCoverage:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What bringing the indices up to date did. `version`: the newest one; `fragments`: how many it has."""
+    """What bringing the indices up to date did. `version`: the newest; `fragments`: how many it has."""
 
     version: int
     fragments: int

@@ -1,4 +1,4 @@
-"""Sends proposals of one table to the log and waits for their outcomes."""
+"""Sends proposals of a table to the log and waits for their outcomes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Asking(Protocol):
 
 
 class TableLog:
-    """The log of one table.
+    """The log of a table.
 
     Raises `MissingTopicError`, `RetryError` if no broker answers, and `InvalidError` if the table is bound to
     another log.

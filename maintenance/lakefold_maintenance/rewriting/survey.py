@@ -43,7 +43,7 @@ ROWS, DELETED, BYTES = range(3)
 class TableSurvey:
     """A version of a table, as maintenance sees it.
 
-    `table`: the canonical URI of the main branch. `branch`: the name of the branch, empty for the main one.
+    `table`: the canonical URI of the main branch. `branch`: the branch's name, empty for the main branch.
     `covered`: the ids of the fragments that an index covers which knows rows by their addresses.
     `unindexed`: the live rows that each index, by its name, doesn't cover. `bound`: the
     position to which the table is bound, None if it is bound to no log.
@@ -154,7 +154,7 @@ def _unindexed(figures: FragmentFigures, indices: Sequence[tuple[str, Bitmap]]) 
 
 
 def _figures_of(chunk: Chunk) -> NDArray[np.int64]:
-    """Returns three rows: of each fragment its rows, the deleted ones of them, the bytes of its files."""
+    """Returns three rows: of each fragment its rows, the deleted rows among them, the bytes of its files."""
     figures = [
         (
             fragment.physical_rows,

@@ -69,7 +69,7 @@ class RewrittenTask:
 
 
 class Rewriter:
-    """Runs tasks on the version of one survey; opened when the first task is run."""
+    """Runs tasks on the version of a survey; opened when the first task is run."""
 
     def __init__(self, survey: TableSurvey, limits: TaskLimits | None = None) -> None:
         self._survey = survey
@@ -86,7 +86,7 @@ class Rewriter:
         old = [fragments[number] for number in task.fragment_ids]
         options = {
             **self._options,
-            # One new fragment, whatever the policy's target: the plan decides how large it becomes.
+            # A new fragment, whatever the policy's target: the plan decides how large it becomes.
             "target_rows_per_fragment": max(task.rows, 1),
             "defer_index_remap": with_moved_rows,
             "num_threads": self._limits.threads,

@@ -30,7 +30,7 @@ _AHEAD_SECONDS: Final = 120.0
 
 
 class MaintainerNote:
-    """The note of one maintainer in one table."""
+    """The note of a maintainer in a table."""
 
     def __init__(self, storage: Storage, clock: Callable[[], float] = time.time) -> None:
         self._storage = storage
@@ -47,7 +47,7 @@ class MaintainerNote:
         if stored is Put.EXISTS:
             if self._holder() not in {"", self._id}:
                 return False
-            # It is out of date or damaged. If others replace it as well, the last one has it.
+            # It is out of date or damaged. If others replace it as well, the last of them has it.
             self._storage.put(PATH, [self._content()])
             if self._holder() != self._id:
                 return False

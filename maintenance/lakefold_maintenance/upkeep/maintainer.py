@@ -26,7 +26,7 @@ LOG = structlog.get_logger("lakefold")
 
 
 class Maintainer:
-    """Maintains tables. `tables` returns the URIs of those that exist now; `open_table` opens one of them."""
+    """Maintains tables. `tables` returns the URIs of those that exist now; `open_table` opens a table."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One round of maintenance of one table: survey, compaction by the policy, clean-up by the policy."""
+"""A round of maintenance of a table: survey, compaction by the policy, clean-up by the policy."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class UpkeepParts:
 
 
 class TableUpkeep:
-    """Maintains one table, round by round."""
+    """Maintains a table, round by round."""
 
     def __init__(
         self, surveyor: Surveyor, parts: UpkeepParts, clock: Callable[[], float] = time.monotonic

@@ -51,7 +51,7 @@ ACT_SECONDS: Final = 90.0
 
 @dataclass
 class Scene:
-    """The topics and the table of one act. `expected`: the kind of outcome of each offset that was sent."""
+    """The topics and the table of an act. `expected`: the kind of outcome of each offset that was sent."""
 
     broker: RelayedBroker
     producer: Producer
@@ -103,7 +103,7 @@ class Scene:
             self.ids.add(number)
 
     def batch(self, number: int) -> Envelope:
-        """A batch of one row, its file written."""
+        """A batch of a single row, its file written."""
         envelope = Envelope(table=canonical(self.table), app_id="app", batch_id=number)
         envelope.lance.uuid = str(uuid.uuid4())
         envelope.lance.read_version = 1

@@ -34,7 +34,7 @@ assert timedelta(microseconds=SILENT_APP_US) < AHEAD
 def play_a_jump(stage: Stage, send_ahead: Callable[[Envelope], None], patch: pytest.MonkeyPatch) -> None:
     """Fold while the log's clock jumps, and check keys, rows, the times of versions and what is said of it.
 
-    `send_ahead` sends one proposal that the log stamps `AHEAD` of now.
+    `send_ahead` sends a proposal that the log stamps `AHEAD` of now.
     """
     # Then only the clock decides which apps are forgotten, as in a table of more than a thousand.
     patch.setattr("lakefold_committer.fold.keys.KEPT_APPS", 0)

@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 
 from tests.faults.broker.acts import ACTS, Act, Scene
 from tests.integration.conftest import TopicNames
-from tests.servers.kafka_relay import Cut, Kind, Way
+from tests.servers.kafka_relay import Cut, CutMoment, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 
     from tests.servers.kafka_relay import KafkaRelay, RelayedBroker
 
-SHORT: Mapping[str, Sequence[tuple[Kind, Way]]] = {
+SHORT: Mapping[str, Sequence[tuple[Kind, CutMoment]]] = {
     "start": (
-        (Kind.CREATE_TOPICS, Way.AFTER),
-        (Kind.DESCRIBE_CONFIGS, Way.BEFORE),
-        (Kind.METADATA, Way.HALF),
+        (Kind.CREATE_TOPICS, CutMoment.AFTER),
+        (Kind.DESCRIBE_CONFIGS, CutMoment.BEFORE),
+        (Kind.METADATA, CutMoment.HALF),
     ),
     "report": (
-        (Kind.PRODUCE, Way.AFTER),
-        (Kind.ADD_PARTITIONS_TO_TXN, Way.HALF),
-        (Kind.TXN_OFFSET_COMMIT, Way.BEFORE),
-        (Kind.END_TXN, Way.AFTER),
+        (Kind.PRODUCE, CutMoment.AFTER),
+        (Kind.ADD_PARTITIONS_TO_TXN, CutMoment.HALF),
+        (Kind.TXN_OFFSET_COMMIT, CutMoment.BEFORE),
+        (Kind.END_TXN, CutMoment.AFTER),
     ),
-    "take-over": ((Kind.INIT_PRODUCER_ID, Way.AFTER), (Kind.API_VERSIONS, Way.BEFORE)),
+    "take-over": ((Kind.INIT_PRODUCER_ID, CutMoment.AFTER), (Kind.API_VERSIONS, CutMoment.BEFORE)),
     "recovery": (
-        (Kind.LIST_OFFSETS, Way.AFTER),
-        (Kind.ADD_OFFSETS_TO_TXN, Way.HALF),
-        (Kind.FIND_COORDINATOR, Way.BEFORE),
+        (Kind.LIST_OFFSETS, CutMoment.AFTER),
+        (Kind.ADD_OFFSETS_TO_TXN, CutMoment.HALF),
+        (Kind.FIND_COORDINATOR, CutMoment.BEFORE),
     ),
-    "set back": ((Kind.LIST_OFFSETS, Way.HALF), (Kind.OFFSET_FETCH, Way.AFTER)),
-    "store away": ((Kind.FETCH, Way.HALF), (Kind.LIST_OFFSETS, Way.BEFORE)),
+    "set back": ((Kind.LIST_OFFSETS, CutMoment.HALF), (Kind.OFFSET_FETCH, CutMoment.AFTER)),
+    "store away": ((Kind.FETCH, CutMoment.HALF), (Kind.LIST_OFFSETS, CutMoment.BEFORE)),
 }
 """What the short form cuts in each act: a request of this kind, a third of the way through them."""
-LAST: Mapping[str, Sequence[tuple[Kind, Way]]] = {"start": ((Kind.LIST_OFFSETS, Way.AFTER),)}
+LAST: Mapping[str, Sequence[tuple[Kind, CutMoment]]] = {"start": ((Kind.LIST_OFFSETS, CutMoment.AFTER),)}
 """What it cuts besides: the last request of this kind, if an act sends as many each time.
 
 Here it is the question up to where `--until-caught-up` folds.
@@ -72,7 +72,7 @@ def _names() -> TopicNames:
 
 def _points(counts: Mapping[Kind, int]) -> list[Cut]:
     """Each request of each kind in each way; those by which a client finds its way in one way each."""
-    ways = tuple(Way)
+    ways = tuple(CutMoment)
     return [
         Cut(kind, number, method)
         for kind, count in sorted(counts.items())
@@ -92,7 +92,7 @@ def _short(act: Act, counts: Mapping[Kind, int]) -> list[Cut]:
 def _play(
     act: Act, cut: Cut | None, broker: RelayedBroker, relay: KafkaRelay, producer: Producer, root: Path
 ) -> bool:
-    """Play an act with one cut, and check what came of it. Returns whether the cut happened."""
+    """Play an act with a cut, and check what came of it. Returns whether the cut happened."""
     root.mkdir()
     scene = Scene(broker, producer, _names(), root)
     relay.plan(None)
@@ -163,5 +163,5 @@ def test_a_cut_connection_changes_no_outcome(
 def test_the_short_form_meets_each_kind_and_each_way() -> None:
     points = [point for points in SHORT.values() for point in points]
     assert {kind for kind, _ in points} == set(Kind)
-    assert {method for _, method in points} == set(Way)
+    assert {method for _, method in points} == set(CutMoment)
     assert list(SHORT) == [act.name for act in ACTS]

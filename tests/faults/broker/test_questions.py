@@ -24,7 +24,7 @@ from lakefold_log.read.lookup import Lookup
 from lakefold_table.errors import GapError, RetryError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, take
 from tests.integration.raw import delete_up_to
-from tests.servers.kafka_relay import Cut, Kind, Way
+from tests.servers.kafka_relay import Cut, CutMoment, Kind
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def test_an_answer_is_right_or_none(
     values: dict[Cut, object] = {}
     is_long = request.config.getoption("--all-faults")
     asked = [kind for kind in counts if is_long or kind not in FINDING]
-    for cut in (Cut(kind, n, method) for kind in asked for n in range(1, counts[kind] + 1) for method in Way):
+    for cut in (
+        Cut(kind, n, method) for kind in asked for n in range(1, counts[kind] + 1) for method in CutMoment
+    ):
         relay.plan(cut)
         try:
             values[cut] = ask(behind(relayed), own)
@@ -103,12 +105,12 @@ def test_an_answer_is_right_or_none(
     assert wrong == {}
 
 
-@pytest.mark.parametrize("way", Way)
+@pytest.mark.parametrize("moment", CutMoment)
 def test_offsets_that_never_come_are_not_known(
-    relayed: RelayedBroker, relay: KafkaRelay, own: OwnLog, way: Way
+    relayed: RelayedBroker, relay: KafkaRelay, own: OwnLog, moment: CutMoment
 ) -> None:
     """The connection breaks each time that they are asked for."""
-    relay.plan(None, always=Kind.LIST_OFFSETS, way=way)
+    relay.plan(None, always=Kind.LIST_OFFSETS, moment=moment)
     with pytest.raises(RetryError):
         watermarks(behind(relayed), own.topics.transactions, 0, wait_s=0)
     assert relay.happened > 0
@@ -122,7 +124,7 @@ def test_a_reader_that_lost_its_place_waits_until_it_can_say_where(
     """The entries that it reads next are removed, and then no question about offsets is answered."""
     own.propose(*range(3, 20))
     relay.plan(None)
-    # One message for each request, and none in advance.
+    # A message for each request, and none in advance.
     config = KafkaConfig(relayed.relayed_servers, {"queued.min.messages": 1, "fetch.message.max.bytes": 1})
     with PartitionReader(config, own.topics.transactions, own.log, 0) as reader:
         take(reader, 1)

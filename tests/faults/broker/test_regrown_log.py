@@ -26,7 +26,7 @@ from lakefold_log.read.consumer import PartitionReader, Verify
 from lakefold_log.read.reread import end_at_gap
 from lakefold_table.errors import GapError, RetryError
 from tests.integration.own_log import PATIENCE_S, TABLE, OwnLog, batches, envelope, take
-from tests.servers.kafka_relay import KafkaRelay, Kind, RelayedBroker, Way
+from tests.servers.kafka_relay import CutMoment, KafkaRelay, Kind, RelayedBroker
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class RegrownLog:
 
     def regrow(self) -> None:
         """The log loses `LOST`, and gets more entries than it had before a reader can fetch again."""
-        self.relay.plan(None, always=Kind.FETCH, way=Way.BEFORE)
+        self.relay.plan(None, always=Kind.FETCH, moment=CutMoment.BEFORE)
         self.broker.stop()
         shutil.rmtree(self._data)
         shutil.copytree(self.copy, self._data)
