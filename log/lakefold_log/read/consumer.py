@@ -27,7 +27,7 @@ from lakefold_table.errors import GapError, RetryError, StopError
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from confluent_kafka import Message as RawMessage
 
@@ -45,6 +45,9 @@ _TUNED: Final[dict[str, Option]] = {
     "fetch.queue.backoff.ms": 5,
     "check.crcs": True,
 }
+_BATCH = 1000
+# After the last message a poll waits for its full time, even if only a marker was left to read.
+_POLL_S = 0.02
 _OFFSET_LOST = frozenset({Local.AUTO_OFFSET_RESET, Local.LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 # The checksum of messages is wrong, or they are of no known form. The client returns what follows them.
 _DAMAGED = frozenset({Local.BAD_MSG, Local.NOT_IMPLEMENTED})
@@ -181,6 +184,21 @@ class PartitionReader(Closing):
             messages = self._next(max_messages, timeout_s)
             self._read_known_end()
         return messages
+
+    def up_to(self, end: int, timeout_s: float) -> Iterator[Message]:
+        """Yields the messages from the position on to offset `end`, without it. Raises as `poll` does.
+
+        Raises `RetryError` if the brokers send nothing for `timeout_s` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.position < end:
+            before = self.position
+            yield from (message for message in self.poll(_BATCH, _POLL_S) if message.offset < end)
+            if self.position > before:
+                deadline = time.monotonic() + timeout_s
+            elif time.monotonic() >= deadline:
+                text = f"no message came for {timeout_s:g} s {self.last_error}".rstrip()
+                raise RetryError(text, where=f"{self.topic}/{self.log.partition}@{before}")
 
     def _next(self, max_messages: int, timeout_s: float) -> list[Message]:
         messages: list[Message] = []

@@ -6,7 +6,6 @@ headers. They are read for a person who inspects them or sends them again.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,6 @@ from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.envelope import decode
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_table.entry import Entry
-from lakefold_table.errors import RetryError
 from lakefold_table.marks.outcome_messages import MAX_TEXT
 from lakefold_table.position import LogId, Position, offset_of
 
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Headers, Message
 
-_BATCH: Final = 500
-# After the last message a poll waits for its full time, even if only a marker was left to read.
-_POLL_S: Final = 0.05
 _OURS: Final = "lakefold."
 # The bytes that Kafka adds to a batch with a single record, and to each header: upper bounds.
 _RECORD_OVERHEAD: Final = 1024
@@ -133,23 +128,9 @@ def read_dead_letters(
         start = max(start, offsets.get(log, 0))
         if start < end:
             with PartitionReader(config, topic, log, start) as reader:
-                for letter in _letters(reader, end, timeout_s):
-                    yield letter
-                    offsets[log] = letter.stored_at.offset + 1
-
-
-def _letters(reader: PartitionReader, end: int, timeout_s: float) -> Iterator[DeadLetter]:
-    deadline = time.monotonic() + timeout_s
-    while reader.position < end:
-        before = reader.position
-        for message in reader.poll(_BATCH, _POLL_S):
-            if message.offset < end:
-                yield dead_letter_of(message, Position(reader.log, message.offset, reader.topic))
-        if reader.position > before:
-            deadline = time.monotonic() + timeout_s
-        elif time.monotonic() >= deadline:
-            where = f"{reader.topic}/{reader.log.partition}@{before}"
-            raise RetryError(f"no message came for {timeout_s:g} s {reader.last_error}".rstrip(), where=where)
+                for message in reader.up_to(end, timeout_s):
+                    yield dead_letter_of(message, Position(log, message.offset, topic))
+                    offsets[log] = message.offset + 1
 
 
 def dead_letter_of(message: Message, stored_at: Position) -> DeadLetter:

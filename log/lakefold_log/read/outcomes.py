@@ -233,37 +233,15 @@ def read_outcomes(
     nothing for `timeout_s` seconds, `DamagedError` if a signed outcome is of a newer release's kind.
     """
     strangers = ForeignOutcomes(f"{topics.outcomes}/{partition}", trust, since)
-    try:
-        yield from _read(config, topics, partition, from_offset, timeout_s, tables, strangers)
-    finally:
-        strangers.log()
-
-
-def _read(
-    config: KafkaConfig,
-    topics: Topics,
-    partition: int,
-    from_offset: int,
-    timeout_s: float,
-    tables: Collection[str] | None,
-    strangers: ForeignOutcomes,
-) -> Iterator[tuple[int, Outcome]]:
     log = describe(Admin(config), topics.outcomes).log_id(partition)
     keys = None if tables is None else {table.encode() for table in tables}
     hurried = replace(config, options={**_HURRIED, **config.options})
-    with PartitionReader(hurried, topics.outcomes, log, from_offset) as reader:
-        end = reader.end_offset()
-        deadline = time.monotonic() + timeout_s
-        while reader.position < end:
-            before = reader.position
-            for message in reader.poll(_BATCH, _POLL_S):
-                if message.offset < end and (keys is None or message.key in keys):
+    try:
+        with PartitionReader(hurried, topics.outcomes, log, from_offset) as reader:
+            for message in reader.up_to(reader.end_offset(), timeout_s):
+                if keys is None or message.key in keys:
                     outcome = strangers.parse(message)
                     if outcome is not None:
                         yield message.offset, outcome
-            now = time.monotonic()
-            if reader.position > before:
-                deadline = now + timeout_s
-            elif now >= deadline:
-                where = f"{topics.outcomes}/{partition}@{before}"
-                raise RetryError(f"no message came for {timeout_s:g} s: {reader.last_error}", where=where)
+    finally:
+        strangers.log()

@@ -7,8 +7,7 @@ files are no longer in the table. The topics remember more: the entries of the l
 from __future__ import annotations
 
 import re
-import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
@@ -18,7 +17,6 @@ from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.lookup import Lookup
 from lakefold_log.read.trust import ForeignOutcomes
 from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
-from lakefold_table.errors import RetryError
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
@@ -32,10 +30,6 @@ if TYPE_CHECKING:
     from lakefold_log.read.trust import Trust
     from lakefold_table.entry import Outcome
     from lakefold_table.position import LogId
-
-_BATCH: Final = 1_000
-# After the last message a poll waits for its full time, even if only a marker was left to read.
-_POLL_S: Final = 0.05
 
 
 def sent_since(
@@ -151,14 +145,5 @@ class _Search:
         start = max(start, first)
         if start >= end:
             return
-        deadline = time.monotonic() + self._timeout_s
         with PartitionReader(self._config, topic, log, start) as reader:
-            while reader.position < end:
-                before = reader.position
-                yield from (message for message in reader.poll(_BATCH, _POLL_S) if message.offset < end)
-                if reader.position > before:
-                    deadline = time.monotonic() + self._timeout_s
-                elif time.monotonic() >= deadline:
-                    where = f"{topic}/{log.partition}@{before}"
-                    text = f"no message came for {self._timeout_s:g} s {reader.last_error}".rstrip()
-                    raise RetryError(text, where=where)
+            yield from reader.up_to(end, self._timeout_s)
