@@ -6,27 +6,26 @@ Needs the extra `ingest`, on the driver and on the executors.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if find_spec("pyspark") is None:
     message = "lakefold.spark needs Spark: install lakefold[ingest]"
     raise ImportError(message, name="pyspark")
 
-from lakefold.writing.options import WriteOptions, write_settings
-from lakefold_ingest.rows.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
+from lakefold.writing.options import write_settings
 from lakefold_ingest.spark.sink import Sink, sink_merge
-from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
+    from typing import Unpack
 
     from lakefold.spark_format import register
+    from lakefold.writing.options import SinkOptions, WriteOptions
     from lakefold_ingest.merge.clauses import Clause
     from lakefold_ingest.spark.sink import SinkMode
     from lakefold_ingest.writing.report import BatchReport
-    from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait
+    from lakefold_ingest.writing.settings import Wait
 
 __all__ = ["register", "sink"]
 
@@ -53,24 +52,8 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     operation_column: str | None = None,
     operations: Mapping[str, str] | None = None,
     envelope: str | None = None,
-    timeout: float = 60.0,
-    transactions_topic: str | None = None,
-    outcomes_topic: str | None = None,
-    kafka: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    config: Path | None = None,
-    stable_row_ids: bool = False,
-    data_storage_version: str = DEFAULT_STORAGE_VERSION,
-    max_rows_per_file: int = MAX_ROWS_PER_FILE,
-    max_bytes_per_file: int = MAX_BYTES_PER_FILE,
-    on_rolled_back: OnRolledBack = "raise",
-    on_older_batch: OnOlderBatch = "raise",
-    on_refused: OnRefused = "raise",
-    max_unanswered: int = 1000,
-    commit_properties: Mapping[str, str] | None = None,
-    merge_schema: bool = False,
-    bad_records: str | os.PathLike[str] | None = None,
     on_report: Callable[[BatchReport], object] | None = None,
+    **options: Unpack[SinkOptions],
 ) -> Sink:
     """Returns a function for `foreachBatch` that applies each batch to a Lance table exactly once.
 
@@ -102,7 +85,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises
     `LocationError`. `on_report` gets a `BatchReport` of each batch, for your metrics.
     """
-    given = {name: value for name, value in locals().items() if name in WriteOptions.__annotations__}
     changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
     merge = sink_merge(write_mode, keys, order_by, clauses, changes)
-    return Sink(write_settings(table, cast("WriteOptions", given)), app_id, on_report, merge)
+    given: WriteOptions = {**options, "bootstrap_servers": bootstrap_servers, "wait": wait}
+    return Sink(write_settings(table, given), app_id, on_report, merge)

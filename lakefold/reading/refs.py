@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +12,7 @@ from lakefold.console.output import print_columns, print_json
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold_reader.format.source import Source
-    from lakefold_table.lance.refs.files import Branch, Tag
+    from lakefold_table.versions.refs import Branch, Tag
 
 
 @click.command(
@@ -90,15 +89,13 @@ def _newest(main: Source, name: str) -> int | None:
 def _time(nanoseconds: int | None) -> str | None:
     """Returns a time as ISO 8601 in UTC. Returns None if it is unknown or outside the calendar's range."""
     from lakefold_reader.as_json import iso
-    from lakefold_table.lance.refs.files import EPOCH
+    from lakefold_reader.versions.times import time_of
+    from lakefold_table.errors import DamagedError
 
-    if nanoseconds is None:
-        return None
     try:
-        moment: datetime = EPOCH + timedelta(microseconds=nanoseconds // 1000)
-    except OverflowError:
+        return None if nanoseconds is None else iso(time_of(nanoseconds // 1000))
+    except DamagedError:
         return None
-    return iso(moment)
 
 
 def _print(refs: dict[str, Any]) -> None:

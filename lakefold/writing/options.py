@@ -21,7 +21,29 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait
 
 
-class WriteOptions(TypedDict, total=False):
+class SinkOptions(TypedDict, total=False):
+    """Options of `lakefold.spark.sink` beside those that it names itself; see `WriteOptions`."""
+
+    transactions_topic: str | None
+    outcomes_topic: str | None
+    kafka: Mapping[str, str] | None
+    storage_options: Mapping[str, str] | None
+    config: Path | None
+    timeout: float
+    stable_row_ids: bool
+    data_storage_version: str
+    max_rows_per_file: int
+    max_bytes_per_file: int
+    on_rolled_back: OnRolledBack
+    on_older_batch: OnOlderBatch
+    on_refused: OnRefused
+    max_unanswered: int
+    commit_properties: Mapping[str, str] | None
+    merge_schema: bool
+    bad_records: str | os.PathLike[str] | None
+
+
+class WriteOptions(SinkOptions, total=False):
     """Options of `append` and the other functions that write; all may be left out.
 
     The brokers, topics, `kafka` (librdkafka's options) and `storage_options` (pylance's) come from
@@ -37,24 +59,7 @@ class WriteOptions(TypedDict, total=False):
     """
 
     bootstrap_servers: str | None
-    transactions_topic: str | None
-    outcomes_topic: str | None
-    kafka: Mapping[str, str] | None
-    storage_options: Mapping[str, str] | None
-    config: Path | None
     wait: Wait
-    timeout: float
-    stable_row_ids: bool
-    data_storage_version: str
-    max_rows_per_file: int
-    max_bytes_per_file: int
-    on_rolled_back: OnRolledBack
-    on_older_batch: OnOlderBatch
-    on_refused: OnRefused
-    max_unanswered: int
-    commit_properties: Mapping[str, str] | None
-    merge_schema: bool
-    bad_records: str | os.PathLike[str] | None
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")

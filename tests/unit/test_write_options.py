@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import MISSING, fields
 
 import pytest
 
 from lakefold.spark import sink
+from lakefold.writing.options import SinkOptions
 from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat, EventEffect
 from lakefold_ingest.merge.clauses import (
     MatchedDelete,
@@ -25,6 +27,7 @@ from lakefold_ingest.options.write_options import (
     parameters_of,
 )
 from lakefold_ingest.spark.sink import sink_merge
+from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_table.errors import InvalidError
 
 PATH = {"path": "/lake/t"}
@@ -268,6 +271,13 @@ def test_the_parameters_of_sink_are_those_of_the_table() -> None:
     """With the same defaults, unless the option's default is looked up when the sink is made."""
     parameters = inspect.signature(sink).parameters
     options = {option.parameter: option for option in parameters_of(WriteUse.SINK)}
-    assert set(parameters) == {*options, "kafka", "storage_options", "on_report", "clauses"}
+    named = {*parameters, *SinkOptions.__annotations__} - {"options"}
+    assert named == {*options, "kafka", "storage_options", "on_report", "clauses"}
     defaults = {name: parameter.default for name, parameter in parameters.items() if name in options}
-    assert defaults == {name: options[name].default for name in defaults} | {"table": inspect.Parameter.empty}
+    settings = {field.name: field.default for field in fields(WriteSettings) if field.default is not MISSING}
+    # Settings without a table of bad records say so with an empty text.
+    settings["bad_records"] = settings["bad_records"] or None
+    defaults |= {name: settings[name] for name in options.keys() & settings.keys() - defaults.keys()}
+    expected = {name: options[name].default for name in defaults} | {"table": inspect.Parameter.empty}
+    assert defaults == expected
+    assert options["timeout"].default == settings["timeout_s"]

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from lakefold_table.storage.base import Storage
 
+__all__ = ["Branch", "RefTarget", "Refs", "Tag", "UnknownRefError"]
+
 T = TypeVar("T")
 DATA = "data"
 ID_DIGITS = 32
