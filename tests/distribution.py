@@ -78,7 +78,7 @@ _GROUPS: Final = {file: group for group, files in TOGETHER.items() for file in f
 
 
 def group_of(test_id: str) -> str:
-    """Returns the name of the group of the test with this id: that of its file, or the one it is in."""
+    """Returns the name of the group of the test with this id: that of its file, or the group it is in."""
     file = PurePath(test_id.partition("::")[0]).stem
     return _GROUPS.get(file, file)
 

@@ -240,5 +240,5 @@ def groups_of(
 
 
 def known_history(state: LanceState) -> tuple[int, Mapping[Kind, int]]:
-    """What is known of the versions before: since which one, and of each kind the newest."""
+    """What is known of the versions before: since which version, and of each kind the newest."""
     return state.history.since, state.history.latest

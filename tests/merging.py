@@ -33,7 +33,7 @@ NO_BROKER = KafkaConfig("127.0.0.1:1")
 class Folding:
     """A table on a local disk whose proposals are folded here, at growing offsets.
 
-    Each batch has a key of its own unless one is given.
+    Each batch has a key of its own unless it is given.
     """
 
     path: Path

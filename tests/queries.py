@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Query:
-    """A streaming query with its checkpoint, as Spark runs one."""
+    """A streaming query with its checkpoint, as Spark runs it."""
 
     def __init__(self, path: str | Path, **options: str | int) -> None:
         self.options = {"path": str(path), **{name: str(value) for name, value in options.items()}}

@@ -1,4 +1,4 @@
-"""Logs as lists of entries, and a table in memory folded from one: for folding it again."""
+"""Logs as lists of entries, and a table in memory folded from such a list: for folding it again."""
 
 from __future__ import annotations
 

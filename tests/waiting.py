@@ -1,4 +1,4 @@
-"""The one way a test waits: for a condition, with a deadline, and with a sentence when it is missed."""
+"""How every test waits: for a condition, with a deadline, and with a sentence when it is missed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class AzureSite:
     rounds: int = 200
 
     def open(self, below: str = "") -> Storage:
-        """A store whose root is a folder of this container, or one below it."""
+        """A store whose root is a folder of this container, or a folder below that."""
         return open_storage(f"{self.uri}/lake/table{below}", self.options)
 
 

@@ -1,4 +1,4 @@
-"""Virtual environments of clients that nobody here wrote, one for each lock in `locks/`.
+"""Virtual environments of clients that nobody here wrote, an environment for each lock in `locks/`.
 
 What they need doesn't fit into one environment, nor into ours: each pins its own Lance. They are made once,
 outside the repository, and again when the lock changes. Every file is checked against its hash.

@@ -58,7 +58,7 @@ class Client:
         return version
 
     def do(self, step: str, handle: str = "", **given: object) -> object:
-        """Do a step from a handle that was opened before, or from a new one. Raises `StepError`."""
+        """Do a step from a handle that was opened before, or from a new handle. Raises `StepError`."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": step, "handle": handle, **given}) + "\n")
         self._process.stdin.flush()

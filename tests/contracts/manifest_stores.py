@@ -1,4 +1,4 @@
-"""A manifest store in this process's memory, with a plan of faults; and a table kept by one, at any step."""
+"""A manifest store in this process's memory, with a plan of faults; and a table kept by it, at any step."""
 
 from __future__ import annotations
 

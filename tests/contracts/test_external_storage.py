@@ -1,4 +1,4 @@
-"""What every store promises, asked of one whose versions are in a manifest store."""
+"""What every store promises, asked of a store whose versions are in a manifest store."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def program(*args: object) -> subprocess.Popen[str]:
 
 
 def file_system_has_unnamed(folder: Path) -> bool:
-    """Whether files can be made without a name here; else a store falls back to named ones."""
+    """Whether files can be made without a name here; else a store falls back to named files."""
     files = DurableFiles(os, unnamed=platform_has_unnamed())
     at = os.open(folder, os.O_RDONLY)
     try:

@@ -29,7 +29,7 @@ both_modes = pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "
 
 
 def failing(call: str, number: int, time: int) -> Calls:
-    """The module `os`, of which one call fails, at its n-th time."""
+    """The module `os`, of which a call fails, at its n-th time."""
     times = iter(range(1, 1_000))
 
     def fail(*args: int, **named: int) -> object:
@@ -70,7 +70,7 @@ def test_a_failed_put_stores_nothing_and_says_what_to_do(
     root = tmp_path / "t"
     if call != "mkdir":
         LocalStorage(root).put("v/0", [b"x"])
-    # The folders' own calls come first; 4 is the first one that concerns the file.
+    # The folders' own calls come first; 4 is the first that concerns the file.
     time = {"open": 4, "fsync": 3}.get(call, 1)
     store = LocalStorage(root, unnamed=unnamed, calls=failing(call, number, time))
     with pytest.raises(kind) as failed:

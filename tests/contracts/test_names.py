@@ -1,6 +1,6 @@
 """The names that outsiders rely on: verbs and their flags, settings, messages, Python's calls, metrics.
 
-Operators' scripts, other languages and alerts are written against them. Adding one is free; one that is
+Operators' scripts, other languages and alerts are written against them. Adding a name is free; a name that is
 missing here breaks other programs, and needs a decision and a line in the CHANGELOG (CONTRIBUTING.md).
 """
 

@@ -19,7 +19,7 @@ Manifest = dict[str, Any]
 
 
 def load(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
-    """The one document of a YAML file."""
+    """The only document of a YAML file."""
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Disks that fail at a chosen system call, and folders that are swapped for links right before one."""
+"""Disks that fail at a chosen system call, and folders that are swapped for links right before a call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSING = getattr(os, "O_PATH", 0)
 
 @dataclass
 class Fault:
-    """The `number`-th call of this name (from 1) fails so; if it lasts, all later ones of the name, too.
+    """The `number`-th call of this name (from 1) fails so; if it lasts, all later calls of the name, too.
 
     Opening a folder only to pass through it counts as a call of its own name, `pass`.
     """

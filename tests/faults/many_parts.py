@@ -1,7 +1,7 @@
 """Folds proposals that name very many parts, in a process of its own: what each takes, and what was said.
 
 `python -m tests.faults.many_parts KIND` prints as JSON what becomes of a proposal of this kind whose bytes
-say that it takes a little less memory than the limit, and of one that takes a little more.
+say that it takes a little less memory than the limit, and of a proposal that takes a little more.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def merge(transaction: Transaction, count: int) -> None:
 
 
 def rewrite(transaction: Transaction, count: int) -> None:
-    """Four fragments become one."""
+    """Four fragments become a single fragment."""
     for first in range(0, count - 3, 4):
         group = transaction.rewrite.groups.add()
         group.old_fragments.extend(map(before, range(first, first + 4)))
@@ -79,7 +79,7 @@ def data_replacement(transaction: Transaction, count: int) -> None:
 
 
 def update(transaction: Transaction, count: int) -> None:
-    """Each fragment gives way to a new one."""
+    """Each fragment gives way to a new fragment."""
     transaction.update.removed_fragment_ids.extend(range(count))
     for number in range(count):
         add_fragment(transaction.update.new_fragments.add(), f"new-{number}")

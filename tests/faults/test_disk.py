@@ -80,7 +80,7 @@ class Cuts:
     def check(self, table: Disk, *, answered: bool) -> None:
         """After a cut now, the version with the entries exists if they were answered, and else it may.
 
-        A committer that takes over may have published another one.
+        A committer that takes over may have published another version.
         """
         assert table.meeting is self.meeting
         trees = {(answered, frozenset(tree.items())): tree for tree in table.disk.moments[-1].trees()}

@@ -47,7 +47,7 @@ class Run:
         return any("(INJECTED)" in call for call in self.calls)
 
     def last(self, pattern: str) -> int:
-        """Where the last call of this kind that succeeded stands; -1 without one."""
+        """Where the last call of this kind that succeeded stands; -1 if none did."""
         numbers = [number for number, call in enumerate(self.calls) if re.search(pattern + r".* = 0$", call)]
         return numbers[-1] if numbers else -1
 

@@ -27,7 +27,7 @@ super.users=User:ANONYMOUS
 class AuthorizedBroker(Broker):
     """As `Broker`, with another listener that asks for a name, and an authorizer.
 
-    `users` are the names that are known there; each one's password is its name.
+    `users` are the names that are known there; the password of each is its name.
     """
 
     def __init__(self, directory: str | os.PathLike[str], users: Iterable[str]) -> None:

@@ -34,7 +34,7 @@ class Collector:
         return [span for of, span in self.received if (of, span.name) == (service, name)]
 
     def below(self, span: Span) -> list[str]:
-        """The names of the spans whose parent this one is, by when they began."""
+        """The names of the spans whose parent this span is, by when they began."""
         spans = [each for _, each in self.received if each.parent_span_id == span.span_id]
         return [each.name for each in sorted(spans, key=lambda each: each.start_time_unix_nano)]
 

@@ -1,4 +1,4 @@
-"""A disk of a test's own that can be full: a real one if this user may mount one.
+"""A disk of a test's own that can be full: a real disk if this user may mount it.
 
 Elsewhere, and for other faults, the committer's own calls fail as they would there.
 """

@@ -34,7 +34,7 @@ LOG = LogId("cluster", "00000000-0000-0000-0000-00000000002a", 0)
 
 
 class Committer:
-    """One that folds proposals into a line of the table, one version a call."""
+    """A writer that folds proposals into a line of the table, a version a call."""
 
     def __init__(self, storage: Storage, first: int) -> None:
         lance_format = LanceFormat()
@@ -146,7 +146,7 @@ class External:
         return sorted(opened.to_table(columns=["id"])["id"].to_pylist())
 
     def leave_at(self, version: int, step: int, *, without_staged: bool = False) -> None:
-        """Take a whole version back to what there was after one of the five steps of its put.
+        """Take a whole version back to what there was after any of the five steps of its put.
 
         `without_staged`: the first object is gone already, as old Lance clients leave it after step 3.
         """

@@ -59,7 +59,7 @@ class Kill:
 
 
 class KilledWriter(DataSourceStreamArrowWriter):
-    """A writer of a table, killed at one of the steps."""
+    """A writer of a table, killed at any of the steps."""
 
     def __init__(self, writer: DataSourceStreamWriter, kill: Kill) -> None:
         self._writer = writer

@@ -165,7 +165,7 @@ class Writer(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Sends one batch after the other."""
+        """Sends the batches in turn."""
         try:
             while not self._told_to_stop.wait(self._pause_s):
                 self._send_batch()

@@ -249,7 +249,7 @@ class Line:
                 assert not must_commit(sent.effect, since, knows_rows=bool(sent.envelope.affected_rows)), text
 
     def _next_version(self, offset: int, outcomes: Mapping[int, Outcome]) -> int:
-        """A version that no entry before this one came after."""
+        """A version that no entry before this entry came after."""
         later = (outcomes[at].result for at in sorted(self.sent) if at > offset)
         return next(
             (committed.version for committed in later if isinstance(committed, Committed)), self.newest()

@@ -2,7 +2,7 @@
 
 Run as a program with a JSON object of arguments. `hang_after`: once this batch is written it makes the file
 `hanging` and stays there, before Spark commits the batch; the test waits for that and kills it. Each batch is
-written under its own number, so that one that is run again replaces itself, as an idempotent sink does; a
+written under its own number, so that a batch that is run again replaces itself, as an idempotent sink does; a
 copy is kept of what it held each time.
 """
 

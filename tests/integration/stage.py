@@ -136,7 +136,7 @@ class Stage:
         assert done.returncode == 9, done.stderr.decode()
 
     def begin(self, *batches: int) -> None:
-        """The table, with these batches folded into it one by one."""
+        """The table, with these batches folded into it singly."""
         self.send(creation(self.uri))
         self.fold()
         for number in batches:

@@ -75,7 +75,7 @@ def proxy(s3: S3Server) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def uri(s3: S3Server) -> str:
-    """A table of four versions: two Appends to an empty one, and a Delete."""
+    """A table of four versions: two Appends to an empty version, and a Delete."""
     uri, options = f"s3://{BUCKET}/{uuid.uuid4().hex}", s3.options()
     lance.write_dataset(rows([]), uri, storage_options=options)
     for first in (0, ROWS // 2):

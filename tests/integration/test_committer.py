@@ -175,7 +175,7 @@ def test_no_name_is_too_long_to_be_answered(bench: Bench) -> None:
 
 
 def test_a_proposal_of_an_unknown_kind_parks_its_table_and_no_other(bench: Bench) -> None:
-    """Entries before it are answered; later ones wait, also for the next committer."""
+    """Entries before it are answered; later entries wait, also for the next committer."""
     other = bench.uri("other")
     bench.proposer.send_wait(creation(bench.uri()))
     fold_to_the_end(bench.bootstrap, bench.names, bench.root)

@@ -142,7 +142,7 @@ def _each_position_has_one_outcome(outcomes: list[Outcome], expected: dict[Posit
 
 
 def _positions_grow(uri: str) -> None:
-    """Each version covers positions after those of the one before, and says so in marks and record."""
+    """Each version covers positions after those of the version before, and says so in marks and record."""
     table_format = LanceFormat()
     versions = Versions(open_storage(uri), table_format.folder, table_format.detect)
     covered = -1

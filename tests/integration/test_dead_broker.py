@@ -1,4 +1,4 @@
-"""A broker that dies stops no question for longer than a few seconds while another one is left."""
+"""A broker that dies stops no question for longer than a few seconds while another broker is left."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A run takes half a minute on an idle machine, and several on one that is busy with other tests.
+# A run takes half a minute on an idle machine, and several on a machine that is busy with other tests.
 pytestmark = pytest.mark.timeout(600)
 
 ROWS: Final = 5_000

@@ -88,7 +88,7 @@ class Staff:
         return self.stack.enter_context(manager)
 
     def check_published(self) -> None:
-        """Each version was published by one of them, as they say themselves."""
+        """Each version was published by these, as they say themselves."""
         numbers = [version for log in self.logs for version in published_by(log)]
         assert len(numbers) == len(set(numbers))
 
@@ -97,7 +97,7 @@ class Staff:
 def at_work(ledger: Ledger, *, writers: int = 2) -> Iterator[tuple[Staff, CommitterProcess]]:
     """A table, writers that send without pause, and a committer; in the end all is folded and audited.
 
-    Yields who starts committers, and the first one.
+    Yields who starts committers, and the first committer.
     """
     ensure_topics(Admin(ledger.config), ledger.topics)
     with ExitStack() as processes, Proposer(ledger.config, ledger.topics, timeout_s=120) as proposer:

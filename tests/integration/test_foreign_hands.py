@@ -130,7 +130,7 @@ class Shared:
         return answers
 
     def check_versions(self) -> None:
-        """Each version holds what the ones before it, its entries and the others' doings make."""
+        """Each version holds what the versions before it, its entries and the others' doings make."""
         committed: dict[int, set[int]] = {}
         for position, outcome in self.answers().items():
             if isinstance(outcome.result, Committed) and position in self.sent:

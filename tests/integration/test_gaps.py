@@ -69,7 +69,7 @@ def test_a_topic_made_again_while_it_is_folded(stage: Stage) -> None:
         until(lambda: ids_in(stage.uri) == [1, 2], "the second batch", seconds=PATIENCE_S)
         version = lance.dataset(str(stage.path)).version
         stage.make_again()
-        # More than was read of the old one: a reader that doesn't check the topic's id would continue here.
+        # More than was read of the old topic: a reader that doesn't check the topic's id would continue here.
         stage.send(*(stage.batch(number, read=3) for number in range(10, 16)))
         until(lambda: errors, "the committer to stop", seconds=PATIENCE_S)
     assert isinstance(errors[0], GapError)
@@ -144,7 +144,7 @@ def test_a_log_that_ends_before_a_table_s_marks(stage: Stage) -> None:
 
 
 def _claim_log(stage: Stage, log: LogId) -> None:
-    """Rewrites the topic's id in the table's marks, as long as the old one."""
+    """Rewrites the topic's id in the table's marks, as long as the old id."""
     (newest, *_) = sorted((stage.path / "_versions").iterdir())
     old = stage.marks.position
     assert old is not None

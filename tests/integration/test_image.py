@@ -1,6 +1,6 @@
 """What the Dockerfile does, done in an empty virtual environment: no image is built for the tests.
 
-The files that the Dockerfile copies are copied, its one command is run, and the committer that comes out is
+The files that the Dockerfile copies are copied, its only command is run, and the committer that comes out is
 started, asked and stopped as an orchestrator would.
 """
 

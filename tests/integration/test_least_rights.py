@@ -1,4 +1,4 @@
-"""Each role runs with the rights that the documents list for it, and misses by name each one that is taken.
+"""Each role runs with the rights that the documents list for it, and misses by name each right that is taken.
 
 The broker's authorizer is Kafka's own. The test's set-up is its super user, the roles are users with
 ACLs made from the table in docs/operations.md.
@@ -168,7 +168,7 @@ class Scene:
 
     def write_letters(self) -> str:
         """Makes sure of dead letters; returns the table that they are for."""
-        # Behind the first one there is something to read.
+        # Behind the first entry there is something to read.
         self.once("letters", lambda: self._fold(*(creation(canonical(ELSEWHERE)) for _ in range(2))))
         return canonical(ELSEWHERE)
 
@@ -247,7 +247,7 @@ def share(scene: Scene, user: str) -> Done:
 
 
 def write_and_wait(scene: Scene, user: str) -> Done:
-    # It is made by a committer that would fence the one below.
+    # It is made by a committer that would fence the committer below.
     scene.uri("main")
     with folding(scene.stage):
         proposed, sunk = propose(scene, user, "--wait", "60"), sink(scene, user, "commit")

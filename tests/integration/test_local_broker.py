@@ -1,4 +1,4 @@
-"""The local broker is a real one: it keeps what it was given, survives SIGKILL, and leaves nothing."""
+"""The local broker is real: it keeps what it was given, survives SIGKILL, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_comes_back_after_sigkill_on_the_same_port_with_its_data(own_broker: Bro
 
 
 def test_what_it_unpacks_lies_in_its_folder_and_goes_when_it_starts_again(own_broker: Broker) -> None:
-    """A killed one can't remove it."""
+    """A killed broker can't remove it."""
     bootstrap = own_broker.start()
     make_topic(bootstrap, "packed")
     # Short batches aren't packed.

@@ -1,4 +1,4 @@
-"""A log that loses its end and grows again: other entries are at the offsets of folded ones.
+"""A log that loses its end and grows again: other entries are at the offsets of folded entries.
 
 Kafka doesn't sync its files. The broker's data is set back here to an earlier clean stop, as a power cut or a
 copy that is put back may do, and writers append before the committer comes.

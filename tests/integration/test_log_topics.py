@@ -1,4 +1,4 @@
-"""The committer makes the topics so that no entry is lost, and knows one that was made otherwise.
+"""The committer makes the topics so that no entry is lost, and knows a topic that was made otherwise.
 
 Promise: no-outcome-stops-nobody (docs/operations.md).
 """

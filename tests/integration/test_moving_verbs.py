@@ -140,7 +140,7 @@ def test_what_was_folded_and_not_reported_is_neither_folded_nor_refused_after_an
 def test_a_table_that_was_deleted_by_hand_counts_as_dropped_once_that_is_said(
     stage: Stage, verbs: Verbs
 ) -> None:
-    """Until then its store may be unreachable. Another table, created there later, is another one."""
+    """Until then its store may be unreachable. Another table, created there later, is not the same."""
     stage.begin(1)
     assert "`lakefold detach` first" in verbs.refused("drop", "--yes")
     late = stage.batch(2)
@@ -299,7 +299,7 @@ def test_a_running_committer_goes_by_what_verbs_say(stage: Stage, verbs: Verbs) 
 def test_a_table_that_is_dropped_under_a_running_committer_can_be_made_again(
     stage: Stage, verbs: Verbs, *, is_met: bool
 ) -> None:
-    """It holds the dropped one in memory, with or without having seen that it was detached."""
+    """It holds the dropped table in memory, with or without having seen that it was detached."""
     stage.begin()
     with folding(stage) as (errors, _):
         assert isinstance(stage.ask(stage.batch(1)), Committed)

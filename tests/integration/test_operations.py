@@ -80,7 +80,7 @@ class Client(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Does one thing after another."""
+        """Does a list of things in turn."""
         try:
             while not self.stop.wait(0.01):
                 with self.busy:
@@ -90,7 +90,7 @@ class Client(threading.Thread):
             raise
 
     def do_one(self) -> None:
-        """One thing."""
+        """Does a single thing."""
         raise NotImplementedError
 
     def act(self, name: str, version: int) -> Act | None:
@@ -170,7 +170,7 @@ class Keeper(Client):
         return True
 
     def restoration(self, read: int) -> Act:
-        """Back to the version before the last but one."""
+        """Back to the version two before the last."""
         version = read - 2
         return Act(lambda ds: self.restored(ds, version), Effect("restore", restores=version))
 
@@ -303,7 +303,7 @@ def _begin(line: Line, proposer: Proposer, waiter: OutcomeWaiter, *, stable: boo
 def _kill_again_and_again(
     keeper: Keeper, others: list[Client], log: Log, waiter: OutcomeWaiter, running: Running, kills: int
 ) -> None:
-    """Committers live until the table has grown, and die; the last one until the keeper is done."""
+    """Committers live until the table has grown, and die; the last committer until the keeper is done."""
     line = keeper.line
 
     def failed() -> bool:

@@ -66,7 +66,7 @@ def test_it_reads_what_it_does_not_know_yet(bootstrap: str, topic_names: TopicNa
         assert version(second) == 6
         assert len(witness.read) == 1
         assert (version(first), version(0), version(1)) == (6, 6, 6)
-        # Each time it went further back it met one that it knew.
+        # Each time it went further back it met a table that it knew.
         assert (len(witness.read), len(set(witness.read))) == (8, 6)
         assert version(0, table_id="") == 6
         assert version(10_000) is None

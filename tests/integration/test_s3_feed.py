@@ -34,8 +34,8 @@ def test_the_change_feed(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> No
     storage = Recording(open_storage(table.uri, table.options))
     reader = changes_of(source_on(storage, table.options), 1, columns=[])
     assert reader.read_all().num_rows == 2 * (VERSIONS - 1)
-    # A listing, the last version whole, of each other one its head; the one that the feed begins behind,
-    # and a look behind the last one.
+    # A listing, the last version whole, of each other version its head; that which the feed begins behind,
+    # and a look behind the last version.
     calls = [call for call in storage.calls if call not in ("uri", "size")]
     assert (calls.count("list"), len(calls)) == (1, VERSIONS + 2)
 

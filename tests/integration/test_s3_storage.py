@@ -53,7 +53,7 @@ def test_folders_are_listed_up_to_a_number_of_names(site: Bucket) -> None:
 
 
 def test_names_without_a_table_are_found_by_one_listing_of_their_folder(site: Bucket) -> None:
-    """A name may begin as another does, and a URI may spell one in two ways."""
+    """A name may begin as another does, and a URI may spell a name in two ways."""
     root = site.open().uri
     for name in ("table", "no-1-more", "k=v w"):
         site.open(f"/{name}").put("_versions/1.manifest", [b"x"])

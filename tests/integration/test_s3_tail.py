@@ -64,7 +64,7 @@ def test_catching_up_is_a_request_for_each_version(proxy: FaultProxy, table: Fol
     begun = tail(table.uri, 1, storage_options=proxy.options())
     assert [change.version for change in begun] == [*range(2, VERSIONS + 2)]
     manifests = [request.path for request in proxy.requests if request.method == "GET"]
-    # The version that it begins behind, each of the others, and the one that isn't there yet. That one is
+    # The version that it begins behind, each of the others, and the version that isn't there yet. That is
     # requested before the last version is returned, and after.
     assert len(set(manifests)) == VERSIONS + 2
     assert len(manifests) == VERSIONS + 3

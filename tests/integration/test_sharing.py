@@ -123,7 +123,7 @@ class Bench:
 
 
 class Writer(threading.Thread):
-    """Appends to every table of the bench, one after the other, until it is stopped."""
+    """Appends to every table of the bench, in turn, until it is stopped."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(name="writer")
@@ -213,7 +213,7 @@ def test_one_that_sleeps_does_no_harm_and_joins_again_and_one_that_is_killed_is_
 
 
 def test_one_that_comes_and_one_that_is_told_to_go_hand_over_while_writers_write(bench: Bench) -> None:
-    """On a machine at rest in about a second; on a busy one still before a session runs out."""
+    """On a machine at rest in about a second; on a busy machine still before a session runs out."""
     long = ["--kafka", f"session.timeout.ms={LONG_SESSION_SECONDS * 1000:.0f}"]
     first = bench.join(*long)
     until_owned((first, PARTITIONS))

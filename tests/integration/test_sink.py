@@ -146,7 +146,7 @@ def test_a_query_from_a_topic_goes_on_under_its_key_after_a_restart(
 def test_a_query_whose_checkpoint_was_restored_to_an_earlier_copy_drops_nothing(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    """Its next batch has the number of one that was folded, and more rows than that one had."""
+    """Its next batch has the number of a batch that was folded, and more rows than that batch had."""
     checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
     (tmp_path / "events").mkdir()
 

@@ -36,7 +36,7 @@ def test_a_column_that_appears_in_mid_stream_is_added_and_the_query_goes_on(
     )
 
     def write_wider(frame: DataFrame, batch: int) -> None:
-        """Each batch has a column more than the one before, and a field more in its struct."""
+        """Each batch has a column more than the batch before, and a field more in its struct."""
         fields = ", ".join(f"'f{number}', {number}" for number in range(batch + 1))
         columns = [f"'{batch}' as c{number}" for number in range(batch)]
         write(

@@ -1,4 +1,4 @@
-"""Spark writes by `format("lakefold")`: each row once, nothing that doesn't fit, no files of failed ones."""
+"""Spark writes by `format("lakefold")`: each row once, nothing that doesn't fit, no files of failed tasks."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_a_table_that_is_away_holds_up_no_other_of_its_partition(
 def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
     bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
-    """It finds no version; the outcomes report one. Other tables of its partition continue."""
+    """It finds no version; the outcomes report a version. Other tables of its partition continue."""
     away, other = ledgers = [Ledger(bootstrap, topic_names, tmp_path, f"t{number}") for number in range(2)]
     never = Ledger(bootstrap, topic_names, tmp_path, "never")
     ensure_topics(Admin(away.config), away.topics)

@@ -88,7 +88,7 @@ def compact(own: OwnLog) -> None:
 
 
 def test_a_committer_stops_at_what_compaction_removed(stage: Stage) -> None:
-    """The last entry that was answered is left: it is the last one of its table."""
+    """The last entry that was answered is left: it is the last of its table."""
     stage.begin(1)
     stage.send(creation(f"{stage.uri}-other"))
     stage.fold()
@@ -131,7 +131,7 @@ def test_markers_of_transactions_explain_a_hole(
 def test_a_committer_folds_what_transactional_writers_send(
     stage: Stage, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was aborted is no gap. A count covers a whole fetch, so not each marker needs one."""
+    """What was aborted is no gap. A count covers a whole fetch, so not each marker needs a count."""
     counted: list[RecordCount] = []
 
     def count(*asked: Any) -> RecordCount:  # noqa: ANN401 - as it is called

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def rows(first: int, count: int = 10) -> pa.Table:
-    """Numbers twice, for a column with an index and one without, and one of three texts."""
+    """Numbers twice, for a column with an index and another without, and a text of three."""
     numbers = range(first, first + count)
     return pa.table(
         {
@@ -77,7 +77,7 @@ def replayed(
 
 
 def envelopes_of(source: Path, target: Path, first: int) -> list[Envelope]:
-    """The transactions of all versions of `source` but the first ones, as envelopes for `target`."""
+    """The transactions of all versions of `source` but the first, as envelopes for `target`."""
     versions = [version_in(path) for path in manifest_files(source)[max(first - 1, 0) :]]
     return [_envelope(target, *pair) for pair in pairwise(versions)]
 

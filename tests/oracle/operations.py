@@ -56,7 +56,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Both:
-    """The table that pylance changed, the one that we changed, and our answer."""
+    """The table that pylance changed, the table that we changed, and our answer."""
 
     theirs: Path
     ours: Path

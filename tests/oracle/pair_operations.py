@@ -120,7 +120,7 @@ def overlay(base: Base, fragment: int, offsets: Sequence[int] = (3,), column: st
 
 
 def keys(*, replace: bool = False, **values: str | None) -> Op.UpdateMap:
-    """Changes of a map of keys; None deletes one."""
+    """Changes of a map of keys; None deletes a key."""
     return Op.UpdateMap(values, replace=replace)
 
 

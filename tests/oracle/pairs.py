@@ -117,7 +117,7 @@ class Base:
         return with_file
 
     def with_ids(self, fragment: FragmentMetadata, ids: Sequence[int], number: int = 0) -> FragmentMetadata:
-        """The new fragment as one that holds rows of before: with their ids, where rows have stable ones."""
+        """The new fragment with rows of before: with their ids, if rows have stable ids."""
         form = fragment.to_json()
         form["id"] = number
         made = FragmentMetadata.from_json(json.dumps(form))
@@ -190,7 +190,7 @@ def committed(base: Base, path: Path, *operations: Operation) -> Theirs:
 
 
 def history_of(path: Path, since: int = 2) -> History:
-    """What is known of the versions after one, as their files say."""
+    """What is known of the versions after a version, as their files say."""
     files = [read_sections(file) for file in manifest_files(path)[since:]]
     history = History(since, {})
     for number, file in enumerate(files, since + 1):

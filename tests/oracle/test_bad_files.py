@@ -192,7 +192,7 @@ def test_a_byte_that_is_changed(
 
 
 def test_a_manifest_that_is_damaged(tmp_path: Path, whole: dict[bool, tuple[Path, dict[str, Any]]]) -> None:
-    """One that is gone was cleaned up, for all that a reader can know."""
+    """A version that is gone was cleaned up, for all that a reader can know."""
     harmed = set()
     for case in cases(whole, tmp_path, "_versions", lambda data: {**damages(data), "gone": data}):
         for name, read in READERS.items():

@@ -1,7 +1,7 @@
 """Deletes and Updates carried over compactions, and compactions over them, by pylance's own operations.
 
 pylance refuses these pairs, so it can't be asked for the result. Its operations are done on copies of one
-version and folded one after another; then pylance reads the table, and the rows must be those of a plain
+version and folded in turn; then pylance reads the table, and the rows must be those of a plain
 list.
 """
 
@@ -380,7 +380,7 @@ class KilledError(Exception):
 def test_a_committer_that_dies_while_it_carries(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, moment: str, over: str
 ) -> None:
-    """The next committer folds the same entry again, and finds what the first one has stored."""
+    """The next committer folds the same entry again, and finds what the first has stored."""
     change, rewrite = stage.delete("a = 3 OR a = 18"), stage.build_compaction()
     if over == "compaction":
         assert isinstance(stage.fold(rewrite), Committed)

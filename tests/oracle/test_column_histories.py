@@ -1,4 +1,4 @@
-"""Random histories of a table's columns: each step both ways, the next one on what we made of the last."""
+"""Random histories of a table's columns: each step both ways, the next on what we made of the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields that we expect in a data file are those that pylance lists in one."""
+"""The fields that we expect in a data file are those that pylance lists in a data file."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -63,7 +63,7 @@ def new(dataset: lance.LanceDataset, *names: str) -> FragmentMetadata:
 def with_files_of(
     each: FragmentMetadata, other: FragmentMetadata, struck: Sequence[int] = ()
 ) -> FragmentMetadata:
-    """The first fragment with the second one's files behind its own, in which fields are struck out."""
+    """The first fragment with the second fragment's files behind its own, in which fields are struck out."""
     form, more = json.loads(json.dumps(each.to_json())), json.loads(json.dumps(other.to_json()))
     for file in form["files"]:
         file["fields"] = [-2 if number in struck else number for number in file["fields"]]

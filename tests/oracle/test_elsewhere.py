@@ -1,4 +1,4 @@
-"""Tables that pylance made, with all that it can put into one: our log continues each, and loses nothing.
+"""Tables that pylance made, with all that it can put into a table: our log continues each, and loses nothing.
 
 What a manifest of pylance holds passes through our codec as it is (`test_manifests`). Here our log continues
 such a table: what the new version doesn't change is still in it, down to fields that no release knows yet.

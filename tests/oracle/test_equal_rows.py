@@ -58,7 +58,7 @@ class History:
         return rows(self.schema, count, self.random.randrange(100))
 
     def named(self) -> str:
-        """A column other than the id, if there is one."""
+        """A column other than the id, if the table has another."""
         names: list[str] = self.dataset.schema.names
         return self.random.choice(names[1:] or ["none"])
 
@@ -99,7 +99,7 @@ def cast_id(history: History) -> None:
 
 
 def rewrite_id(history: History) -> None:
-    """New values of a column in a file of their own; the old one is listed no more (-2).
+    """New values of a column in a file of their own; the old file is listed no more (-2).
 
     An update of legacy files after that ends pylance's process (tried).
     """

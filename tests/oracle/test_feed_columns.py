@@ -50,7 +50,7 @@ def many(uri: str) -> list[dict[str, Any]]:
 
 
 def test_columns_renamed_one_after_the_other_are_followed(tmp_path: Path) -> None:
-    """Each ends under a name that another one had."""
+    """Each ends under a name that another column had."""
     uri = str(tmp_path / "t")
     lance.write_dataset(pa.table({"a": [1], "b": [2], "s": [{"x": 3, "y": 4}]}), uri)
     for path, name in (("a", "c"), ("b", "a"), ("c", "b"), ("s.x", "z"), ("s.y", "x"), ("s.z", "y")):

@@ -274,7 +274,7 @@ def test_columns_that_are_gone_without_another_in_their_place(tmp_path: Path) ->
 
 
 def test_a_table_made_by_pylance_is_folded_from_there_on(tmp_path: Path) -> None:
-    """Earlier versions are read if an entry was built on one of them."""
+    """Earlier versions are read if an entry was built on such a version."""
     table = tmp_path / "t"
     lance.write_dataset(rows(1, 2), str(table))
     fragments = written(table, rows(100))

@@ -165,7 +165,7 @@ def test_an_index_on_lists_leaves_out_what_was_updated_meanwhile(table: Path) ->
 
 
 def test_an_index_is_held_against_all_that_came_after_it_was_built(table: Path) -> None:
-    """It is of the version before the restore, though it is proposed on the one after it."""
+    """It is of the version before the restore, though it is proposed on the version after it."""
     lance.dataset(str(table)).delete("a = 3")
     copy = copy_of(table, lambda dataset: dataset.create_scalar_index("a", "BTREE"))
     lance.dataset(str(table), version=1).restore()

@@ -148,7 +148,7 @@ def hand_made(
     between: Callable[[lance.LanceDataset], object] | None = None,
     name: str = "made",
 ) -> object:
-    """Our answer to an index like the one on `a`, changed; its message is one that pylance wrote."""
+    """Our answer to an index like the one on `a`, changed; its message was written by pylance."""
     ours = tmp_path / "ours"
     shutil.copytree(table, ours)
     dataset = lance.dataset(str(ours))

@@ -39,7 +39,7 @@ def manifests(table: Path) -> int:
 @pytest.mark.parametrize("gone", [1, 15])
 def test_a_clean_up_that_is_killed_loses_nothing(tmp_path: Path, gone: int) -> None:
     table = made(tmp_path / "t", stable=False, version="2.1", appends=VERSIONS)
-    # The files of the versions before this are needed by none after it, but some by the tagged one.
+    # The files of the versions before this are needed by none after it, but some by the tagged version.
     lance.dataset(str(table)).optimize.compact_files()
     lance.dataset(str(table)).tags.create("audit", TAGGED)
     before = manifests(table)

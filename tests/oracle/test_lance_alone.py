@@ -269,7 +269,7 @@ def test_what_pylance_notices_of_a_damaged_manifest(
 
 
 def chain(levels: int) -> Callable[[Manifest, Transaction], object]:
-    """A second column of so many levels, each below the one before."""
+    """A second column of so many levels, each below the level before."""
 
     def change(head: Manifest, _: Transaction) -> None:
         for number in range(1, levels + 1):

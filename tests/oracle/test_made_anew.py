@@ -79,7 +79,7 @@ def cursor_at(uri: str, version: int, **more: str) -> str:
 
 @pytest.mark.parametrize("version", range(2, 2 + ROWS))
 def test_a_cursor_of_a_branch_that_was_made_anew(uri: str, version: int) -> None:
-    """Both if the new one has the version that was read, and if it has none of its number."""
+    """Both if the new table has the version that was read, and if it has none of its number."""
     branch(uri, 50)
     cursor = cursor_at(uri, version, branch="side")
     branched_anew(uri)
@@ -116,7 +116,7 @@ def test_a_cursor_of_an_older_release_goes_on(uri: str) -> None:
 
 @pytest.mark.parametrize("seen", range(1, 1 + ROWS))
 def test_a_tail_that_runs_while_its_table_is_made_anew(uri: str, seen: int) -> None:
-    """It has the version seen and waits, or polls for the next one later."""
+    """It has the version seen and waits, or polls for the next version later."""
     with lakefold.tail(uri, seen - 1) as tail:
         assert next(tail).version == seen
         tail.close()

@@ -56,7 +56,7 @@ def test_each_operation_gets_the_verdict_of_pylance(theirs: str, prepared: Prepa
 
 
 def test_a_version_without_a_transaction_is_retryable_for_all(prepared: Prepared, tmp_path: Path) -> None:
-    """Where pylance would have to rebase over one, it fails."""
+    """Where pylance would have to rebase over such a version, it fails."""
     between = committed(prepared.base, tmp_path / "t", Transaction())
     for name, operation in prepared.operations.items():
         assert "invalid" in between.verdict_of_pylance(operation)
@@ -65,7 +65,7 @@ def test_a_version_without_a_transaction_is_retryable_for_all(prepared: Prepared
 
 @pytest.mark.parametrize("seed", range(10))
 def test_several_versions_in_between(seed: int, prepared: Prepared, tmp_path: Path) -> None:
-    """Whether there is a conflict is the same; pylance reports the oldest one, Lakefold the worst."""
+    """Whether there is a conflict is the same; pylance reports the oldest conflict, Lakefold the worst."""
     drawn = random.Random(seed).sample(NAMES, 9)
     between = committed(prepared.base, tmp_path / "t", *(prepared.operations[name] for name in drawn[:1]))
     for name in drawn[1:]:

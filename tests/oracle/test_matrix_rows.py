@@ -106,7 +106,7 @@ def test_rows_of_one_fragment_are_joined_where_they_differ(
 
 
 def test_rows_moved_under_an_overlay(base: Base, tmp_path: Path) -> None:
-    """Whether they are the overlaid ones is seen in the deleted rows, which a rebase compares."""
+    """Whether they are the overlaid rows is seen in the deleted rows, which a rebase compares."""
     for offset, moved, verdict in [(3, 5, "compatible"), (3, 3, "retryable")]:
         table = committed(base, tmp_path / f"{moved}", update(moved))
         ours = overlay(base, 0, [offset])
@@ -155,7 +155,7 @@ def test_keys_that_two_upserts_insert(
     upserted: dict[tuple[int, ...], Transaction],
     tmp_path: Path,
 ) -> None:
-    """If pylance finds none in common, we find none. If there is one, we find it."""
+    """If pylance finds none in common, we find none. If there is a conflict, we find it."""
     table = committed(keyed_base, tmp_path / "theirs", upsert(*theirs))
     other = last_transaction(table.path)
     for numbers, ours in upserted.items():

@@ -84,7 +84,7 @@ def test_the_same_merge(prepare: Act, act: Act, table: Path) -> None:
 
 
 def test_a_cast_column(table: Path) -> None:
-    """It gets another field id, and the old one is in no file any more that lists only it."""
+    """It gets another field id, and the old id is in no file any more that lists only it."""
     lance.dataset(str(table)).create_scalar_index("s", "BITMAP")
 
     def cast(dataset: lance.LanceDataset) -> None:

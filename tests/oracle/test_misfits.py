@@ -25,7 +25,7 @@ DELETE, INSERT = "delete", "insert"
 
 
 def narrowed(uri: str) -> None:
-    """Version 4 makes a column of 64 bits one of 32, after the large number in it was deleted."""
+    """Version 4 makes a column of 64 bits a column of 32, after the large number in it was deleted."""
     lance.write_dataset(pa.table({"id": [1, 2, 3], "v": [10, LARGE, 30]}), uri)
     lance.write_dataset(pa.table({"id": [4], "v": [40]}), uri, mode="append")
     lance.dataset(uri).delete(f"v = {LARGE}")

@@ -32,7 +32,7 @@ def rows(start: int, count: int) -> pa.Table:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Version 1: two fragments; 2: values of the second one are overlaid."""
+    """Version 1: two fragments; 2: values of the second are overlaid."""
     path = tmp_path / "table"
     dataset = lance.write_dataset(rows(0, 20), str(path), max_rows_per_file=10)
     with LanceFileWriter(str(path / "data" / "o.lance"), dataset.schema, version="2.2") as writer:

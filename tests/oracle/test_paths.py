@@ -124,7 +124,7 @@ def calls() -> Iterator[list[tuple[str, str]]]:
 
 
 def described(heading: str, package: str, *, but: frozenset[str] = frozenset()) -> list[str]:
-    """The modules that a section of the page names, in its order; relative ones are those of the package."""
+    """The modules that a section of the page names, in its order; relative paths are those of the package."""
     section = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert section, heading
     modules = (

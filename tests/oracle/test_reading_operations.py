@@ -115,7 +115,7 @@ def check_told(uri: str, version: int, done: Done) -> pa.Table | None:
 
 
 def check_feed(uri: str, version: int) -> None:
-    """The feed of all versions leads to the rows of the last one."""
+    """The feed of all versions leads to the rows of the last version."""
     oldest = open_source(uri).versions.numbers()[0]
     changes = lakefold.changes(uri, oldest - 1, version).read_all()
     expected = lance.dataset(uri, version=version).to_table().sort_by("id")

@@ -154,7 +154,7 @@ def test_an_index_built_before_its_rows_moved_and_then_changed(table: Path) -> N
 
 
 def put_in_a_file(envelope: Envelope, table: Path) -> None:
-    """The details of the envelope's index in a file, as pylance does with large ones."""
+    """The details of the envelope's index in a file, as pylance does with large details."""
     index = envelope.fragment_reuse_index
     content = details(index).inline.SerializeToString()
     path = table / index_path(index.uuid.uuid, "details.binpb")

@@ -112,7 +112,7 @@ def test_a_table_without_indices(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stable", [False, True])
 def test_a_clone_has_the_remapped_indices_itself(tmp_path: Path, stable: bool) -> None:  # noqa: FBT001 - a parameter
-    """It is pylance that leaves the base of the old index on a new one, and doesn't find its files."""
+    """It is pylance that leaves the base of the old index on a new index, and doesn't find its files."""
     source = make(tmp_path / "source", stable=stable)
     lance.dataset(str(source)).delete("a = 12")
     lance.dataset(str(source)).shallow_clone(

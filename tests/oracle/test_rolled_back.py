@@ -53,7 +53,7 @@ class Logged(Folded):
         return self.owned.fold([self.entry(proposal)]).outcomes[0].result
 
     def restore(self, version: int) -> int:
-        """Has pylance go back to a version; returns the new one."""
+        """Has pylance go back to a version; returns the new version."""
         dataset = lance.dataset(local_path(self.uri), version=version)
         dataset.restore()
         return int(dataset.version)

@@ -70,7 +70,7 @@ def opened(uri: str) -> LanceState:
 
 
 def ours(uri: str, columns: Sequence[str] | None = None, batch_rows: int = 7) -> pa.Table:
-    """All fragments of the newest version, read as a tail reads new ones."""
+    """All fragments of the newest version, read as a tail reads new fragments."""
     state = opened(uri)
     dataset = Dataset(open_source(uri), state.version)
     schema = schema_of(state.head).chosen(columns)

@@ -1,4 +1,4 @@
-"""Our fields of an Arrow schema are those that pylance stores, our Arrow schema is the one that it shows."""
+"""Our fields of an Arrow schema are those that pylance stores, our Arrow schema is that which it shows."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

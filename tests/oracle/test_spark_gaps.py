@@ -56,7 +56,7 @@ def test_a_query_goes_on_over_a_gap_that_a_tag_stands_in(table: Folded) -> None:
 
 
 def without(table: Folded, kept: int) -> list[int]:
-    """Removes old versions except one that a tag keeps. Returns the versions that are left."""
+    """Removes old versions except a version that a tag keeps. Returns the versions that are left."""
     dataset = lance.dataset(table.uri)
     dataset.tags.create("kept", kept)
     dataset.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
@@ -64,7 +64,7 @@ def without(table: Folded, kept: int) -> list[int]:
 
 
 def read_up_to(table: Folded, version: int, **options: str) -> Query:
-    """A query that has read the versions up to this one, one a batch."""
+    """A query that has read the versions up to this version, a version a batch."""
     query = Query(table.uri, startingVersion=2, failOnDataLoss="false", **options)
     for _ in range(version - 1):
         query.batch()
@@ -137,7 +137,7 @@ def test_what_nothing_tells_any_more_is_gone_over(table: Folded) -> None:
 
 
 def test_columns_are_followed_over_a_gap(table: Folded) -> None:
-    """The rows of the version before it are shown as the newest one has them."""
+    """The rows of the version before it are shown as the newest version has them."""
     query = read_up_to(table, 2, maxVersionsPerTrigger="1")
     dataset = lance.dataset(table.uri)
     for name in ("other", "last"):

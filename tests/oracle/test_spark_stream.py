@@ -276,7 +276,7 @@ def test_an_offset_says_how_many_fragments_are_read_by_a_number(table: Folded, f
 
 @pytest.fixture
 def cleaned(table: Folded) -> Query:
-    """A query that has seen version 2 of a table of which only version 5 and later ones are left."""
+    """A query that has seen version 2 of a table of which only version 5 and later are left."""
     query = Query(table.uri, startingVersion=2, maxVersionsPerTrigger=1)
     query.batch()
     dataset = lance.dataset(table.uri)
@@ -300,7 +300,7 @@ def test_a_query_that_may_lose_data_goes_on_behind_the_oldest_version(table: Fol
 
 
 def test_a_batch_costs_what_changed(table: Folded) -> None:
-    """A read of each version and one for the next that doesn't exist; no listing."""
+    """A read of each version and another for the next that doesn't exist; no listing."""
     given = read_options({"path": table.uri, "startingVersion": "latest"})
     stream = Stream(given, pin(given), ["id", "text"], Cut())
     start = stream.initial()

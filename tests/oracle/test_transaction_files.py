@@ -22,7 +22,7 @@ def rows(start: int, count: int) -> pa.Table:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Version 1 has four fragments; 2 deletes of the first one, 3 of the second."""
+    """Version 1 has four fragments; 2 deletes of the first, 3 of the second."""
     path = tmp_path / "table"
     dataset = lance.write_dataset(rows(0, 40), str(path), max_rows_per_file=10)
     dataset.delete("a = 3")

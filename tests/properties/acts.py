@@ -58,7 +58,7 @@ class Choice:
         return sorted({numbers[pick % len(numbers)] for pick in self.picks}) if numbers else []
 
     def extra(self) -> str | None:
-        """One of the columns that come and go."""
+        """A column that comes and goes."""
         names = [name for name in self.rows.names if name not in FIRST_COLUMNS]
         return names[self.picks[0] % len(names)] if names else None
 
@@ -272,7 +272,7 @@ def overwrite(choice: Choice) -> Act:
 
 
 def replace_column(choice: Choice) -> Act | None:
-    """Another file for a column of a fragment: of all its rows, deleted ones too."""
+    """Another file for a column of a fragment: of all its rows, deleted rows too."""
     keys = choice.of_one_fragment()
     if not keys:
         return None

@@ -38,7 +38,7 @@ def begun() -> Envelope:
 
 
 def update(rows: int, row_ids: bytes) -> Envelope:
-    """Removes a fragment of three rows for one that claims many."""
+    """Removes a fragment of three rows for a fragment that claims many."""
     envelope = begun()
     envelope.lance.update.removed_fragment_ids.append(0)
     fragment = envelope.lance.update.new_fragments.add(inline_row_ids=row_ids)

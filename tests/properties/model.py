@@ -27,12 +27,12 @@ class Row:
 class Effect:
     """What one change does to the rows. `kind` names the operation.
 
-    `adds`: new rows. `deletes`: keys. `changes`: for a key new values, computed from the old ones; `bumps`:
+    `adds`: new rows. `deletes`: keys. `changes`: for a key new values, computed from the old values; `bumps`:
     whether the version counts as the one that changed them. `renames`:
     columns with their new names, None for one that goes. `column`: a column that comes, and its value in each
     row that is there; in rows written before it came but added after, it is null. `rewrites`: whether all
     rows count as changed (None: they may). `restores`: the version whose rows come back. `replaces`: all rows
-    that are there go first, and the columns are the first ones again.
+    that are there go first, and the columns are the first again.
     """
 
     kind: str

@@ -166,7 +166,7 @@ class CommitterMachine(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def start(self, who: int) -> None:
-        """Earlier processes are gone; the new one continues where the last report ended."""
+        """Earlier processes are gone; the new process continues where the last report ended."""
         self.generations += 1
         self.committers[who] = Committer(self.generations, len(self.reported))
 
@@ -200,7 +200,7 @@ class CommitterMachine(RuleBasedStateMachine):
             self.committers[who] = None
 
     def fold_some(self, committer: Committer, most: int, groups: int) -> None:
-        """Folds the group that failed before, or the next ones."""
+        """Folds the group that failed before, or the next group."""
         if committer.table is None:
             committer.table = opened(self.uri, check_sizes=True)
         end = min(committer.position + most * groups, len(self.log))

@@ -37,7 +37,7 @@ def changes(draw: st.DrawFn, present: frozenset[int]) -> Change:
         return draw(st.lists(st.sampled_from(ids), unique=True, max_size=12)) if ids else []
 
     def runs(ids: list[int]) -> list[int]:
-        """Many adjacent ones at once, which no list drawn one by one would be."""
+        """Many adjacent fragments at once, which no list drawn one by one would be."""
         start = draw(st.integers(0, len(ids)))
         return ids[start : start + draw(st.sampled_from([0, 0, 3, 200, 1_000]))]
 
@@ -104,7 +104,7 @@ def all_of(fragments: Fragments) -> set[bytes]:
 
 
 def check_beside(before: Fragments, after: Fragments) -> None:
-    """Read beside another version a manifest holds what it holds alone, in chunks of the other one's."""
+    """Read beside another version a manifest holds what it holds alone, in chunks of that version's."""
     for fragments, other in ((before, after), (after, before), (Fragments(), after), (after, after)):
         data = b"".join(encode_file(Manifest(version=7, branch="b"), fragments, b"", Transaction(uuid="u")))
         alone, beside = decode_file(data), decode_file(data, like=other)

@@ -55,7 +55,7 @@ COPIES = count()
 
 
 class Proposals:
-    """Tables, and sound proposals for them, made once each: a row of examples asks for the same ones."""
+    """Tables, and sound proposals for them, made once each: a row of examples asks for the same again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

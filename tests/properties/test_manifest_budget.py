@@ -27,7 +27,7 @@ class Written:
 
 
 def written(limits: ManifestLimits, versions: list[tuple[float, int]]) -> list[Written]:
-    """Writes versions, each as soon as it may be: some seconds after the one before, of some bytes."""
+    """Writes versions, each as soon as it may be: some seconds after the version before, of some bytes."""
     budget, now, all_written = ManifestBudget(), 0.0, []
     for pause, size in versions:
         now += pause

@@ -72,7 +72,7 @@ class Moving(RuleBasedStateMachine):
         stays=st.booleans(),
     )
     def deliver(self, log: LogId, numbers: list[int], back: int, *, accept: bool, stays: bool) -> None:
-        """New entries in a log, and some that were in it before; to the last committer or a new one."""
+        """New entries in a log, and some that were in it before; to the last committer or a new committer."""
         first = max(0, len(self.logs[log]) - back)
         self.logs[log] += [here(append(f"f{number}", app="a", batch=number)) for number in numbers]
         self.fold(log, first, accept=accept, stays=stays)
@@ -136,7 +136,7 @@ class Moving(RuleBasedStateMachine):
         return TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, recovery=recovery)
 
     def check(self, entry: Entry, result: Result) -> None:
-        """The answer holds, and is the one that was given before."""
+        """The answer holds, and is that which was given before."""
         before = self.answers.get(entry.position)
         if isinstance(result, Committed):
             assert before in {None, result.version}

@@ -1,4 +1,4 @@
-"""A usual Append is judged and folded, to the byte, as its message is; and nothing unusual passes for one."""
+"""A usual Append is judged and folded, to the byte, as its message is; and nothing unusual passes for it."""
 
 from __future__ import annotations
 

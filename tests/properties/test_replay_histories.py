@@ -40,7 +40,7 @@ def play(world: World, seed: int, names: list[str]) -> None:
 @given(seed=st.integers(0, 2**32))
 # The committer looked at an entry built on an old version, which then went into a later version.
 @example(seed=487)
-# A compaction is carried over deletions, and its fragment is the only one left that has deleted rows.
+# A compaction is carried over deletions, and its fragment is the only fragment left that has deleted rows.
 @example(seed=1085)
 def test_every_version_of_a_history_is_made_again(seed: int) -> None:
     with TemporaryDirectory(prefix="replayed-") as folder:

@@ -100,7 +100,7 @@ def test_a_hundred_thousand_appended_fragments_are_as_many_runs() -> None:
 
 
 def ranges(bounds: list[tuple[int, int]]) -> Fragments:
-    """A list of fragments of which each has the ids from one number to another."""
+    """A list of fragments of which each has the ids between two numbers."""
     reported = []
     for number, (first, behind) in enumerate(bounds):
         rows = behind - first

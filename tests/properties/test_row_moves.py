@@ -1,4 +1,4 @@
-"""Where a Rewrite moves rows: compared with rows that are written one after another into lists."""
+"""Where a Rewrite moves rows: compared with rows that are written in turn into lists."""
 
 from __future__ import annotations
 

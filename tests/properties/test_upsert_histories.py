@@ -1,4 +1,4 @@
-"""Random histories of upserts, deletes and appends by several writers mean the same as one after another.
+"""Random histories of upserts, deletes and appends by several writers mean the same as if they came in turn.
 
 Each writer builds its batch on the version that is the newest then, and the batch is folded later, when
 others have been folded. A batch that is refused is built again. A plain dictionary is changed when a batch is

@@ -86,7 +86,7 @@ def unmapped(document: Source, modules: Collection[Source]) -> Iterator[str]:
 
 
 def named_modules(document: Source, sources: Collection[Source]) -> Iterator[str]:
-    """Say which dotted names of our packages in the document are neither a module nor a name in one."""
+    """Say which dotted names of our packages in the document are neither a module nor a name in a module."""
     texts = {_dotted(source.pure): source.text for source in sources}
     for code in CODE.findall(document.text):
         if not MODULE.match(code) or code in texts:

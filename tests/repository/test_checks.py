@@ -1,4 +1,4 @@
-"""Each check of the repository bites: a broken sample gives a complaint, a sound one gives none."""
+"""Each check of the repository bites: a broken sample gives a complaint, a sound sample gives none."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ OF_MODULES: list[Check] = [
     checks.reasoned_exceptions,
 ]
 OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path, checks.no_registry_host]
-# The one place where waiting is written down.
+# The only place where waiting is written down.
 MAY_SLEEP = {"tests/waiting.py"}
 PARTS = {"lakefold", "protos", "table", "log", "ingest", "committer", "reader", "maintenance"}
 CORE_CONTRACT = "The core is pure: no IO, no clock, no randomness, no threads"

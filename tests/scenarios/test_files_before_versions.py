@@ -85,7 +85,7 @@ class Mortal:
 
 
 class Meeting:
-    """Three Deletes, each built on version 2: the later ones must be joined with what came before."""
+    """Three Deletes, each built on version 2: the later Deletes must be joined with what came before."""
 
     def __init__(self) -> None:
         self.table = MemoryRows()
@@ -174,7 +174,7 @@ def test_a_committer_may_die_at_any_call_of_the_store(*, after: bool) -> None:
         meeting.fold()
         meeting.check_done()
         assert len(meeting.joined()) == 2
-    # Once the version is put, it is looked for the one before.
+    # Once the version is put, it is looked for the version before.
     assert left == {0, 1, 2, 3}, "no file, one, both, and the version"
 
 

@@ -1,6 +1,6 @@
 """A table on a local disk when the power is cut or a committer is killed, after each of its system calls.
 
-What is left is the old version or the new one, whole, whatever of what wasn't synced the disk has kept; what
+What is left is the old version or the new, whole, whatever of what wasn't synced the disk has kept; what
 was told is there; and the next committer folds the same entries to the same answers (one-commit-point).
 
 Promises: synced-before-committed, proposed-files-synced (docs/operations.md).
@@ -59,7 +59,7 @@ class Disk:
         self.disk = disk(self.top)
 
     def committer(self, *, check_sizes: bool = False) -> TableWriter:
-        """One that works on the crashing disk."""
+        """A table that works on the crashing disk."""
         calls = cast("Calls", self.disk)
         storage = LocalStorage(
             self.top / "lake" / "t", unnamed=self._unnamed, calls=calls, doubts=self._doubts
@@ -87,7 +87,7 @@ class Disk:
         return [deleted_in(versions, number) for number in versions.numbers()]
 
     def check_recovery(self, storage: LocalStorage) -> None:
-        """The next committer folds what is missing, and answers as the first one did."""
+        """The next committer folds what is missing, and answers as the first did."""
         answers = self.fold(self._owned(storage))
         assert answers == self.fold(self._owned(storage))
         first, second, *more = self.versions_in(storage)
@@ -127,7 +127,7 @@ def test_what_was_told_is_there_after_any_cut(tmp_path: Path, *, unnamed: bool) 
 def test_what_the_next_committer_tells_is_there_after_any_cut(
     tmp_path: Path, *, unnamed: bool, after: bool
 ) -> None:
-    """The first one is killed at each of its calls; the next may find its version, not synced yet."""
+    """The first committer is killed at each of its calls; the next may find its version, not synced yet."""
     died = 0
     while True:
         (tmp_path / f"{died}").mkdir()

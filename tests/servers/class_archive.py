@@ -91,7 +91,7 @@ def _copied_folders() -> Callable[[Broker, list[str]], None]:
 
 
 def _broker_archive() -> Path | None:
-    """Returns the archive for this Java and these jars. Returns None if this Java can't make one."""
+    """Returns the archive for this Java and these jars. Returns None if this Java can't make an archive."""
     jars, java = fetch_jars("broker"), find_java()
     release = subprocess.run([java, "-version"], capture_output=True, check=True).stderr
     key = hashlib.sha256(release + str(jars[0].parent).encode()).hexdigest()[:12]

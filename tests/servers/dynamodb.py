@@ -37,7 +37,7 @@ class DynamoServer(LoopbackServer):
         """See `LoopbackServer.prepare`."""
         jars = os.pathsep.join(str(jar) for jar in fetch_jars("dynamodb"))
         flags = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(self.port)]
-        # It unpacks a library for its tables, which a killed one leaves there.
+        # It unpacks a library for its tables, which a killed server leaves there.
         scratch = f"-Djava.io.tmpdir={self.directory.resolve()}"
         return [str(find_java()), *_JVM, scratch, "-cp", jars, _MAIN, *flags]
 

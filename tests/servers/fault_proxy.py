@@ -1,6 +1,6 @@
 """A loopback HTTP proxy before a real server, which loses, spoils, holds and counts what goes through it.
 
-The server behind it is the real one, so what a fault leaves behind is what a real fault leaves behind: an
+The server behind it is real, so what a fault leaves behind is what a real fault leaves behind: an
 answer that is lost here belongs to an object that was stored. A test plans faults for the requests to come
 (`plan`), and looks afterwards at what was asked (`requests`).
 """
@@ -194,7 +194,7 @@ class Answered:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """A connection of a client, and one to the real server behind it."""
+    """A connection of a client, and another to the real server behind it."""
 
     server: _Server
     protocol_version = "HTTP/1.1"

@@ -87,7 +87,7 @@ class KafkaRelay:
     def plan(
         self, cut: Cut | None, *, always: Kind | None = None, moment: CutMoment = CutMoment.AFTER
     ) -> None:
-        """Counts requests from now on and cuts at one; `always`: in one way at all of a kind."""
+        """Counts requests from now on and cuts at a request; `always`: at all requests of a kind."""
         with self._lock:
             self._counts.clear()
             self._cut, self._always, self._moment, self.happened = cut, always, moment, 0
@@ -135,7 +135,7 @@ class KafkaRelay:
 
 
 class _Connection:
-    """A client's connection and the one to the broker behind it, with a thread for each direction."""
+    """A client's connection and that to the broker behind it, with a thread for each direction."""
 
     def __init__(self, relay: KafkaRelay, client: socket.socket, broker: socket.socket) -> None:
         self._relay, self._client, self._broker = relay, client, broker

@@ -1,6 +1,6 @@
 """Runs a real S3 server on loopback: tests of the S3 store need no account, and meet no mock of the race.
 
-It is s3proxy over a folder. Of the servers that start without Docker it is one of the few that hold a
+It is s3proxy over a folder. Of the servers that start without Docker it is among the few that hold a
 conditional put under a race (32 threads, one key, one winner in each of hundreds of rounds; its conditional
 completion of a multipart upload as well), and it runs on the Java that the broker needs anyway. A bucket is a
 folder below `data`, so what was stored outlives a `kill`.

@@ -238,7 +238,7 @@ class Reader:
         return messages
 
     def confirm_messages(self) -> None:
-        """See `LogReader.confirm_messages`. This broker's log stays the same one."""
+        """See `LogReader.confirm_messages`. This broker's log stays the same."""
         if self._broker.away:
             raise RetryError("the broker is away", where="broker")
 
@@ -292,7 +292,7 @@ class Witness:
 
 
 class Reporter:
-    """An `OutcomeReporter` for a process; making one fences all before it."""
+    """An `OutcomeReporter` for a process; a new reporter fences all before it."""
 
     def __init__(self, broker: Broker, process: Process, above: int = 0) -> None:
         self._broker, self._process = broker, process

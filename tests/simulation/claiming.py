@@ -27,7 +27,7 @@ NOTHING: Final = frozenset({GONE, OTHER, SHORT})
 
 @dataclass
 class Claimer:
-    """Writes claims. `late_s`: how late the file of a late one comes, at most."""
+    """Writes claims. `late_s`: how late the file of a late claim comes, at most."""
 
     hub: Hub
     store: Store

@@ -1,4 +1,4 @@
-"""Committer processes of the simulated world: production's own code for each partition that one has."""
+"""Committer processes of the simulated world: production's own code for each partition that a process has."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Ledger:
 
     @property
     def unanswered(self) -> list[int]:
-        """The offsets that have no outcome, and shall have one."""
+        """The offsets that have no outcome, and shall have an outcome."""
         return [
             sent_entry
             for sent_entry in self.sent
@@ -391,7 +391,7 @@ class Ledger:
         if isinstance(result, Committed):
             demand(recorded == result, "one-commit-point", f"{offset} is {result}, its table says {recorded}")
         elif offset in line.answers and not (offset in self.twice and sent.uri in self.harsh):
-            # Else the version that recorded it may be gone too, and then no one can know.
+            # Else the version that recorded it may be gone too, and then it can't be known.
             demand(
                 type(recorded) is type(result), "every-entry-answered", f"{offset}: {result}, not {recorded}"
             )

@@ -23,7 +23,7 @@ BOTH: Final = re.compile(r"(answered up to|folded to) .*(now |ends before offset
 
 
 class Partition:
-    """A partition. `uris`: the tables that are bound to it; `dropped`: at which offset one was gone.
+    """A partition. `uris`: the tables that are bound to it; `dropped`: at which offset a table was gone.
 
     `accepted`: the committer that has it accepts the log; `is_stuck`: it stopped with a gap all the same.
     `ended_by`: what ended the committer that had it last. None if that was asked to stop, or was killed.

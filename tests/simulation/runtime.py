@@ -3,9 +3,9 @@
 A process is real blocking code in greenlets. Each call that it makes to a simulated part is a *step*: the
 process waits there, and the hub continues with the process that is due next by the simulated clock. Nothing
 else switches, so a seed gives the same steps each time. A killed process never continues after its step; a
-paused one (SIGSTOP) continues late.
+paused process (SIGSTOP) continues late.
 
-This is the only module that knows greenlets, and the only one that replaces the clock of production.
+This is the only module that knows greenlets, and the only module that replaces the clock of production.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BrokenError(AssertionError):
 class Process:
     """Something that runs, is killed or paused as one. `rules`: those that its release knows.
 
-    `kill_at`: the step at which it dies, counted from 1; `sleep_at`: the one at which it falls asleep, until
+    `kill_at`: the step at which it dies, counted from 1; `sleep_at`: the step at which it falls asleep, until
     `paused_until` is set to a time that comes.
     """
 

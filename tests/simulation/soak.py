@@ -1,4 +1,4 @@
-"""Plays seeds for as long as asked, or one seed again: `python -m tests.simulation.soak --help`."""
+"""Plays seeds for as long as asked, or a seed again: `python -m tests.simulation.soak --help`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def play_seed(seed: int, *, with_history: bool) -> int:
 
 
 def many(first: int, seeds: int | None, seconds: float | None, jobs: int) -> int:
-    """Plays seeds from the first one on until so many are played, the time is over, or one fails."""
+    """Plays seeds from the first on until so many are played, the time is over, or a seed fails."""
     begun = reported = time.monotonic()
     played = steps = 0
     taken: Counter[Transition] = Counter()

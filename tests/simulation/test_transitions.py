@@ -198,7 +198,7 @@ class ByHand:
         self.started.append((work, ended))
 
     def end(self, number: int) -> None:
-        """Does one of the tasks that were started, counted from 0."""
+        """Does a task of those that were started, counted from 0."""
         work, ended = self.started.pop(number)
         try:
             result = work()
@@ -229,7 +229,7 @@ class Bench:
     answered: list[int] = field(default_factory=list)
 
     def begun(self) -> Bench:
-        """The first group is folded and its put has begun, as has the fold of the second one."""
+        """The first group is folded and its put has begun, as has the fold of the second group."""
         fold_at(opened(HERE), [here(creation())], 0)
         log = Log([])
         for offset, name in enumerate("fgh", 1):

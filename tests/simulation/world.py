@@ -55,7 +55,7 @@ class World:
 
     @property
     def ledger(self) -> Ledger:
-        """Of the first partition: for worlds that have but one."""
+        """Of the first partition: for worlds that have no other."""
         return self.partitions[0].ledger
 
     @property

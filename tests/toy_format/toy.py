@@ -1,4 +1,4 @@
-"""A table format of its own, as small as one can be: what the seam asks of a format, and nothing else.
+"""A table format of its own, as small as possible: what the seam asks of a format, and nothing else.
 
 A table is a folder `_toy_log` with one file of JSON lines for each version: the head, then what was added and
 removed. So a version is the sum of all files up to its own, as in other formats that keep a log. A row is a
@@ -213,7 +213,7 @@ class ToyFormat:
         return NAMING if any(NAMING.parse(name) for name in names) else None
 
     def decode(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> ToyState:
-        """The table as the files of all versions up to this one make it."""
+        """The table as the files of all versions up to this version make it."""
         head, _ = _parsed(data, f"{uri}/{path}")
         if NAMING.path(head["version"]) != path:
             raise DamagedError(f"the file says that it is version {head['version']}", where=f"{uri}/{path}")

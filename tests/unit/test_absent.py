@@ -190,7 +190,7 @@ def test_a_table_that_is_dropped_while_it_is_open(outcomes: Outcomes, offset: in
 
 
 def test_another_table_that_was_made_there_later(outcomes: Outcomes) -> None:
-    """The note of the one before says nothing of it."""
+    """The note of the table before says nothing of it."""
     remove()
     note(at(1))
     table = opened(outcomes)

@@ -34,7 +34,7 @@ def test_the_first_fold_binds_the_table() -> None:
 
 @pytest.mark.parametrize("at", [AT, AGAIN, ELSEWHERE])
 def test_another_topic_is_a_condition_of_the_entry(at: Position) -> None:
-    """A message may name any table below the roots: one of another topic must not stop the partition."""
+    """A message may name any table below the roots: a table of another topic must not stop the partition."""
     refusal = misplaced(BOUND, other_topic(at))
     assert isinstance(refusal, Invalid)
     assert refusal.message == "the table is bound to topic transactions, this entry stands in others"

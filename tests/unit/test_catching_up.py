@@ -93,7 +93,7 @@ def test_versions_come_in_order_and_each_is_read_once(long_table: Folded) -> Non
 
     store.before = out_of_order
     assert [change.version for change in tail_of(source_on(store), 1)] == [*range(2, MANY + 2)]
-    # Only the version after the newest is requested twice: before that one is returned, and after.
+    # Only the version after the newest is requested twice: before that version is returned, and after.
     twice = [path for path in {*store.reads} if store.reads.count(path) > 1]
     assert twice == [long_table.versions.path(MANY + 2)]
     assert len(store.reads) == MANY + 2
@@ -223,7 +223,7 @@ def test_groups_larger_than_the_first_read_cost_one_read_each() -> None:
         table.fold(*(fragments_only(table.uri, 20) for _ in range(50)))
     store = far(table)
     assert sum(change.rows or 0 for change in tail_of(source_on(store), 1)) == 30_000
-    # The few requests that began before the first one's size was known were too short.
+    # The few requests that began before the first version's size was known were too short.
     assert len(store.reads) <= 30 + 1 + 4
 
 

@@ -1,4 +1,4 @@
-"""What is known of past versions, and the verdict on a proposal built on an old one."""
+"""What is known of past versions, and the verdict on a proposal built on an old version."""
 
 from dataclasses import replace
 
@@ -110,7 +110,7 @@ def test_at_most_as_many_versions_are_kept_as_a_proposal_may_lie_behind() -> Non
 
 
 def test_an_append_walks_no_versions() -> None:
-    """Its verdict costs the same over ten thousand versions as over one."""
+    """Its verdict costs the same over ten thousand versions as over a single version."""
     for kind in (Kind.APPEND, Kind.RESERVE_FRAGMENTS, Kind.CLONE):
         assert not any(rule.reads_theirs for rules in RULES[kind].values() for rule in rules)
 

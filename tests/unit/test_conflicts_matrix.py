@@ -186,7 +186,7 @@ FRAGMENT = {"id": 0, "files": [{"path": "f.lance", "fields": [0, 1]}]}
 
 
 def test_deleted_rows_are_joined_only_in_a_fragment_that_both_leave() -> None:
-    """A fragment that lost its last rows stays listed among the updated ones too (Lance fact 5.4)."""
+    """A fragment that lost its last rows stays listed among the updated fragments too (Lance fact 5.4)."""
     some = operation("delete", updated_fragments=[FRAGMENT])
     emptied = operation("delete", updated_fragments=[FRAGMENT], deleted_fragment_ids=[0])
     gone = operation("delete", deleted_fragment_ids=[0])

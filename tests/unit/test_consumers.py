@@ -129,7 +129,7 @@ def test_two_readers_under_one_name(source: Source) -> None:
 
 @pytest.mark.parametrize("moves", ["commit", "set"])
 def test_of_two_readers_who_commit_at_the_same_moment_one_does(source: Source, moves: str) -> None:
-    """The second one's object is written between the first one's reading and writing."""
+    """The second reader's object is written between the first reader's reading and writing."""
     second = tail_of(source, 2, consumer=NAME)
 
     class Overtaken(Recording):
@@ -163,7 +163,7 @@ def test_a_lost_answer_to_a_commit_is_read_back(source: Source) -> None:
 
 
 def test_a_tag_that_is_ahead_of_its_consumer_is_set_back(source: Source) -> None:
-    """The process that moved it on was overtaken by one that moved it back, and its tag came last."""
+    """The process that moved it on was overtaken by a process that moved it back, and its tag came last."""
     tail_of(source, 2, consumer=NAME)
     Refs(source.storage).update_tag(TAG + NAME, 5)
     assert versions(tail_of(source, consumer=NAME)) == [3, 4, 5, 6]

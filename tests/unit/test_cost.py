@@ -1,4 +1,4 @@
-"""Cost by change: a version of a large table takes the steps that one of a small table takes.
+"""Cost by change: a version of a large table takes the steps that a version of a small table takes.
 
 Steps of the interpreter are counted, not time, so that a busy machine changes nothing.
 """
@@ -48,7 +48,7 @@ CHANGES = pytest.mark.parametrize("change", ["append", "delete", "remove"])
 
 @cache
 def grown(fragments: int) -> FoldedTable:
-    """A table of so many fragments, whose newest version was a small one."""
+    """A table of so many fragments, whose newest version was small."""
     table = created()
     table.fold(append("many", fragments=fragments - 1))
     table.fold(append("one"))

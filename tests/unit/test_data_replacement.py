@@ -1,4 +1,4 @@
-"""What a DataReplacement makes of the files of a fragment, and which ones are refused."""
+"""What a DataReplacement makes of the files of a fragment, and which are refused."""
 
 from collections.abc import Callable
 

@@ -191,7 +191,7 @@ def test_a_batch_that_says_it_lies_outside_of_the_file_is_refused(position: int,
 
 
 def test_a_column_that_says_it_has_more_buffers_is_refused() -> None:
-    """Lance panics over one; it takes a byte, since a table's fields are listed in a directory."""
+    """Lance panics over such a field; it takes a byte, since a table's fields are listed in a directory."""
     data = bytearray(arrow([1], compression="zstd"))
     batch = _batch(_Flat(bytes(data), ""))
     data[batch.table - int.from_bytes(data[batch.table : batch.table + 4], "little", signed=True)] = 14

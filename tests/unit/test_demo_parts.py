@@ -33,7 +33,7 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent doesn't."""
+    """Whether a process runs; a process that has ended and waits for its parent doesn't."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -249,7 +249,7 @@ def test_a_folder_on_a_local_disk(tmp_path: Path) -> None:
 
 
 def on_disk(path: Path, *, folded: bool = True) -> str:
-    """A table of two versions that follows no log; `folded`: no more than the second one says so."""
+    """A table of two versions that follows no log; `folded`: no more than the second version says so."""
     uri = canonical(path)
     if folded:
         assert isinstance(fold_at(open_branch(uri, "", None), [create(uri)], 0)[0].result, Committed)
@@ -446,7 +446,7 @@ def test_a_table_made_inside_once_the_drop_is_decided_puts_the_folder_back(
 def test_a_table_made_inside_while_objects_are_removed_stays(
     store: MemoryStorage, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Before the first version of the outer one is removed, and before the first other object is."""
+    """Before the first version of the outer table is removed, and before the first other object is."""
     uri = f"{HERE}/data/inner"
     made: list[str] = []
     point = {"condemned": "publish_move", "removing": "remove_branch"}[moment]

@@ -45,7 +45,7 @@ def quiet() -> Iterator[None]:
 
 
 def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> None:
-    """A table is open, and one was not opened yet; most names are checked only once both are answered."""
+    """A table is open, and another was not opened yet; most names are checked only once both are answered."""
     text, other = canonical(tmp_path / "open"), canonical(tmp_path / "other")
     first = messages([at(text, creation()), at(other, creation())])
     committer_of(first, Stamped(), Trouble("", [])).run(threading.Event(), first.end_offset())

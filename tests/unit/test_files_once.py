@@ -1,4 +1,4 @@
-"""A data file belongs to one live fragment: a proposal that names one which a fragment has is refused.
+"""A data file belongs to one live fragment: a proposal that names a file which a fragment has is refused.
 
 Promises: files-lie-once, keyless-repeats (docs/operations.md).
 """

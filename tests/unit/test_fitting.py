@@ -196,7 +196,7 @@ def test_a_null_where_the_table_has_none_is_found_at_any_depth(
     fitting = fit(pa.schema([("c", have)]), pa.schema([want]))
     values = [good, good] if not want.nullable else [good, None, good]
     fitting.apply(pa.record_batch({"c": pa.array(values, have)}))
-    # A null that isn't of this batch's rows: Arrow arrays may be windows on larger ones.
+    # A null that isn't of this batch's rows: Arrow arrays may be windows on larger arrays.
     fitting.apply(pa.record_batch({"c": pa.array([bad, *values], have).slice(1)}))
     with pytest.raises(InvalidError, match=r"has a null, and the column is not nullable|has nulls") as caught:
         fitting.apply(pa.record_batch({"c": pa.array([*values, bad], have)}))

@@ -54,7 +54,7 @@ def test_folding_twice_gives_the_same_bytes() -> None:
 
 
 def test_folding_on_a_table_read_back_gives_the_same_bytes() -> None:
-    """What a version leaves out of its file must not decide what the next one is."""
+    """What a version leaves out of its file must not decide what the next version is."""
     straight, read_back = MemoryTable(), MemoryTable()
     for group in proposals():
         straight.fold(*group)

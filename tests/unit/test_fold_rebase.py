@@ -160,7 +160,7 @@ def reading(fields: Sequence[Field] | None, now: Sequence[Field] = SCHEMA) -> Me
     "before", [RENAMED, RETYPED, MOVED, DROPPED], ids=["name", "type", "parent", "absent"]
 )
 def test_a_field_id_that_meant_another_column_is_refused(before: tuple[Field, ...]) -> None:
-    """Lance gives a dropped column's id to a new one, and the rows would read as that (Lance fact 4.2)."""
+    """Lance gives a dropped column's id to a new column, and the rows would read as that (Lance fact 4.2)."""
     actual = reading(before)
     assert isinstance(actual, Conflict)
     assert actual.retryable

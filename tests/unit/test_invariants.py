@@ -295,7 +295,7 @@ def test_without_stable_row_ids_no_fragment_has_any() -> None:
 
 
 def test_ids_of_rows_deleted_before_may_stand_again() -> None:
-    """An update moves a row with its id to a new fragment, and leaves it deleted in the old one."""
+    """An update moves a row with its id to a new fragment, and leaves it deleted in the old fragment."""
     state = built(AFTER, fragments=with_ids(3, 0))
     assert broken_by(state, deleted={0: Bitmap([0, 2]), 1: Bitmap()}) == ["live-row-ids-are-unique"]
 

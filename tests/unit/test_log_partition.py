@@ -1,4 +1,4 @@
-"""The partition of a key is the one that Kafka's own clients compute."""
+"""The partition of a key is that which Kafka's own clients compute."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ TOPIC = "transactions"
 
 @dataclass
 class Shelf:
-    """A log in memory. Its first messages may be gone; an offset without one holds a marker."""
+    """A log in memory. Its first messages may be gone; an offset without a message holds a marker."""
 
     messages: dict[int, tuple[bytes, int]] = field(default_factory=dict)
     now_us: int = START_US
@@ -150,7 +150,7 @@ def test_a_table_that_was_made_in_what_was_lost_is_folded_from_the_log_s_start(s
 
 
 def test_a_second_loss_is_noticed_too(shelf: Shelf) -> None:
-    """No entry was folded since the first one was accepted, so the position is that of the move."""
+    """No entry was folded since the first entry was accepted, so the position is that of the move."""
     shelf.lose_from(2)
     table = opened(shelf, accept=True)
     assert isinstance(fold(table, shelf, 1), Committed)

@@ -131,7 +131,7 @@ def test_a_table_in_a_bucket_that_is_not_open_does_not_wait_behind_names_without
 
 
 def kinds(folder: str, name: int) -> list[Envelope]:
-    """Proposals of many kinds, right and wrong ones, all for a name."""
+    """Proposals of many kinds, right and wrong proposals, all for a name."""
     uri = f"{folder}/mixed-{name}"
     clone = changed(append("clone"), lambda envelope: envelope.lance.clone.SetInParent())
     claimed = changed(Envelope(table=uri), lambda envelope: setattr(envelope.claim, "size", 10))

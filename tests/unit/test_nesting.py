@@ -1,4 +1,4 @@
-"""No table begins inside another one's folder, or around one.
+"""No table begins inside another table's folder, or around a table.
 
 Promise: no-table-inside-another (docs/operations.md).
 """

@@ -1,4 +1,4 @@
-"""Logs that aren't the ones a table was folded from: who stops, who refuses, and what stays as it is."""
+"""Logs that aren't those a table was folded from: who stops, who refuses, and what stays as it is."""
 
 from collections.abc import Iterator
 from dataclasses import replace

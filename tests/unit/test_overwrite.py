@@ -1,4 +1,4 @@
-"""What an Overwrite of a table that is there changes, and which ones are refused."""
+"""What an Overwrite of a table that exists changes, and which are refused."""
 
 from collections.abc import Callable
 

@@ -72,7 +72,7 @@ class Stamped(Reports):
 
 @dataclass
 class Trouble:
-    """Opens tables, but not the one at `uri` until `errors` are used up."""
+    """Opens tables, but not the table at `uri` until `errors` are used up."""
 
     uri: str
     errors: list[LakefoldError]

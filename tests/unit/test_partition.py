@@ -181,7 +181,7 @@ def on(branch: str, envelope: Envelope) -> Envelope:
 def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
     main = canonical(tmp_path / "table")
     branch = f"{main}/tree/team/a"
-    # No table is created inside another one, so the branch is made elsewhere and moved.
+    # No table is created inside another table, so the branch is made elsewhere and moved.
     folded(messages([at(main, creation())]))
     folded(messages([at(canonical(tmp_path / "made"), creation(uuid="the branch"))]))
     (tmp_path / "table" / "tree" / "team").mkdir(parents=True)

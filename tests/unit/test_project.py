@@ -1,4 +1,4 @@
-"""What a Project leaves of a table, and which ones are refused."""
+"""What a Project leaves of a table, and which are refused."""
 
 from collections.abc import Callable
 

@@ -219,7 +219,7 @@ class Clock:
 
 @pytest.fixture
 def storage(request: pytest.FixtureRequest) -> MemoryStorage:
-    """Three versions of the main line, and one of a branch."""
+    """Three versions of the main branch, and another of a branch."""
     storage = MemoryStorage(f"memory://{abs(hash(request.node.name))}/t")
     for version in (1, 2, 3):
         storage.put(Scheme.V2.path(version), [b"x" * version])

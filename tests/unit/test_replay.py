@@ -48,7 +48,7 @@ def _forgotten() -> Iterator[None]:
 
 @pytest.mark.parametrize("sizes", [(1,) * 8, (2, 1, 5), (2, 3, 3), (1, 1, 4, 2), (2, 1, 1, 1, 3)])
 def test_every_version_is_the_same_however_the_log_was_grouped(sizes: tuple[int, ...]) -> None:
-    """Refusals that waited for the next version among them, and one from before there was a table."""
+    """Refusals that waited for the next version among them, and a refusal from before there was a table."""
     table = fold_all(*sizes)
     replays = replayed()
     assert [each.verdict for each in replays] == [Verdict.SAME] * table.table.version

@@ -30,7 +30,7 @@ def table(tmp_path: Path) -> Path:
     """A table of three versions, folded from `one.bin` (its creation) and `two.bin`.
 
     The second file holds two batches, one of them twice, and one whose file was missing then. Of the data
-    files one was taken away since, the missing one is there now.
+    files a file was taken away since, the missing file exists now.
     """
     path = tmp_path / "t"
     uri = canonical(path)

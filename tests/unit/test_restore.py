@@ -1,4 +1,4 @@
-"""What a Restore restores, what it doesn't, and which ones are refused."""
+"""What a Restore restores, what it doesn't, and which are refused."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def restoring(version: int, read: int = 3) -> Envelope:
 
 
 def filled() -> tuple[MemoryTable, LanceState]:
-    """A table of three versions, and its second one: two fragments of three rows; a third one came later."""
+    """A table of three versions, and its second: two fragments of three rows; a third fragment came later."""
     table = created(stable_row_ids=True)
     table.fold(append("one", fragments=2))
     second = table.state

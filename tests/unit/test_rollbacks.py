@@ -46,7 +46,7 @@ def restoring(version: int, read: int) -> Envelope:
 
 
 class Kept(MemoryTable):
-    """A table that keeps its states, so that one of them can be restored."""
+    """A table that keeps its states, so that each can be restored."""
 
     def __init__(self) -> None:
         table = created()

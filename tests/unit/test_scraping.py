@@ -23,7 +23,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def trouble() -> list[str]:
-    """What the committer's trouble is: the last one."""
+    """What the committer's trouble is: the last text."""
     return [""]
 
 

@@ -1,4 +1,4 @@
-"""The options of `format("lakefold")` are understood, or refused with a hint that names the right ones."""
+"""The options of `format("lakefold")` are understood, or refused with a hint that names the right options."""
 
 from __future__ import annotations
 

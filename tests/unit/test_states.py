@@ -28,7 +28,7 @@ NAMES = [chart.name for chart in CHARTS]
 
 
 def reached(chart: Chart[Any, Any]) -> set[Any]:
-    """The states that any events lead to from the first one."""
+    """The states that any events lead to from the first state."""
     seen, left = {chart.initial}, deque([chart.initial])
     while left:
         for state in chart.transitions[left.popleft()].values():

@@ -22,7 +22,7 @@ def claiming(rows: int) -> MemoryTable:
 
 
 def rewriting(table: MemoryTable) -> Envelope:
-    """Each fragment into one like it, all in one group."""
+    """Each fragment into a fragment like it, all in one group."""
     envelope = Envelope(table=URI)
     envelope.lance.uuid, envelope.lance.read_version = "rewrite", 2
     group = envelope.lance.rewrite.groups.add()

@@ -84,7 +84,7 @@ def test_the_end_of_a_step_is_told_before_it_is_taken(source: Source) -> None:
     assert numbers(begun.step(max_rows=6)) == [2, 3, 4]
     assert (begun.cursor.version, next(begun).version, begun.cursor.version) == (4, 5, 5)
     assert numbers(begun.step()) == [6, 7]
-    # Each version once, and three reads of one that doesn't exist yet.
+    # Each version once, and three reads of a version that doesn't exist yet.
     assert recording.calls.count("get_range") == len(ROWS) + 2
 
 

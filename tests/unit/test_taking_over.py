@@ -23,7 +23,7 @@ def owned_by(generation: int, chain: str = "row") -> TableWriter:
 
 @pytest.mark.usefixtures("store")
 def test_who_was_taken_over_from_opens_no_table_that_the_next_one_has() -> None:
-    """Though it opens the table last: what the other one refused meanwhile stays refused."""
+    """Though it opens the table last: what the other committer refused meanwhile stays refused."""
     first = owned_by(1)
     fold_one(first, here(creation()), 0)
     assert isinstance(fold_one(owned_by(2), named("f"), 1), Committed)

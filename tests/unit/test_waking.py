@@ -61,7 +61,7 @@ def waker(news: PlannedNews) -> Iterator[Waker]:
 
 
 def waits(waker: Waker, beyond: int) -> threading.Thread:
-    """A tail that waits for a version after this one."""
+    """A tail that waits for a version after this version."""
     thread = threading.Thread(target=waker.wait, args=(beyond, PATIENCE_S))
     thread.start()
     return thread

@@ -207,7 +207,7 @@ def _send_all_kinds(scene: Scene) -> None:
 
 
 def _take_over(scene: Scene) -> None:
-    """Another committer has answered all, and still runs, when this one begins."""
+    """Another committer has answered all, and still runs, when this committer begins."""
     with folding(scene.direct) as (errors, _):
         until(lambda: len(scene.direct.own.answers()) == len(scene.expected), "answers", seconds=ACT_SECONDS)
         scene.fold_behind_relay()

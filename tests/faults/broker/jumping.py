@@ -62,7 +62,7 @@ def play_a_jump(stage: Stage, send_ahead: Callable[[Envelope], None], patch: pyt
 
 
 def _check_times(stage: Stage) -> None:
-    """Versions are stamped in their order and by now, so the newest one is that of now."""
+    """Versions are stamped in their order and by now, so the newest is that of now."""
     now = datetime.now(UTC)
     newest = lance.dataset(str(stage.path)).version
     assert newest == 5

@@ -62,7 +62,7 @@ class JumpingBroker(Broker):
             "FAKETIME_CACHE_DURATION": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "DONT_FAKE_MONOTONIC": "1",
-            # Without it a thread of the broker's waits for ever, until another one wakes it.
+            # Without it a thread of the broker's waits for ever, until another thread wakes it.
             "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
         super()._spawn(["env", *(f"{name}={value}" for name, value in faked.items()), *command], lock)

@@ -1,4 +1,4 @@
-"""An entry of the log is stamped 95 days ahead, and the next ones are stamped right again.
+"""An entry of the log is stamped 95 days ahead, and the next entries are stamped right again.
 
 The entry is in a real broker's log as a jumped clock leaves it: for that one send the topic takes the time
 that its writer claims. `test_broker_clock.py` lets the broker's own clock jump, and needs libfaketime.

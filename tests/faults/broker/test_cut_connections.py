@@ -1,4 +1,4 @@
-"""A connection that is cut at any request changes nothing: each proposal has its one right outcome.
+"""A connection that is cut at any request changes nothing: each proposal has its right outcome.
 
 A clean run counts the requests of each kind. Then the connection is cut at the n-th request of each kind, in
 each way. `make test` plays the points of `SHORT`, which meet each kind and each way; `make test-faults` plays
@@ -156,7 +156,7 @@ def test_a_cut_connection_changes_no_outcome(
             passed = f"point {number} of {chosen[0][0]} to {chosen[-1][0]}, {len(failures)} failed"
             _print_at_once(capfd, f"{act.name}: {passed}, {time.monotonic() - began:.0f} s")
     assert not failures, f"{len(failures)} of {len(chosen)} points\n" + "\n".join(failures)
-    # How often a client fetches and asks for metadata is its own affair, so the last ones may not come.
+    # How often a client fetches and asks for metadata is its own affair, so the last requests may not come.
     assert happened >= (len(chosen) // 2 if is_long else len(chosen))
 
 

@@ -67,7 +67,7 @@ class Held:
     batch: Envelope
 
     def others_go_on(self) -> None:
-        """Two versions of pylance's, and a clean-up that leaves the newest one only."""
+        """Two versions of pylance's, and a clean-up that leaves only the newest."""
         path = str(self.stage.path)
         for number in (101, 102):
             lance.write_dataset(rows([number]), path, mode="append")

@@ -53,7 +53,7 @@ class RegrownLog:
         return self.broker.directory / "data" / f"{self.own.topics.transactions}-0"
 
     def grow(self, *, marker: bool = False) -> None:
-        """Writes the entries; with `marker` the first of `LOST` is followed by one of a transaction."""
+        """Writes the entries; with `marker` the first of `LOST` is followed by a marker of a transaction."""
         self.own.propose(*KEPT)
         self.broker.stop()
         shutil.copytree(self._data, self.copy)
@@ -137,7 +137,7 @@ def test_a_reader_that_has_just_begun_after_the_last_entry(log: RegrownLog) -> N
 
 
 def test_a_reader_that_has_just_begun_before_the_last_entry(log: RegrownLog) -> None:
-    """As after a restart with answers that were reported above the first entry without one."""
+    """As after a restart with answers that were reported above the first entry without an answer."""
     log.grow()
     with log.reader(3, Verify.LATER) as before:
         (last,) = take(before, 1)
@@ -180,7 +180,7 @@ def test_a_reader_that_could_not_check_a_marker(log: RegrownLog, monkeypatch: py
 
 
 def test_markers_after_the_last_entry_are_no_gap(log: RegrownLog) -> None:
-    """The epoch of the markers' leader may be a later one than that of the last entry."""
+    """The epoch of the markers' leader may be later than that of the last entry."""
     log.own.propose(*KEPT)
     log.broker.stop()
     log.broker.start()
