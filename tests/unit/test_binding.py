@@ -29,7 +29,7 @@ def test_the_first_fold_binds_the_table() -> None:
     assert misplaced(marks, Position(FILE, 0)) is None
     refusal = misplaced(marks, other)
     assert isinstance(refusal, Invalid)
-    assert refusal.message == "the table is bound to partition 0, this entry stands in 4"
+    assert refusal.message == "the table is bound to partition 0, this entry is in 4"
 
 
 @pytest.mark.parametrize("at", [AT, AGAIN, ELSEWHERE])
@@ -37,7 +37,7 @@ def test_another_topic_is_a_condition_of_the_entry(at: Position) -> None:
     """A message may name any table below the roots: a table of another topic must not stop the partition."""
     refusal = misplaced(BOUND, other_topic(at))
     assert isinstance(refusal, Invalid)
-    assert refusal.message == "the table is bound to topic transactions, this entry stands in others"
+    assert refusal.message == "the table is bound to topic transactions, this entry is in others"
     check_log(BOUND, other_topic(at), "t")
 
 

@@ -93,7 +93,7 @@ def test_a_batch_too_old_to_tell() -> None:
     table.fold(*[append(f"f{n}", app="a", batch=n) for n in range(0, 2 * MAX_INTERVALS + 2, 2)])
     refused = table.result(append("f0", app="a", batch=0))
     assert isinstance(refused, Invalid)
-    assert "too old to tell" in refused.message
+    assert "too old to check" in refused.message
 
 
 def test_a_refused_entry_changes_nothing_and_takes_no_neighbour_with_it() -> None:
@@ -294,7 +294,7 @@ def test_an_entry_in_another_partition_is_nothing_to_the_table() -> None:
         assert folded.table == before
         for result in results(folded):
             assert isinstance(result, Invalid)
-            assert result.message == "the table is bound to partition 0, this entry stands in 4"
+            assert result.message == "the table is bound to partition 0, this entry is in 4"
             assert "its marks name it" in result.hint
 
 

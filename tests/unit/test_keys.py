@@ -61,8 +61,8 @@ def test_a_batch_older_than_what_is_kept_cannot_be_told() -> None:
     below = 200 - 2 * MAX_INTERVALS - 1
     old = seen(keys, append(app="a", batch=below - 1))
     assert isinstance(old, Invalid)
-    assert "too old to tell" in old.message
-    assert f"from {below} on can be told" in old.hint
+    assert "too old to check" in old.message
+    assert f"from {below} on can be checked" in old.hint
     assert seen(keys, append(app="a", batch=below)) is None
     assert seen(keys, append(app="a", batch=below + 1)) == Duplicate(0)
 
@@ -111,7 +111,7 @@ def test_there_is_room_for_so_many_apps_and_no_more() -> None:
     refused = seen(full, append(app="one more", batch=0))
     assert isinstance(refused, Invalid)
     assert "the batch ids of 10000 apps" in refused.message
-    assert "under an app id that it knows" in refused.hint
+    assert "an app id that the table knows" in refused.hint
     assert seen(full, append(app="app-3", batch=1)) is None
     assert seen(full, append(app="app-3", batch=0)) == Duplicate(0)
     assert seen(full, append("by uuid")) is None

@@ -128,7 +128,7 @@ def test_who_folds_it_goes_by_a_move_without_a_restart() -> None:
     move(RebindReason.REBOUND, Position(OTHER, -1, "transactions"))
     refused = fold_one(owner, 2, 2)
     assert isinstance(refused, Invalid)
-    assert "bound to partition 3, this entry stands in 0" in refused.message
+    assert "bound to partition 3, this entry is in 0" in refused.message
     assert isinstance(fold_one(owner, 1, 1), Committed), "what was answered before is answered so again"
     new = opened(HERE)
     assert fold_one(new, 1, 0, OTHER) == Duplicate(2)

@@ -59,7 +59,7 @@ def test_an_entry_of_another_topic_leaves_the_table_and_its_committer_alone() ->
     for _ in range(2):
         (outcome,) = stray.fold(group).outcomes
         assert isinstance(outcome.result, Invalid)
-        assert "bound to topic transactions, this entry stands in others" in outcome.result.message
+        assert "bound to topic transactions, this entry is in others" in outcome.result.message
     with pytest.raises(FencedError, match="later epoch"):
         fold_one(owner, named("g"), 2)
     assert rows() == ["f"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakefold_table.marks.marks import Marks
     from lakefold_table.position import LogId
 
-ACCEPT = "`lakefold committer --accept-new-log` goes on with the log that is there now"
+ACCEPT = "`lakefold committer --accept-new-log` continues with the log that is there now"
 DETACHED = Invalid(
     "the table was detached from the log", "`lakefold adopt` binds it again, then send the proposal again"
 )
@@ -60,18 +60,18 @@ def misplaced(marks: Marks, at: Position) -> Invalid | None:
         return DETACHED if marks.detached else None
     if _is_other_topic(bound, at):
         return Invalid(
-            f"the table is bound to topic {bound.topic}, this entry stands in {at.topic}",
+            f"the table is bound to topic {bound.topic}, this entry is in {at.topic}",
             "send to the table's topic: its marks name it; `lakefold rebind` binds it to another",
         )
     if bound.log.partition != at.log.partition:
         return Invalid(
-            f"the table is bound to partition {bound.log.partition}, this entry stands in {at.log.partition}",
+            f"the table is bound to partition {bound.log.partition}, this entry is in {at.log.partition}",
             "send to the table's partition: its marks name it",
         )
     if _was_taken_from(marks, at.log):
         return Invalid(
             f"the table was bound to cluster {bound.log.cluster_id}, topic id {bound.log.topic_id}, by hand; "
-            f"this entry stands in cluster {at.log.cluster_id}, topic id {at.log.topic_id}",
+            f"this entry is in cluster {at.log.cluster_id}, topic id {at.log.topic_id}",
             "send to the cluster and topic that its marks name",
         )
     return None
@@ -113,7 +113,7 @@ def check_reach(marks: Marks, log: LogId, end: int, uri: str) -> None:
         f"the table was folded to {position_text(bound)}; that log ends before offset {end}: entries are "
         "lost",
         where=uri,
-        hint=f"bring them back at their old offsets; {ACCEPT}",
+        hint=f"restore them at their old offsets; {ACCEPT}",
     )
 
 

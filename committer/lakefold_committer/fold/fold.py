@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import misplaced
-from lakefold_committer.fold.keys import REPEATS_TOLD, Keys
+from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
 from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Invalid, Outcome, Result, cut
 from lakefold_table.format import Accepted, Fetched, Stamps
 from lakefold_table.marks import record as names
@@ -229,7 +229,7 @@ class _Folding:
 
     def _roll_back(self, version: int) -> None:
         """Notes which keys a Restore of this version leaves out; it shares its own version with no entry."""
-        if version and self._terms.rules >= REPEATS_TOLD:
+        if version and self._terms.rules >= EXPLAINS_REPEATS:
             marks = rolled_back(self._table.marks, self._version, version, self._draft.metadata)
             self._keys = Keys(marks)
 
@@ -279,7 +279,7 @@ class _Folding:
             return answer
         return self._keys.seen(entry) or Invalid(
             "this position was answered before, and no version that is left records the answer",
-            "look for its rows in the table before you send it again",
+            "check whether the table has its rows before you send it again",
         )
 
     def _record(self, news: Sequence[Outcome], first: Entry, last: Entry) -> Record:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakefold_table.marks.marks import Marks
 
 
-REPEATS_TOLD = 4
+EXPLAINS_REPEATS = 4
 """The first version of the rules by which a Duplicate says more than its version."""
 
 
@@ -24,7 +24,7 @@ class Keys:
     """The keys of a table while a group is folded under `rules`."""
 
     def __init__(self, marks: Marks, rules: int = RULES) -> None:
-        self._compares_content = rules >= REPEATS_TOLD
+        self._compares_content = rules >= EXPLAINS_REPEATS
         self._marks = marks = marks if self._compares_content else without_repeats(marks)
         self._apps = dict(marks.apps)
         self._growing: dict[str, GrowingMark] = {}
@@ -51,8 +51,9 @@ class Keys:
             return Duplicate(mark.version_of(batch_id), mark.rolled_back_by(batch_id), different)
         if batch_id < mark.forgotten_below:
             return Invalid(
-                f"batch {batch_id} of app {app_id!r} is too old to tell whether it was folded",
-                f"batches from {mark.forgotten_below} on can be told; look for its rows, or use a new app id",
+                f"batch {batch_id} of app {app_id!r} is too old to check whether it was folded",
+                f"batches from {mark.forgotten_below} on can be checked; see if the table has its rows, "
+                "or use a new app id",
             )
         return None
 
@@ -66,7 +67,7 @@ class Keys:
             return None
         return Invalid(
             f"the table keeps the batch ids of {len(self._apps)} apps, there is no room for another",
-            "go on under an app id that it knows, or send without one: then the uuid tells a repetition",
+            "use an app id that the table knows, or none: then a repetition is recognised by the uuid",
         )
 
     def add(self, entry: Entry, version: int, time_us: int) -> None:

@@ -540,6 +540,6 @@ def _passing(queue: TableQueue, error: LakefoldError) -> LakefoldError:
         return RetryError(
             f"the table had versions, and now no table can be stored at its path: {error.message}",
             where=error.where,
-            hint="bring the table back to this path, and move away what is stored there instead",
+            hint="restore the table to this path, and move away what is stored there instead",
         )
     return error

@@ -366,7 +366,7 @@ class Committer:
         outcomes = describe(admin, options.topics.outcomes)
         if outcomes.partitions <= log.partition:
             message = (
-                f"it has {outcomes.partitions} partitions, the outcomes of {log.partition} have no place"
+                f"it has {outcomes.partitions} partitions, the outcomes of {log.partition} have no partition"
             )
             hint = f"kafka-topics.sh --alter --topic {outcomes.name} --partitions {log.partition + 1} or more"
             raise RetryError(message, where=outcomes.name, hint=hint)

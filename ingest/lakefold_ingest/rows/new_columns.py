@@ -108,7 +108,7 @@ class _Adding:
         if near:
             raise self._error(
                 f"{path}{name} can't be added, because the table has {path}{near[0]}",
-                "rename the column of the batch; names that differ in case only can't be told apart in SQL",
+                "rename the column of the batch; SQL can't distinguish names that differ in case only",
             )
 
     def _added(self, column: pa.Field, parent: int, path: str) -> Iterator[Field]:

@@ -55,7 +55,7 @@ class WriteSettings:
     def __post_init__(self) -> None:
         if self.wait not in get_args(Wait):
             raise InvalidError(
-                f"{self.wait!r} is no way to wait", where="wait", hint='give "commit" or "log"'
+                f"{self.wait!r} is no value of wait", where="wait", hint='give "commit" or "log"'
             )
         if self.on_rolled_back not in get_args(OnRolledBack):
             raise InvalidError(

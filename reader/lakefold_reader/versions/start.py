@@ -61,7 +61,7 @@ def removed(source: Source, cursor: Cursor) -> NotATableError:
     return NotATableError(
         f"the table was removed: version {cursor.version} was the last one seen, now there is none",
         where=source.uri,
-        hint=f"if it was moved, or its file system isn't mounted, bring it back and continue from {cursor}",
+        hint=f"if it was moved, or its file system isn't mounted, restore it and continue from {cursor}",
     )
 
 
