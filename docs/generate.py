@@ -25,6 +25,9 @@ from lakefold_ingest.options.write_options import (
 from lakefold_ingest.spark.spark_types import SPARK_TYPES
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from lakefold_reader.spark.options import OPTIONS, Use
+from lakefold_table.delta.conflicts.rules import ABOUT as ABOUT_DELTA_CONFLICTS
+from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
+from lakefold_table.delta.table_features.features import ABOUT as ABOUT_DELTA_FEATURES
 from lakefold_table.delta.table_features.features import FEATURES
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
@@ -529,15 +532,6 @@ def _write_uses(option: WriteOption) -> str:
     return f"{uses} ({modes})" if modes else uses
 
 
-DELTA_FEATURES_TEXT = """\
-The features of Delta's protocol, and what this release does with a table that has them. "Read" is about
-the log: the snapshot of a version is made from it. No release of Lakefold folds proposals into Delta
-tables yet: the column "commit" says what they may do to such a table once that is built. A feature that is
-not in this table is refused by its name.
-
-The facts about the format are in [delta.md](../format/delta.md)."""
-
-
 def delta_features() -> str:
     """Returns the page of the features of Delta tables."""
     rows = []
@@ -550,12 +544,21 @@ def delta_features() -> str:
         rows.append([f"{names[0]}{others}", whose, ", ".join(versions), feature.read, feature.write])
     source = "table/lakefold_table/delta/table_features/features.py"
     head = ["feature", "for", "also from version", "read", "commit"]
-    return page("Features of Delta tables", source, DELTA_FEATURES_TEXT, table(head, rows))
+    return page("Features of Delta tables", source, ABOUT_DELTA_FEATURES, table(head, rows))
+
+
+def delta_conflicts() -> str:
+    """Returns the page of the conflicts between proposals for Delta tables."""
+    rows = [[rule.name, f"{rule.when[0].upper()}{rule.when[1:]}."] for rule in DELTA_RULES]
+    source = "table/lakefold_table/delta/conflicts/rules.py"
+    body = table(["step", "the version before conflicts if"], rows)
+    return page("Conflicts in Delta tables", source, ABOUT_DELTA_CONFLICTS, body)
 
 
 PAGES = {
     "conflicts.md": conflicts,
     "states.md": states,
+    "reference/delta-conflicts.md": delta_conflicts,
     "reference/delta-features.md": delta_features,
     "reference/settings.md": settings,
     "reference/metrics.md": metrics,

@@ -271,7 +271,7 @@ class State(Protocol):
 
     @property
     def version(self) -> int:
-        """The version's number, from 1."""
+        """The version's number; that of a table's first version is `Format.first_version`."""
         ...
 
     @property
@@ -423,11 +423,12 @@ class Format(Protocol[S]):
     """A table format.
 
     `name`: what messages and proposals call it. `folder`: where it keeps the files of its versions; a folder
-    with such files in it is a table of this format.
+    with such files in it is a table of this format. `first_version`: the number of a table's first version.
     """
 
     name: str
     folder: str
+    first_version: int
 
     def proposal(self, envelope: Envelope) -> TableProposal | None:
         """Returns the proposal of this format that an envelope holds, None if it holds none."""

@@ -78,7 +78,13 @@ SETTINGS: dict[str, object] = {
 MESSAGES = {
     "Envelope": "1 table string, 2 app_id string, 3 batch_id uint64?, 4 affected_rows AffectedRowsEntry*, "
     "5 create CreateOptions?, 6 fragment_reuse_index IndexMetadata?, 7 branch string, "
-    "8 proposed_at Timestamp?, 10 lance Transaction?, 15 claim Claim?",
+    "8 proposed_at Timestamp?, 10 lance Transaction?, 11 delta DeltaProposal?, 15 claim Claim?",
+    "DeltaProposal": "1 read_version int64?, 2 actions bytes, 3 read_predicates string*, "
+    "4 read_whole_table bool, 5 read_files string*, 6 isolation string, 7 operation string, "
+    "8 operation_parameters OperationParametersEntry*, 9 read_app_ids string*, "
+    "10 affected_rows AffectedRowsEntry*",
+    "DeltaProposal.AffectedRowsEntry": "1 key string, 2 value bytes",
+    "DeltaProposal.OperationParametersEntry": "1 key string, 2 value string",
     "Envelope.AffectedRowsEntry": "1 key uint64, 2 value bytes",
     "CreateOptions": "1 stable_row_ids bool, 2 data_storage_version string, 3 v1_manifest_paths bool",
     "Claim": "1 uri string, 2 size uint64, 3 sha256 bytes",

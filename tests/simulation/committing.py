@@ -127,7 +127,12 @@ class Running:
         storage, clock = self.store.of(self.process, line), self.process.hub.clock
         table_format = format_at(storage, self.formats)
         versions = Versions(
-            storage, table_format.folder, table_format.detect, is_branch=bool(branch), clock=clock
+            storage,
+            table_format.folder,
+            table_format.detect,
+            first=table_format.first_version,
+            is_branch=bool(branch),
+            clock=clock,
         )
         return TableWriter(
             table_format, versions, line, check_sizes=True, recovery=recovery, formats=self.formats

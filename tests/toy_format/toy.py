@@ -163,6 +163,7 @@ class ToyFormat:
 
     name = NAME
     folder = FOLDER
+    first_version = 1
 
     def proposal(self, envelope: Envelope) -> ToyProposal | None:
         """The proposal in the field of this format."""

@@ -118,6 +118,8 @@ def _last_folded(marks: Marks) -> Position | None:
 def _exists(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str] | None) -> bool:
     storage = open_canonical(uri, storage_options)
     try:
-        return Versions(storage, table_format.folder, table_format.detect).latest() > 0
+        first = table_format.first_version
+        versions = Versions(storage, table_format.folder, table_format.detect, first=first)
+        return versions.latest() >= first
     except LocationError:
         return False

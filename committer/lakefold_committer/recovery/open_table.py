@@ -31,7 +31,7 @@ def open_table(
     the marks are for another log, or the log ends before their position.
     """
     newest = versions.latest()
-    if not newest:
+    if newest < versions.first:
         return FoldedTable(uri)
     state = read_newest(table_format, versions, newest)
     table_format.check_writable(state, uri)
@@ -49,8 +49,10 @@ def marked_properties(
     """Returns the properties of the version whose marks these are; empty if it has none or was removed."""
     if is_own(newest.properties, newest.version):
         return newest.properties
+    if marks.version < versions.first or not marks.table_id:
+        return {}
     try:
-        return (own_properties(table_format, versions, marks.version) if marks.version else None) or {}
+        return own_properties(table_format, versions, marks.version) or {}
     except VersionExpiredError:
         return {}
 

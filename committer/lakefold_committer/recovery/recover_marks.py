@@ -58,7 +58,7 @@ def recover_marks(
     if newest.is_clone:
         return FoldedTable(uri, newest)
     carried = _marks_in(newest)
-    claimed = newest.version if carried is None else max(carried.version, 1)
+    claimed = newest.version if carried is None else max(carried.version, versions.first)
     later: list[VersionSummary] = []
     for version in range(newest.version - 1, claimed - 1, -1):
         try:
@@ -121,7 +121,7 @@ def _verified(
     `carried` are the marks of the newest version. `gone` is the newest version that was removed, and `later`
     are the summaries of the versions after it, without the newest version.
     """
-    if carried is None or not carried.version or carried.version >= newest.version:
+    if carried is None or carried.version < versions.first or carried.version >= newest.version:
         return None
     if gone == carried.version and _left_alone(table_format, versions, newest, later):
         return carried

@@ -73,7 +73,7 @@ def last_unchanged(
     versions were removed or an older release made them.
     """
     least = recovery.unchanged_below - 1
-    for version in range(marks.version, 0, -1):
+    for version in range(marks.version, versions.first - 1, -1):
         try:
             properties = own_properties(table_format, versions, version)
         except VersionExpiredError:
@@ -102,7 +102,7 @@ def _before_torn(
     entry.
     """
     last = end - 1
-    for version in range(marks.version, 0, -1):
+    for version in range(marks.version, versions.first - 1, -1):
         try:
             properties = own_properties(table_format, versions, version)
         except VersionExpiredError:

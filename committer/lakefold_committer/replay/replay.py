@@ -150,7 +150,7 @@ class _Replay:
         state = read_state(self._format, self._versions, version)
         summary = read_summary(self._format, self._versions, version)
         before = self._bases[0] if self._bases else None
-        if before is None or before.state is None or state.is_clone or not before.marks.version:
+        if before is None or before.state is None or state.is_clone or not before.marks.table_id:
             self._bases = self._opened(state)
         else:
             after = self._format.follow_foreign(before.state, state)
@@ -323,14 +323,14 @@ class _Replay:
 
     def _bases_of(self, case: Case) -> Sequence[FoldedTable]:
         """Returns the states that the version may have been built on; empty if they are gone."""
-        if not case.record.base_version:
+        if not case.record.base_version and not case.names_parent:
             return (FoldedTable(self._uri),)
         before = case.version - 1
         bases = self._bases
         try:
             if not bases:
                 bases = self._opened(read_state(self._format, self._versions, before))
-            if bases and not bases[0].marks.version:
+            if bases and not bases[0].marks.table_id:
                 bases = (FoldedTable(self._uri, self._never_folded(case, before)),)
         except UNREADABLE:
             return ()

@@ -79,7 +79,14 @@ def located(
 def located_in(storage: Storage, formats: Formats, *, is_branch: bool = False) -> tuple[AnyFormat, Versions]:
     """As `located`, for the table whose root is the root of a store."""
     table_format = format_at(storage, formats)
-    return table_format, Versions(storage, table_format.folder, table_format.detect, is_branch=is_branch)
+    versions = Versions(
+        storage,
+        table_format.folder,
+        table_format.detect,
+        first=table_format.first_version,
+        is_branch=is_branch,
+    )
+    return table_format, versions
 
 
 def versions_of(

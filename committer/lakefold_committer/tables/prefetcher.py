@@ -240,7 +240,10 @@ class Prefetcher:
 
     def _elsewhere(self, root: str) -> Versions | None:
         storage = self._storage(root)
-        return None if storage is None else Versions(storage, self._format.folder, self._format.detect)
+        if storage is None:
+            return None
+        first = self._format.first_version
+        return Versions(storage, self._format.folder, self._format.detect, first=first)
 
     def _storage(self, root: str) -> Storage | None:
         try:

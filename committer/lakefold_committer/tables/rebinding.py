@@ -67,7 +67,7 @@ def publish_move(
     """
     for _ in range(ATTEMPTS):
         newest = versions.latest()
-        if not newest:
+        if newest < versions.first:
             raise NotATableError("there is no table here", where=uri, hint="name the table's root")
         table = _opened(table_format, versions, newest, uri, unproven=unproven)
         move = _never_back(decide(table), table.marks)

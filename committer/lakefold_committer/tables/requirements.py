@@ -99,7 +99,7 @@ def answers_before(
     """
     missing, known = set(offsets), dict[int, "Result"]()
     made: VersionHead | None = None
-    for version in range(newest, 0, -1):
+    for version in range(newest, versions.first - 1, -1):
         following = made
         try:
             made = own_head(table_format, versions, version)

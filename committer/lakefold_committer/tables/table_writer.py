@@ -315,7 +315,7 @@ class TableWriter:
     def _take_format_there(self) -> bool:
         """Takes the table's format if another committer has created it meanwhile. Returns whether one has."""
         for table_format in self._formats or ():
-            versions = self._versions.in_format(table_format.folder, table_format.detect)
+            versions = self._versions.in_format(table_format)
             if table_format.name != self._format.name and versions.has_any():
                 self._use(table_format)
                 return True
@@ -323,7 +323,7 @@ class TableWriter:
 
     def _use(self, table_format: AnyFormat) -> None:
         self._format = table_format
-        self._versions = self._versions.in_format(self._format.folder, self._format.detect)
+        self._versions = self._versions.in_format(self._format)
         self._prefetcher = Prefetcher(
             self._format, self._versions, self._roots, size_check=self._size_check, options=self._options
         )
@@ -416,7 +416,7 @@ class TableWriter:
     def _is_next_published(self, table: FoldedTable, outcomes: Sequence[Outcome]) -> bool:
         """Returns whether another client has published a version after this one."""
         if table.state is None:
-            return self._versions.latest() > 0
+            return self._versions.latest() >= self._versions.first
         if not self._versions.storage.cheap_size or _has_invalid(outcomes):
             # Others may have published more, and removed the next version: then this one refuses nothing.
             self._versions.doubt()

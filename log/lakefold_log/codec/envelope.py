@@ -246,6 +246,9 @@ def _unknown_kind(envelope: log_pb2.Envelope, proposal: TableProposal | None, fo
     """Describes a proposal that only a newer release can read. Returns "" if this release can read it."""
     if proposal is not None:
         return "" if proposal.operation else formats.named(proposal.format).unknown_kind(envelope)
+    kind = envelope.WhichOneof("proposal")
+    if kind is not None:
+        return f"a proposal of the format {kind}, which this committer doesn't fold"
     fields = UnknownFieldSet(envelope)
     if not fields:
         return ""

@@ -56,6 +56,7 @@ class Envelope(_message.Message):
     BRANCH_FIELD_NUMBER: _builtins.int
     PROPOSED_AT_FIELD_NUMBER: _builtins.int
     LANCE_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     """The table's canonical URI, equal to the message's key."""
@@ -83,6 +84,8 @@ class Envelope(_message.Message):
     @_builtins.property
     def lance(self) -> _transaction_pb2.Transaction: ...
     @_builtins.property
+    def delta(self) -> Global___DeltaProposal: ...
+    @_builtins.property
     def claim(self) -> Global___Claim: ...
     def __init__(
         self,
@@ -96,15 +99,16 @@ class Envelope(_message.Message):
         branch: _builtins.str = ...,
         proposed_at: _timestamp_pb2.Timestamp | None = ...,
         lance: _transaction_pb2.Transaction | None = ...,
+        delta: Global___DeltaProposal | None = ...,
         claim: Global___Claim | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "claim", b"claim", "create", b"create", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "create", b"create", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "affected_rows", b"affected_rows", "app_id", b"app_id", "batch_id", b"batch_id", "branch", b"branch", "claim", b"claim", "create", b"create", "delta", b"delta", "fragment_reuse_index", b"fragment_reuse_index", "lance", b"lance", "proposal", b"proposal", "proposed_at", b"proposed_at", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
     _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
-    _WhichOneofReturnType_proposal: _TypeAlias = _typing.Literal["lance", "claim"]  # noqa: Y015
+    _WhichOneofReturnType_proposal: _TypeAlias = _typing.Literal["lance", "delta", "claim"]  # noqa: Y015
     _WhichOneofArgType_proposal: _TypeAlias = _typing.Literal["proposal", b"proposal"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_id) -> _WhichOneofReturnType__batch_id | None: ...
@@ -112,6 +116,113 @@ class Envelope(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_proposal) -> _WhichOneofReturnType_proposal | None: ...
 
 Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
+
+@_typing.final
+class DeltaProposal(_message.Message):
+    """A proposal to change a Delta table."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OperationParametersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class AffectedRowsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    READ_VERSION_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    READ_PREDICATES_FIELD_NUMBER: _builtins.int
+    READ_WHOLE_TABLE_FIELD_NUMBER: _builtins.int
+    READ_FILES_FIELD_NUMBER: _builtins.int
+    ISOLATION_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    OPERATION_PARAMETERS_FIELD_NUMBER: _builtins.int
+    READ_APP_IDS_FIELD_NUMBER: _builtins.int
+    AFFECTED_ROWS_FIELD_NUMBER: _builtins.int
+    read_version: _builtins.int
+    """The version that it was built on. Absent: it adds files and depends on nothing, or creates the table."""
+    actions: _builtins.bytes
+    """Actions as in a commit, a JSON object in each line; without those that the committer adds."""
+    read_whole_table: _builtins.bool
+    isolation: _builtins.str
+    """`serializable` or `write-serializable`. Empty: the table's."""
+    operation: _builtins.str
+    """E.g. `WRITE`."""
+    @_builtins.property
+    def read_predicates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The partitions that were read, as SQL conditions."""
+
+    @_builtins.property
+    def read_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The paths of the data files that were read, as in their actions."""
+
+    @_builtins.property
+    def operation_parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def read_app_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The applications whose last versions were read."""
+
+    @_builtins.property
+    def affected_rows(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
+        """For each data file by its path the positions of the rows that are deleted, as a 64 bit Roaring bitmap."""
+
+    def __init__(
+        self,
+        *,
+        read_version: _builtins.int | None = ...,
+        actions: _builtins.bytes = ...,
+        read_predicates: _abc.Iterable[_builtins.str] | None = ...,
+        read_whole_table: _builtins.bool = ...,
+        read_files: _abc.Iterable[_builtins.str] | None = ...,
+        isolation: _builtins.str = ...,
+        operation: _builtins.str = ...,
+        operation_parameters: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        read_app_ids: _abc.Iterable[_builtins.str] | None = ...,
+        affected_rows: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_read_version", b"_read_version", "read_version", b"read_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_read_version", b"_read_version", "actions", b"actions", "affected_rows", b"affected_rows", "isolation", b"isolation", "operation", b"operation", "operation_parameters", b"operation_parameters", "read_app_ids", b"read_app_ids", "read_files", b"read_files", "read_predicates", b"read_predicates", "read_version", b"read_version", "read_whole_table", b"read_whole_table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__read_version: _TypeAlias = _typing.Literal["read_version"]  # noqa: Y015
+    _WhichOneofArgType__read_version: _TypeAlias = _typing.Literal["_read_version", b"_read_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__read_version) -> _WhichOneofReturnType__read_version | None: ...
+
+Global___DeltaProposal: _TypeAlias = DeltaProposal  # noqa: Y015
 
 @_typing.final
 class CreateOptions(_message.Message):

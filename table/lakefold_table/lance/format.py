@@ -81,6 +81,7 @@ class LanceFormat:
 
     name = NAME
     folder = VERSIONS
+    first_version = 1
 
     def __init__(self, *, transaction_files: bool = True) -> None:
         self.transaction_files = transaction_files

@@ -57,7 +57,7 @@ from lakefold_table.versions.version_files import CopyPut, put_needed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from lakefold_table.format import Naming, Publication
+    from lakefold_table.format import AnyFormat, Naming, Publication
     from lakefold_table.storage.base import Buffer, Storage
 
 
@@ -129,7 +129,10 @@ class FileIdentity:
 
 
 class Versions:
-    """The versions of the table at a store's root. `detect` finds the naming scheme of a folder's names."""
+    """The versions of the table at a store's root. `detect` finds the naming scheme of a folder's names.
+
+    `first`: the number of a table's first version.
+    """
 
     def __init__(
         self,
@@ -137,10 +140,12 @@ class Versions:
         folder: str,
         detect: Callable[[Iterable[str]], Naming | None],
         *,
+        first: int = 1,
         is_branch: bool = False,
         clock: Callable[[], float] = seconds,
     ) -> None:
         self.storage = storage
+        self.first = first
         # Checked once: `isinstance` with a protocol takes longer than some of the calls.
         self._lists = storage if isinstance(storage, ListsInOrder) else None
         self._checks = storage if isinstance(storage, ChecksConditions) else None
@@ -156,9 +161,17 @@ class Versions:
         self._naming: Naming | None = None
         self._last: FileIdentity | None = None
 
-    def in_format(self, folder: str, detect: Callable[[Iterable[str]], Naming | None]) -> Versions:
+    def in_format(self, table_format: AnyFormat) -> Versions:
         """Returns the versions that a table of another format has at the same root."""
-        return Versions(self.storage, folder, detect, is_branch=self._is_branch, clock=self._clock)
+        folder, detect = table_format.folder, table_format.detect
+        return Versions(
+            self.storage,
+            folder,
+            detect,
+            first=table_format.first_version,
+            is_branch=self._is_branch,
+            clock=self._clock,
+        )
 
     def numbers(self) -> list[int]:
         """Returns all versions that exist, ascending; none if there is no table. Lists the folder."""
@@ -173,11 +186,12 @@ class Versions:
         return sorted(number for number in map(naming.parse, names) if number is not None)
 
     def latest(self) -> int:
-        """Returns the newest version, or 0 if neither a table nor anything else is at the root.
+        """Returns the newest version; if nothing at all is at the root, the number before the first.
 
         Raises `NotATableError` if there is something else. Other branches may be below a branch's root.
         """
-        if newest := self._first_listed():
+        newest = self._first_listed()
+        if newest is not None:
             return newest
         numbers = self.numbers()
         if (
@@ -194,7 +208,7 @@ class Versions:
                 where=self.storage.uri,
                 hint="name an empty or new folder, or the table's own root",
             )
-        return numbers[-1] if numbers else 0
+        return numbers[-1] if numbers else self.first - 1
 
     def has_any(self) -> bool:
         """Returns whether the table has any version, with one request if the store lists in order."""
@@ -399,7 +413,8 @@ class Versions:
                 self._confirmed_at = max(self._confirmed_at, self._checked_at)
                 return
         started_at = self._clock()
-        newest = self._first_listed() or max(self.numbers(), default=0)
+        listed = self._first_listed()
+        newest = max(self.numbers(), default=self.first - 1) if listed is None else listed
         if newest == version:
             self._listed_at = started_at if self._lists_after else -math.inf
         elif newest < version or follows is None or not follows():

@@ -10,6 +10,7 @@ from hashlib import md5
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.json_text import is_long
+from lakefold_table.delta.log_segment.names import FOLDER, log_file
 from lakefold_table.delta.percent import encode_percent
 from lakefold_table.values import value
 
@@ -17,16 +18,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_BYTES: Final = 1 << 20
+MOST_PARTS: Final = 100_000
 CHECKSUM: Final = "checksum"
 
 
 @value()
 class CheckpointHint:
-    """What the file says: the version of the last checkpoint, its number of actions and of parts."""
+    """What the file says: the version of the last checkpoint, its number of actions and of parts.
+
+    `name`: of the checkpoint's file, empty if it follows from the version.
+    """
 
     version: int
     size: int
     parts: int | None = None
+    name: str = ""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the checkpoint's files, without its sidecars."""
+        if self.name:
+            return (f"{FOLDER}/{self.name}",)
+        start = f"{FOLDER}/{self.version:020}.checkpoint."
+        if self.parts is None:
+            return (f"{start}parquet",)
+        numbers = range(1, self.parts + 1)
+        return tuple(f"{start}{number:010}.{self.parts:010}.parquet" for number in numbers)
 
 
 def checkpoint_hint(data: bytes) -> CheckpointHint | None:
@@ -42,7 +59,14 @@ def checkpoint_hint(data: bytes) -> CheckpointHint | None:
     version, size, parts = (document.get(name) for name in ("version", "size", "parts"))
     if not is_long(version) or version < 0 or not is_long(size) or not (parts is None or is_long(parts)):
         return None
-    return CheckpointHint(version, size, parts)
+    if parts is not None and not 0 < parts <= MOST_PARTS:
+        return None
+    newer = document.get("v2Checkpoint")
+    name = newer.get("path") if isinstance(newer, dict) else None
+    file = log_file(name) if isinstance(name, str) else None
+    if file is not None and file.version != version:
+        return None
+    return CheckpointHint(version, size, parts, "" if file is None else file.name)
 
 
 def checksum_of(document: object) -> str:

@@ -39,3 +39,16 @@ def _keys(kind: Any, where: str) -> Iterator[str]:  # noqa: ANN401 - a JSON valu
                 )
             yield from field.get("metadata", {})
             left.append(field.get("type"))
+
+
+def column_names(metadata: TableMetadata) -> list[str]:
+    """Returns the names of the table's columns, without nested ones. Raises `DamagedError`."""
+    where = "schemaString"
+    schema = parse_object(metadata.schema_text.encode(), where)
+    fields = schema.get("fields")
+    if schema.get("type") != "struct" or not isinstance(fields, list):
+        raise DamagedError("the schema is no struct", where=where, hint=_HINT)
+    names = [field.get("name") if isinstance(field, dict) else None for field in fields]
+    if not all(isinstance(name, str) for name in names):
+        raise DamagedError("a column has no name", where=where, hint=_HINT)
+    return [str(name) for name in names]

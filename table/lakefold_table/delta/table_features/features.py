@@ -181,3 +181,11 @@ FEATURES: Final = (
 )
 BY_NAME: Final = {name: feature for feature in FEATURES for name in feature.names}
 """The features by each of their names."""
+ABOUT: Final = """\
+The features of Delta's protocol, and what this release does with a table that has them. "Read" is about
+the log: the snapshot of a version is made from it. No release of Lakefold folds proposals into Delta
+tables yet: the column "commit" says what they may do to such a table once that is built. A feature that is
+not in this table is refused by its name.
+
+The facts about the format are in [delta.md](../format/delta.md)."""
+"""The text of the page that shows this table."""

@@ -1,0 +1,104 @@
+"""What a committer writes into the commitInfo of a Delta commit: its marks, and what the version did.
+
+commitInfo is the first line of a commit, and may hold anything. Ours begins with the number of bytes of the
+line, so that a reader knows how much of the file it needs. Other clients ignore what is in it and don't carry
+it on; so a version of theirs has the marks of the last version of a committer before it. That version is
+named by a `txn` action, which every client keeps (Delta fact 7.1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+from lakefold_table.delta.actions.table_actions import CommitInfo
+from lakefold_table.delta.json_text import is_long, parse_object, to_json
+from lakefold_table.errors import DamagedError
+from lakefold_table.marks.record import is_own
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakefold_table.delta.actions.table_actions import Action
+    from lakefold_table.format import Stamps
+    from lakefold_table.position import LogId
+
+LENGTH: Final = "lakefoldLength"
+MEMBER: Final = "lakefold"
+DIGITS: Final = 10
+PREFIX: Final = f'{{"commitInfo":{{"{LENGTH}":"'.encode()
+RESERVED: Final = "lakefold:"
+"""App ids in `txn` actions that begin with this are the committer's own."""
+MARKS_APP: Final = f"{RESERVED}marks"
+"""The app id whose version is the last version that a committer made."""
+
+
+@value()
+class CommitHead:
+    """What a committer's commit says of itself. `metadata`: the marks."""
+
+    uuid: str
+    time_us: int
+    metadata: Mapping[str, str]
+    properties: Mapping[str, str]
+
+
+def log_app(log: LogId) -> str:
+    """Returns the app id under which the table's last folded offset of a log is recorded."""
+    return f"{RESERVED}log:{log.cluster_id}:{log.topic_id}:{log.partition}"
+
+
+def head_line(stamps: Stamps, info: Mapping[str, Any]) -> bytes:
+    """Returns the first line of a commit, with its end. `info`: what other clients read in it."""
+    own = {
+        "uuid": stamps.uuid,
+        "timeUs": stamps.time_us,
+        "metadata": dict(stamps.metadata),
+        "properties": dict(stamps.properties),
+    }
+    line = to_json({CommitInfo.NAME: {LENGTH: "0" * DIGITS, **info, MEMBER: own}}).encode() + b"\n"
+    return PREFIX + f"{len(line):0{DIGITS}}".encode() + line[len(PREFIX) + DIGITS :]
+
+
+def head_length(start: bytes) -> int:
+    """Returns how many bytes the first line of a commit takes, 0 if a committer did not write it."""
+    digits = start[len(PREFIX) : len(PREFIX) + DIGITS]
+    return int(digits) if start.startswith(PREFIX) and len(digits) == DIGITS and digits.isdigit() else 0
+
+
+def head_in(start: bytes) -> CommitHead | None:
+    """Returns the head in the first bytes of a commit, None if they contain no whole head."""
+    length = head_length(start)
+    if not length or len(start) < length:
+        return None
+    try:
+        members = parse_object(start[:length], "", length).get(CommitInfo.NAME)
+    except DamagedError:
+        return None
+    return head_of(CommitInfo(members)) if isinstance(members, dict) else None
+
+
+def head_of(info: CommitInfo | None) -> CommitHead | None:
+    """Returns what a committer wrote into a commitInfo, None if it is another client's."""
+    own = None if info is None else info.extra.get(MEMBER)
+    if not isinstance(own, dict):
+        return None
+    uuid, time_us, metadata, properties = (
+        own.get(name) for name in ("uuid", "timeUs", "metadata", "properties")
+    )
+    if not isinstance(uuid, str) or not is_long(time_us):
+        return None
+    if not _are_texts(metadata) or not _are_texts(properties):
+        return None
+    return CommitHead(uuid, time_us, metadata, properties)
+
+
+def own_head(actions: Iterable[Action], version: int) -> CommitHead | None:
+    """Returns the head in the actions of a version, None if no committer made that version."""
+    info = next((action for action in actions if isinstance(action, CommitInfo)), None)
+    head = head_of(info)
+    return head if head is not None and is_own(head.properties, version) else None
+
+
+def _are_texts(content: object) -> TypeGuard[Mapping[str, str]]:
+    return isinstance(content, dict) and all(isinstance(each, str) for each in content.values())

@@ -1,0 +1,1 @@
+"""Which proposals conflict with which commits: Delta's rules as data, with evidence."""

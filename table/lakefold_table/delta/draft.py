@@ -1,0 +1,349 @@
+"""The next version of a Delta table, while proposals are added to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from lakefold_table.delta.actions.lines import lines_of
+from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
+from lakefold_table.delta.commit_head import MARKS_APP, CommitHead, head_line, log_app
+from lakefold_table.delta.conflicts.footprint import footprint_of
+from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
+from lakefold_table.delta.log_segment.names import commit_path
+from lakefold_table.delta.proposal import WRITE, DeltaTableProposal
+from lakefold_table.delta.record_counts import record_count
+from lakefold_table.delta.snapshot.reconciliation import Reconciliation
+from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
+from lakefold_table.delta.validity import changed_fault, needed_files, proposal_fault, protocol_fault
+from lakefold_table.entry import BUILD_AGAIN, Conflict, Invalid, Rejected
+from lakefold_table.errors import DamagedError
+from lakefold_table.format import ALONE, Accepted, Publication
+from lakefold_table.marks.batches import AppMark
+from lakefold_table.marks.marks import APP, decode_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+    from lakefold_table.delta.actions.table_actions import Action, TableMetadata, TableProtocol
+    from lakefold_table.delta.conflicts.footprint import CommitFootprint
+    from lakefold_table.entry import Entry
+    from lakefold_table.format import Fetched, Stamps
+
+ISOLATION: Final = "delta.isolationLevel"
+FILES: Final = "files"
+CHANGES: Final = "changes"
+MOST_BATCH: Final = 2**63 - 1
+"""The highest batch id that fits into a `txn` action."""
+GROUPED: Final = "LAKEFOLD GROUP"
+"""The operation of a commit whose proposals have different ones."""
+
+
+def sharing_of(proposal: DeltaTableProposal) -> str:
+    """Returns the name of the group of proposals that may share a commit with this one (Delta fact 7.2).
+
+    Protocol, metadata and domains are set once in a commit. If a commit has `cdc` actions, readers of changes
+    read nothing else of it, so a proposal that has some shares its commit only with others that do.
+    """
+    if proposal.metadata is not None or proposal.protocol is not None or proposal.domains:
+        return ALONE
+    return CHANGES if proposal.changes else FILES
+
+
+def proposed(entry: Entry) -> DeltaTableProposal:
+    """Returns an entry's proposal; an empty one if its claim was not fetched."""
+    if entry.proposal is None:
+        return DeltaTableProposal(None)
+    return cast("DeltaTableProposal", entry.proposal)
+
+
+class DeltaDraft:
+    """The next version. `observed`: the sizes of the files that the proposals add."""
+
+    def __init__(self, state: DeltaState | None, observed: Fetched) -> None:
+        self._state = state
+        self._observed = observed
+        self._accepted: list[tuple[Entry, DeltaTableProposal]] = []
+        self._footprints: list[CommitFootprint] = []
+        self._sharing = ""
+        self._added: dict[str, AddFile] = {}
+        self._removed: set[str] = set()
+        self.version = 0 if state is None else state.version + 1
+        self.restored = 0
+        self.first_ids = (0, 0)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The marks of the version before."""
+        return {} if self._state is None else self._state.marks
+
+    @property
+    def operations(self) -> tuple[int, Mapping[str, int]]:
+        """The operation of this version. It is not recorded for older ones: their commits say it."""
+        return self.version - 1 if self.version else 0, {self._operation: self.version}
+
+    @property
+    def _operation(self) -> str:
+        names = {proposal.operation for _, proposal in self._accepted}
+        return names.pop() if len(names) == 1 else GROUPED if names else WRITE
+
+    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
+        """See `lakefold_table.format.Draft.add`."""
+        proposal = proposed(entry)
+        verdict = self._verdict(entry, proposal)
+        if verdict is not None:
+            return verdict
+        sharing = sharing_of(proposal)
+        if self._accepted and (sharing == ALONE or self._sharing != sharing):
+            return None
+        if any(file.path in self._added for file in proposal.removes):
+            # A commit can't add and remove the same logical file.
+            return None
+        self._sharing = sharing
+        self._accepted.append((entry, proposal))
+        removed_rows = self._take(proposal)
+        self._footprints.append(
+            footprint_of(self.version, self._actions_of(proposal, blind=proposal.is_blind))
+        )
+        before = -1 if self._state is None else self._state.version
+        rebased = proposal.based_on is not None and proposal.based_on < before
+        return Accepted(rebased, proposal.rows_added, removed_rows, 0, 0, proposal.operation)
+
+    def finish(self, stamps: Stamps) -> tuple[DeltaState, Publication]:
+        """See `lakefold_table.format.Draft.finish`."""
+        time_ms = stamps.time_us // 1000
+        actions = self._merged(stamps, time_ms)
+        head = head_line(stamps, self._info(stamps, time_ms))
+        body = lines_of(actions)
+        own = CommitHead(stamps.uuid, stamps.time_us, dict(stamps.metadata), dict(stamps.properties))
+        before = self._state
+        reconciliation = Reconciliation(None if before is None else before.snapshot)
+        reconciliation.add_commit(actions)
+        snapshot = reconciliation.snapshot(self.version)
+        is_blind = bool(self._accepted) and all(proposal.is_blind for _, proposal in self._accepted)
+        footprint = replace(footprint_of(self.version, actions), operation=self._operation, is_blind=is_blind)
+        history = () if before is None else before.history
+        state = DeltaState(
+            self.version,
+            snapshot,
+            own.metadata,
+            own,
+            identity_of(head + body),
+            stamps.time_us,
+            (*history, footprint)[-HISTORY:],
+        )
+        return state, Publication(self.version, commit_path(self.version), [head, body])
+
+    def _verdict(self, entry: Entry, proposal: DeltaTableProposal) -> Rejected | Invalid | None:
+        """Returns why the entry is refused, None if it is not."""
+        if entry.envelope.branch:
+            return Invalid("a Delta table has no branches", "name no branch")
+        if entry.envelope.HasField("create"):
+            hint = "leave out `create`: the actions protocol and metaData create the table"
+            return Invalid("a Delta table is not created by `create`", hint)
+        if entry.envelope.affected_rows:
+            return Invalid("affected_rows of the envelope are for Lance", "use those of the Delta proposal")
+        if proposal.fault is not None:
+            return proposal.fault
+        if self._state is None and not self._accepted:
+            return self._creation_fault(entry, proposal)
+        protocol, metadata = self._present()
+        if proposal.begins_table:
+            message = f"the table exists, its newest version is {max(self.version - 1, 0)}"
+            return Rejected(Conflict(retryable=True, message=message, other_version=max(self.version - 1, 0)))
+        fault = proposal_fault(proposal, proposal.protocol or protocol, proposal.metadata or metadata)
+        if fault is None and proposal.metadata is not None:
+            fault = changed_fault(metadata, proposal.metadata)
+        if fault is None and proposal.protocol is not None:
+            fault = protocol_fault(protocol, proposal.protocol)
+        return (
+            fault
+            or self._conflict(entry, proposal, metadata)
+            or self._unfit(proposal)
+            or self._missing(proposal)
+        )
+
+    def _present(self) -> tuple[TableProtocol, TableMetadata]:
+        """Returns the protocol and the metadata that count for the next proposal."""
+        for _, proposal in self._accepted:
+            if proposal.protocol is not None and proposal.metadata is not None:
+                return proposal.protocol, proposal.metadata
+        snapshot = None if self._state is None else self._state.snapshot
+        if snapshot is None:
+            raise DamagedError("the table has no snapshot")
+        return snapshot.protocol, snapshot.metadata
+
+    def _creation_fault(self, entry: Entry, proposal: DeltaTableProposal) -> Invalid | None:
+        if proposal.protocol is None or proposal.metadata is None or proposal.based_on is not None:
+            hint = "create it first, by a proposal with protocol and metaData and no read version"
+            return Invalid(f"there is no table at {entry.envelope.table}", hint)
+        fault = proposal_fault(proposal, proposal.protocol, proposal.metadata)
+        return fault or self._unfit(proposal) or self._missing(proposal)
+
+    def _conflict(
+        self, entry: Entry, proposal: DeltaTableProposal, metadata: TableMetadata
+    ) -> Rejected | Invalid | None:
+        """Returns a conflict with the versions after its read version, or with what shares this version."""
+        repeated = self._repeated(entry)
+        if repeated is not None:
+            return Rejected(repeated)
+        based_on = proposal.based_on
+        if based_on is None or self._state is None:
+            return None
+        if based_on > self._state.version or based_on < 0:
+            newest = self._state.version
+            return Invalid(
+                f"version {based_on} does not exist, the newest is {newest}", "read the table again"
+            )
+        if based_on < self._state.history_start:
+            unknown = self._state.history_start
+            message = f"what version {unknown} did is no longer known, and the proposal read {based_on}"
+            return Rejected(
+                Conflict(retryable=True, message=f"{message}; {BUILD_AGAIN}", other_version=unknown)
+            )
+        later = [each for each in self._state.history if each.version > based_on]
+        level = isolation_level(proposal.isolation, metadata.configuration.get(ISOLATION))
+        conflict = conflict_of(proposal, [*later, *self._footprints], level)
+        return None if conflict is None else Rejected(conflict)
+
+    def _repeated(self, entry: Entry) -> Conflict | None:
+        """Returns a conflict if another client has recorded this batch of the app, or a later one."""
+        app, batch = entry.app_id, entry.batch_id
+        snapshot = None if self._state is None else self._state.snapshot
+        known = None if snapshot is None or not app or batch is None else snapshot.apps.get(app)
+        if known is None or batch is None or known.version < batch:
+            return None
+        encoded = self.metadata.get(APP + app)
+        ours = () if encoded is None else AppMark.decode(encoded).folded
+        if any(last >= known.version for _, last in ours):
+            return None
+        message = f"another client has recorded batch {known.version} of the application {app!r}"
+        return Conflict(retryable=False, message=message, keys=(app,))
+
+    def _unfit(self, proposal: DeltaTableProposal) -> Invalid | None:
+        """Returns why the files of a proposal don't fit those of the table, or None."""
+        removes = {file.path: file for file in proposal.removes}
+        for file in proposal.removes:
+            present = self._file(file.path)
+            if present is None or present.key != file.key:
+                what = "is not in the table" if present is None else "has another deletion vector"
+                return Invalid(f"the file {file.path!r} to be removed {what}", BUILD_AGAIN)
+        for added in proposal.adds:
+            present = self._file(added.path)
+            if present is not None and added.path not in removes and present.key != added.key:
+                return Invalid(f"the file {added.path!r} is in the table already", "name each data file once")
+            if present is not None and added.path not in removes and added.data_change:
+                return Invalid(f"the file {added.path!r} is in the table already", "name each data file once")
+            if present is None and not added.data_change and not proposal.removes:
+                hint = "set dataChange if it has new rows, or remove the files that had them"
+                return Invalid(f"the file {added.path!r} has dataChange false, but is not in the table", hint)
+        return None
+
+    def _missing(self, proposal: DeltaTableProposal) -> Invalid | None:
+        """Returns which file of a proposal is missing or has another size, or None."""
+        for path, size in needed_files(proposal).items():
+            if path not in self._observed.sizes:
+                continue
+            stored = self._observed.sizes[path]
+            if stored is None:
+                return Invalid(f"the file {path!r} does not exist", "write all files before you propose them")
+            if size is not None and stored != size:
+                message = f"the file {path!r} has {stored} bytes, its action says {size}"
+                return Invalid(message, "write the file completely, and give its size")
+        return None
+
+    def _file(self, path: str) -> AddFile | None:
+        """Returns the logical file that the table has at a path by now."""
+        if path in self._added:
+            return self._added[path]
+        snapshot = None if self._state is None else self._state.snapshot
+        return None if snapshot is None or path in self._removed else snapshot.files.get(path)
+
+    def _take(self, proposal: DeltaTableProposal) -> int:
+        """Takes the files of a proposal into the version. Returns how many rows it removes, by statistics."""
+        rows = 0
+        for file in proposal.removes:
+            present = self._file(file.path)
+            rows += (record_count(present) or 0) if present is not None and file.data_change else 0
+            self._removed.add(file.path)
+        for added in proposal.adds:
+            self._added[added.path] = added
+        return rows
+
+    def _actions_of(self, proposal: DeltaTableProposal, *, blind: bool) -> list[Action]:
+        info = CommitInfo({"operation": proposal.operation, "isBlindAppend": blind})
+        once = [each for each in (proposal.protocol, proposal.metadata) if each is not None]
+        return [info, *once, *proposal.domains, *proposal.apps, *proposal.removes, *proposal.adds]
+
+    def _merged(self, stamps: Stamps, time_ms: int) -> list[Action]:
+        """Returns the actions of all proposals as those of one commit, without commitInfo."""
+        proposals = [proposal for _, proposal in self._accepted]
+        once: list[Action] = []
+        for proposal in proposals:
+            once += [each for each in (proposal.protocol, proposal.metadata) if each is not None]
+            once += proposal.domains
+        removes: list[RemoveFile] = [
+            file if file.deleted_ms is not None else replace(file, deleted_ms=time_ms)
+            for proposal in proposals
+            for file in proposal.removes
+        ]
+        adds = [file for proposal in proposals for file in proposal.adds]
+        changes = [file for proposal in proposals for file in proposal.changes]
+        return [*once, *self._apps(stamps, time_ms), *removes, *adds, *changes]
+
+    def _apps(self, stamps: Stamps, time_ms: int) -> list[AppTransaction]:
+        """Returns one `txn` action for each app of the proposals, one for the log, one for the marks."""
+        apps: dict[str, AppTransaction] = {}
+        for entry, proposal in self._accepted:
+            apps.update({app.app_id: app for app in proposal.apps})
+            app, batch = entry.app_id, entry.batch_id
+            if app and batch is not None and batch <= MOST_BATCH:
+                known = apps.get(app)
+                highest = batch if known is None else max(batch, known.version)
+                apps[app] = AppTransaction(app, highest, time_ms)
+        apps = {app: self._not_lowered(action) for app, action in apps.items()}
+        marks = decode_marks(stamps.metadata)
+        position = None if marks is None else marks.position
+        if position is not None:
+            name = log_app(position.log)
+            apps[name] = AppTransaction(name, position.offset, time_ms)
+        apps[MARKS_APP] = AppTransaction(MARKS_APP, self.version, time_ms)
+        return list(apps.values())
+
+    def _not_lowered(self, action: AppTransaction) -> AppTransaction:
+        """Returns a `txn` action whose version is not below what the table has: batches may come late."""
+        snapshot = None if self._state is None else self._state.snapshot
+        known = None if snapshot is None else snapshot.apps.get(action.app_id)
+        return (
+            action
+            if known is None or known.version <= action.version
+            else replace(action, version=known.version)
+        )
+
+    def _info(self, stamps: Stamps, time_ms: int) -> dict[str, Any]:
+        """Returns what other clients read in commitInfo."""
+        proposals = [proposal for _, proposal in self._accepted]
+        configuration = self._present()[1].configuration
+        levels = {isolation_level(each.isolation, configuration.get(ISOLATION)) for each in proposals}
+        strict = not levels or SERIALIZABLE in levels
+        adds = [file for proposal in proposals for file in proposal.adds]
+        removes = [file for proposal in proposals for file in proposal.removes]
+        info: dict[str, Any] = {
+            "timestamp": time_ms,
+            "operation": self._operation,
+            "operationParameters": dict(proposals[0].parameters) if len(proposals) == 1 else {},
+            "isolationLevel": "Serializable" if strict else "WriteSerializable",
+            "isBlindAppend": bool(proposals) and all(each.is_blind for each in proposals),
+            "operationMetrics": {
+                "numFiles": str(len(adds)),
+                "numRemovedFiles": str(len(removes)),
+                "numOutputRows": str(sum(each.rows_added for each in proposals)),
+                "numOutputBytes": str(sum(file.size for file in adds)),
+            },
+            "engineInfo": "Lakefold",
+            "txnId": stamps.uuid,
+        }
+        if self._state is not None:
+            info["readVersion"] = self._state.version
+        return info

@@ -1,0 +1,199 @@
+"""Delta as a table format: what the fold calls (see `lakefold_table.format`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.commit_head import head_in, head_length, own_head
+from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
+from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
+from lakefold_table.delta.log_segment.names import FOLDER
+from lakefold_table.delta.naming import detect
+from lakefold_table.delta.proposal import NAME, proposal_in
+from lakefold_table.delta.recalling import RecalledAnswers, RecalledDraft
+from lakefold_table.delta.state import decode_state, identity_of, time_of, version_at
+from lakefold_table.delta.table_features.protocol_check import check_committable
+from lakefold_table.delta.validity import needed_files
+from lakefold_table.errors import DamagedError
+from lakefold_table.format import (
+    NO_FILES,
+    Difference,
+    Requirements,
+    VersionHead,
+    VersionSummary,
+)
+from lakefold_table.marks.marks import digest_of_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.delta.naming import CommitNaming
+    from lakefold_table.delta.proposal import DeltaTableProposal
+    from lakefold_table.delta.state import DeltaState
+    from lakefold_table.entry import Entry
+    from lakefold_table.expansion import Content
+    from lakefold_table.format import Fetched, Files, GroupingRule, RecordedVersion
+    from lakefold_table.proposal import LargeProposal
+
+_GONE = "create a checkpoint by the client that cleaned the log up, or restore the commits"
+TIMES = 30
+"""How many times the size of its message a proposal may take in memory: its actions are JSON."""
+
+
+class DeltaFormat:
+    """The format's rules."""
+
+    name = NAME
+    folder = FOLDER
+    first_version = 0
+
+    def proposal(self, envelope: Envelope) -> DeltaTableProposal | None:
+        """Returns the Delta proposal in an envelope, or None."""
+        return proposal_in(envelope)
+
+    def unknown_kind(self, envelope: Envelope) -> str:
+        """Returns an empty text: actions that this release doesn't know are refused as Invalid."""
+        del envelope
+        return ""
+
+    def parse_large(
+        self, data: bytes, content: Content, allow: Callable[[int], None]
+    ) -> LargeProposal | None:
+        """Returns None: every proposal is decoded whole."""
+        del data, content, allow
+        return None
+
+    def memory_to_fold(self, content: Content) -> int:
+        """Returns about how many bytes of memory it takes to fold a proposal."""
+        return TIMES * content.size
+
+    def head_length(self, start: bytes) -> int:
+        """Returns how many bytes the first line of a committer's commit takes, 0 for other clients'."""
+        return head_length(start)
+
+    def head(self, start: bytes) -> VersionHead | None:
+        """Returns the head of a commit that a committer wrote, or None."""
+        head = head_in(start)
+        return None if head is None else VersionHead(head.uuid, head.properties)
+
+    def detect(self, names: Iterable[str]) -> CommitNaming | None:
+        """Returns the naming of commits if any of these names is one."""
+        return detect(names)
+
+    def decode(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> DeltaState:
+        """Returns the version whose commit is at `path`. Raises `DamagedError`."""
+        return decode_state(path, data, uri, files)
+
+    def summarize(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> VersionSummary:
+        """Returns what the version in the commit at `path` did. Raises `DamagedError`."""
+        del files
+        version = version_at(path, uri)
+        actions = list(parse_actions(data, f"{uri}/{path}"))
+        own = own_head(actions, version)
+        footprint = footprint_of(version, actions)
+        return VersionSummary(
+            version,
+            footprint.operation,
+            {} if own is None else own.properties,
+            begins_clone=False,
+            footprint=footprint,
+            keeps_metadata=own is None,
+            uuid=identity_of(data) if own is None else own.uuid,
+            marks="" if own is None else digest_of_marks(own.metadata),
+            time_us=time_of(actions, own),
+        )
+
+    def requirements(self, state: DeltaState | None, entries: Sequence[Entry]) -> Requirements:
+        """Returns the files that the entries add, and since which version the history is needed."""
+        sizes = set[str]()
+        since: int | None = None
+        for entry in entries:
+            proposal = proposed(entry)
+            if proposal.fault is not None:
+                continue
+            try:
+                sizes.update(needed_files(proposal))
+            except DamagedError:
+                # The fold refuses it for that.
+                continue
+            based_on = proposal.based_on
+            if state is not None and based_on is not None and 0 <= based_on < state.history_start:
+                since = based_on if since is None else min(since, based_on)
+        return Requirements(sizes=frozenset(sizes), operations_since=since)
+
+    def with_history(self, state: DeltaState, older: Iterable[VersionSummary]) -> DeltaState:
+        """Returns the state with what older versions did, as far as they are known without a gap."""
+        history = list(state.history)
+        for summary in older:
+            footprint = summary.footprint
+            if not isinstance(footprint, CommitFootprint) or footprint.version != history[0].version - 1:
+                break
+            history.insert(0, footprint)
+        return replace(state, history=tuple(history))
+
+    def follow_foreign(
+        self, state: DeltaState, foreign: DeltaState, between: Sequence[VersionSummary] = ()
+    ) -> DeltaState:
+        """Returns `foreign` with what is known of the versions before it."""
+        history = [*state.history]
+        footprints = [each.footprint for each in between]
+        for footprint in (*footprints, *foreign.history[-1:]):
+            if not isinstance(footprint, CommitFootprint) or footprint.version != history[-1].version + 1:
+                return foreign
+            history.append(footprint)
+        return replace(foreign, history=tuple(history))
+
+    def check_writable(self, state: DeltaState, where: str = "") -> None:
+        """Raises `InvalidError` if the table has features that this release can't write.
+
+        Raises `DamagedError` if files of its log are gone.
+        """
+        if state.snapshot is None:
+            message = f"commits that version {state.version} needs are gone, and no checkpoint has them"
+            raise DamagedError(message, where=where, hint=_GONE)
+        check_committable(state.snapshot.protocol, state.snapshot.metadata, where)
+
+    def grouping_rule(self, state: DeltaState | None) -> GroupingRule:
+        """Returns the rule: proposals that only add and remove files share a version."""
+        del state
+        return lambda entry: sharing_of(proposed(entry))
+
+    def recalling(self, recorded: RecordedVersion) -> RecallingDelta:
+        """Returns the format as it judges the entries of a version again."""
+        return RecallingDelta(recorded)
+
+    def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
+        """Returns how two commits of a version differ, line by line."""
+        del where
+        ours, theirs = stored.splitlines(), folded.splitlines()
+        found = [
+            Difference(f"line {number}", str(left), str(right))
+            for number, (left, right) in enumerate(zip(ours, theirs, strict=False), 1)
+            if left != right
+        ]
+        if len(ours) != len(theirs):
+            found.append(Difference("lines", str(len(ours)), str(len(theirs))))
+        return found
+
+    def draft(self, state: DeltaState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
+        """Begins the version after `state`."""
+        del entries
+        return DeltaDraft(state, observed)
+
+
+class RecallingDelta(DeltaFormat):
+    """The format as it judges a version's entries again; see `RecallingFormat`."""
+
+    def __init__(self, recorded: RecordedVersion) -> None:
+        self._answers = RecalledAnswers(recorded)
+        self.undecided = self._answers.undecided
+        self.unlike = self._answers.unlike
+        self.accepted = self._answers.accepted
+
+    def draft(self, state: DeltaState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
+        """Begins the version after `state`, with the answers that were given then."""
+        del observed, entries
+        return RecalledDraft(state, self._answers)

@@ -1,0 +1,170 @@
+"""A proposal to change a Delta table: the actions of a commit, and what was read to make them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
+from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.actions.table_actions import (
+    AppTransaction,
+    CommitInfo,
+    DomainMetadata,
+    TableMetadata,
+    TableProtocol,
+)
+from lakefold_table.delta.record_counts import record_count
+from lakefold_table.entry import Invalid
+from lakefold_table.errors import DamagedError
+from lakefold_table.values import uuid_form, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.delta.actions.table_actions import Action
+
+NAME: Final = "delta"
+"""The name of the format and of its field of the envelope."""
+WRITE: Final = "WRITE"
+CREATE: Final = "CREATE TABLE"
+
+
+@value()
+class DeltaTableProposal:
+    """What one envelope proposes. Never changed.
+
+    `based_on`: the version that it was built on, None if it depends on none. `fault`: why its actions can't
+    be read; then it has none. `digest`: of the message as it was sent.
+    """
+
+    based_on: int | None
+    adds: tuple[AddFile, ...] = ()
+    removes: tuple[RemoveFile, ...] = ()
+    changes: tuple[ChangeFile, ...] = ()
+    metadata: TableMetadata | None = None
+    protocol: TableProtocol | None = None
+    apps: tuple[AppTransaction, ...] = ()
+    domains: tuple[DomainMetadata, ...] = ()
+    others: tuple[str, ...] = ()
+    read_predicates: tuple[str, ...] = ()
+    reads_all: bool = False
+    read_files: frozenset[str] = frozenset()
+    read_apps: frozenset[str] = frozenset()
+    isolation: str = ""
+    named_operation: str = ""
+    parameters: tuple[tuple[str, str], ...] = ()
+    digest: str = ""
+    fault: Invalid | None = None
+
+    @property
+    def format(self) -> str:
+        """The name of the format."""
+        return NAME
+
+    @property
+    def uuid(self) -> str:
+        """A hash of the message: it has no field for an id, and new files have new names."""
+        return uuid_form(self.digest)
+
+    @property
+    def read_version(self) -> int:
+        """The version that it was built on, 0 if it names none, or names the first version."""
+        return max(self.based_on or 0, 0)
+
+    @property
+    def operation(self) -> str:
+        """The name of the operation."""
+        return self.named_operation or (CREATE if self.begins_table else WRITE)
+
+    @property
+    def begins_table(self) -> bool:
+        """Whether it creates the table: it sets protocol and metaData, and is built on no version."""
+        return self.based_on is None and self.protocol is not None and self.metadata is not None
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether it only adds rows, and nothing that it does depends on what the table contains."""
+        reads = self.reads_all or self.read_files or self.read_predicates
+        changes_more = self.removes or self.metadata or self.protocol or self.domains
+        return not reads and not changes_more and all(file.data_change for file in self.adds)
+
+    @property
+    def changes_data(self) -> bool:
+        """Whether rows are added or removed, rather than stored in another way."""
+        added = any(file.data_change for file in self.adds)
+        return added or any(file.data_change for file in self.removes)
+
+    @property
+    def rows_added(self) -> int:
+        """The number of rows in the files that it adds, as far as their statistics say it."""
+        return sum(record_count(file) or 0 for file in self.adds if file.data_change)
+
+    def content(self) -> str:
+        """Returns what stays the same whenever the same rows are sent again."""
+        return "" if self.fault is not None else f"{self.operation} {self.rows_added}"
+
+
+def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
+    """Returns the proposal in an envelope's field `delta`, or None. One that can't be read has a fault."""
+    if not envelope.HasField("delta"):
+        return None
+    message = envelope.delta
+    based_on = message.read_version if message.HasField("read_version") else None
+    digest = hashlib.sha256(message.SerializeToString(deterministic=True)).hexdigest()
+    try:
+        actions = list(parse_actions(message.actions))
+        once = _once(actions)
+    except DamagedError as error:
+        return DeltaTableProposal(based_on, digest=digest, fault=Invalid(error.reason, error.hint))
+    return DeltaTableProposal(
+        based_on,
+        tuple(action for action in actions if isinstance(action, AddFile)),
+        tuple(action for action in actions if isinstance(action, RemoveFile)),
+        tuple(action for action in actions if isinstance(action, ChangeFile)),
+        once.get(TableMetadata.NAME),  # type: ignore[arg-type] # by its name
+        once.get(TableProtocol.NAME),  # type: ignore[arg-type] # by its name
+        tuple(action for action in actions if isinstance(action, AppTransaction)),
+        tuple(action for action in actions if isinstance(action, DomainMetadata)),
+        tuple(_names(actions)),
+        tuple(message.read_predicates),
+        message.read_whole_table,
+        frozenset(message.read_files),
+        frozenset(message.read_app_ids),
+        message.isolation,
+        message.operation,
+        tuple(sorted(message.operation_parameters.items())),
+        digest,
+    )
+
+
+def _once(actions: Iterable[Action]) -> Mapping[str, Action]:
+    """Returns the actions of which a commit has at most one. Raises `DamagedError` if it has several."""
+    found: dict[str, Action] = {}
+    for action in actions:
+        if (
+            isinstance(action, TableMetadata | TableProtocol)
+            and found.setdefault(action.NAME, action) != action
+        ):
+            raise DamagedError(f"there are several {action.NAME} actions", hint="send one")
+    return found
+
+
+_PROPOSED: Final = (
+    AddFile,
+    RemoveFile,
+    ChangeFile,
+    TableMetadata,
+    TableProtocol,
+    AppTransaction,
+    DomainMetadata,
+    CommitInfo,
+)
+
+
+def _names(actions: Iterable[Action]) -> Iterable[str]:
+    """Yields the names of actions that can't be proposed."""
+    for action in actions:
+        if not isinstance(action, _PROPOSED):
+            yield getattr(action, "name", "") or getattr(action, "NAME", "")

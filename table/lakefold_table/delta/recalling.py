@@ -1,0 +1,74 @@
+"""The Delta format as it judges the entries of a version again, whose answers are known.
+
+A version does not record which sizes of files it saw. An entry that is in the table passed, so its files are
+not checked again: they may have been cleaned up since. For one that was refused the store is asked as it is
+now. If that does not give the same refusal, and the refusal names one of the files, the cause may be gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.delta.draft import DeltaDraft, proposed
+from lakefold_table.delta.validity import needed_files
+from lakefold_table.entry import Committed, Duplicate, Invalid, cut
+from lakefold_table.errors import DamagedError
+from lakefold_table.format import Accepted, Fetched
+
+if TYPE_CHECKING:
+    from lakefold_table.delta.state import DeltaState
+    from lakefold_table.entry import Entry, Rejected
+    from lakefold_table.format import RecordedVersion
+
+
+class RecalledDraft(DeltaDraft):
+    """The version in the making, with the answers that were given when it was made first."""
+
+    def __init__(self, state: DeltaState | None, recalling: RecalledAnswers) -> None:
+        super().__init__(state, Fetched())
+        self._recalling = recalling
+
+    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
+        """Judges the entry on what the fold saw then, as far as that is known."""
+        offset = entry.position.offset
+        answer = self._recalling.recorded.answers.get(offset)
+        if answer is None or isinstance(answer, Committed | Duplicate):
+            self._observed = Fetched()
+            return super().add(entry)
+        if offset in self._recalling.recorded.given:
+            return answer
+        paths = _paths(entry)
+        verdict: Accepted | Rejected | Invalid | None = None
+        for sizes in (dict.fromkeys(paths), self._recalling.recorded.sizes(paths), {}):
+            self._observed = Fetched(sizes=sizes)
+            verdict = super().add(entry)
+            if _shortened(verdict) == answer:
+                return verdict
+            if isinstance(verdict, Accepted):
+                self._recalling.accepted.add(offset)
+                break
+        names_a_file = isinstance(answer, Invalid) and any(path in answer.message for path in paths)
+        (self._recalling.undecided if names_a_file else self._recalling.unlike).add(offset)
+        return verdict
+
+
+class RecalledAnswers:
+    """What is known of a version that is judged again; see `RecallingFormat`."""
+
+    def __init__(self, recorded: RecordedVersion) -> None:
+        self.recorded = recorded
+        self.undecided: set[int] = set()
+        self.unlike: set[int] = set()
+        self.accepted: set[int] = set()
+
+
+def _paths(entry: Entry) -> frozenset[str]:
+    try:
+        return frozenset(needed_files(proposed(entry)))
+    except DamagedError:
+        return frozenset()
+
+
+def _shortened(verdict: Accepted | Rejected | Invalid | None) -> Accepted | Rejected | Invalid | None:
+    """Returns the verdict as the outcome has it."""
+    return Invalid(cut(verdict.message), cut(verdict.hint)) if isinstance(verdict, Invalid) else verdict

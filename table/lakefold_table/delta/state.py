@@ -1,0 +1,213 @@
+"""A Delta table at a version as the fold has it, and how it is made from the files of its log.
+
+One commit says what it changed, so a version needs all commits before it, or a checkpoint and the commits
+since. Which checkpoint there is says `_last_checkpoint`; a version is opened without listing the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.actions.table_actions import CommitInfo
+from lakefold_table.delta.commit_head import MARKS_APP, own_head
+from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
+from lakefold_table.delta.json_text import is_long
+from lakefold_table.delta.loading import load_snapshot, missing_files
+from lakefold_table.delta.log_segment.last_checkpoint import checkpoint_hint
+from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, commit_path
+from lakefold_table.delta.log_segment.segment import segment_of
+from lakefold_table.delta.naming import NAMING
+from lakefold_table.delta.proposal import NAME
+from lakefold_table.errors import DamagedError
+from lakefold_table.format import NO_FILES
+from lakefold_table.values import uuid_form
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakefold_table.delta.actions.table_actions import Action
+    from lakefold_table.delta.commit_head import CommitHead
+    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
+    from lakefold_table.format import Files
+
+HISTORY: Final = 100
+"""Of how many of the last versions a state knows what they did. Older ones are read if they are needed."""
+BYTES_OF_FILE: Final = 1500
+"""About how much memory a file takes, with its statistics."""
+BYTES_OF_STATE: Final = 100_000
+_GONE: Final = "restore the commit from a copy, or bind the table again: lakefold adopt"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaState:
+    """A version of the table. `snapshot`: None until all files were read, and if some are gone.
+
+    `marks`: those of the last version that a committer made, up to this one. `own`: what the version's commit
+    says of itself, None if another client made it. `identity`: that of the commit's file. `history`: what the
+    last versions did, oldest first, this one included.
+    """
+
+    version: int
+    snapshot: DeltaSnapshot | None
+    marks: Mapping[str, str]
+    own: CommitHead | None
+    identity: str
+    time_us: int
+    history: tuple[CommitFootprint, ...] = ()
+    missing_files: tuple[str, ...] = ()
+    format: str = field(default=NAME, init=False)
+    restored: int = field(default=0, init=False)
+    is_clone: bool = field(default=False, init=False)
+    branch: str = field(default="", init=False)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The marks. The table's own properties are in its metaData action."""
+        return self.marks
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What a committer recorded in the version's commit; empty if another client made it."""
+        return {} if self.own is None else self.own.properties
+
+    @property
+    def uuid(self) -> str:
+        """Identifies the version's commit."""
+        return self.identity if self.own is None else self.own.uuid
+
+    @property
+    def keeps_metadata(self) -> bool:
+        """Whether another client made the version: none of them changes the marks."""
+        return self.own is None
+
+    @property
+    def history_start(self) -> int:
+        """The version since which it is known what each version did."""
+        return self.history[0].version - 1 if self.history else self.version
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how many bytes it takes in memory."""
+        files = 0 if self.snapshot is None else len(self.snapshot.files) + len(self.snapshot.tombstones)
+        return BYTES_OF_STATE + BYTES_OF_FILE * files
+
+    @property
+    def schema(self) -> object:
+        """The schema as JSON."""
+        return None if self.snapshot is None else self.snapshot.metadata.schema_text
+
+
+def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> DeltaState:
+    """Returns the version whose commit is at `path`, with what it still lacks. Raises `DamagedError`."""
+    version = version_at(path, uri)
+    where = f"{uri}/{path}"
+    actions = list(parse_actions(data, where))
+    own = own_head(actions, version)
+    partial = DeltaState(
+        version, None, {} if own is None else own.metadata, own, identity_of(data), time_of(actions, own)
+    )
+    known = {**files, path: data}
+    if version and LAST_CHECKPOINT not in files:
+        return _lacking(partial, (LAST_CHECKPOINT,))
+    needed = _needed(version, files.get(LAST_CHECKPOINT))
+    lacking = tuple(each for each in needed if each not in known)
+    if lacking:
+        return _lacking(partial, lacking)
+    if any(known[each] is None for each in needed):
+        # Its log was cleaned up. What the commit itself says is still known.
+        return replace(partial, history=(footprint_of(version, actions),))
+    names = [each.removeprefix(f"{FOLDER}/") for each in known if known[each] is not None]
+    segment = segment_of(names, version, uri)
+    lacking = missing_files(segment, known, uri)
+    if lacking:
+        return _lacking(partial, lacking)
+    snapshot = load_snapshot(segment, known, uri)
+    history = _history(known, version, uri)
+    marks = partial.marks if own is not None else _carried(history, known, version, uri)
+    if own is None and not marks and MARKS_APP in snapshot.apps:
+        made = commit_path(snapshot.apps[MARKS_APP].version)
+        if made not in known:
+            return _lacking(partial, (made,))
+        marks = _marks_in(made, known[made], snapshot.apps[MARKS_APP].version, uri)
+    footprints = tuple(footprint_of(number, each) for number, each in history)
+    return DeltaState(version, snapshot, marks, own, partial.identity, partial.time_us, footprints[-HISTORY:])
+
+
+def version_at(path: str, uri: str) -> int:
+    """Returns the version of a commit's path. Raises `DamagedError` if it is the path of no commit."""
+    version = NAMING.parse(path.removeprefix(f"{FOLDER}/"))
+    if version is None:
+        raise DamagedError("the file is no commit of a Delta table", where=f"{uri}/{path}")
+    return version
+
+
+def identity_of(data: bytes) -> str:
+    """Returns what distinguishes a commit of another client from any other."""
+    return uuid_form(hashlib.sha256(data).hexdigest())
+
+
+def time_of(actions: Sequence[Action], own: CommitHead | None) -> int:
+    """Returns the time of a commit in microseconds since 1970; 0 if it gives none."""
+    if own is not None:
+        return own.time_us
+    for action in actions:
+        if isinstance(action, CommitInfo):
+            given = action.in_commit_ms
+            stamped = action.extra.get("timestamp")
+            at = given if given is not None else stamped
+            return int(at) * 1000 if is_long(at) and at is not None else 0
+    return 0
+
+
+def _lacking(partial: DeltaState, missing: tuple[str, ...]) -> DeltaState:
+    return replace(partial, missing_files=missing)
+
+
+def _needed(version: int, hint: bytes | None) -> list[str]:
+    """Returns the files of a checkpoint that exists by the hint, and of all commits after it."""
+    known = None if hint is None else checkpoint_hint(hint)
+    if known is None or known.version > version:
+        return [commit_path(number) for number in range(version)]
+    return [*known.paths, *(commit_path(number) for number in range(known.version + 1, version))]
+
+
+def _history(files: Files, version: int, uri: str) -> list[tuple[int, list[Action]]]:
+    """Returns the actions of the last versions whose commits were read, oldest first, without a gap."""
+    found: list[tuple[int, list[Action]]] = []
+    for number in range(version, max(-1, version - HISTORY), -1):
+        data: Any = files.get(commit_path(number))
+        if data is None:
+            break
+        found.append((number, list(parse_actions(data, f"{uri}/{commit_path(number)}"))))
+    return found[::-1]
+
+
+def _carried(
+    history: Sequence[tuple[int, Sequence[Action]]], files: Files, version: int, uri: str
+) -> Mapping[str, str]:
+    """Returns the marks of the last version of a committer among the commits that were read."""
+    for number, actions in reversed(history):
+        head = own_head(actions, number)
+        if head is not None:
+            return head.metadata
+    first = history[0][0] if history else version
+    for number in range(first - 1, -1, -1):
+        data = files.get(commit_path(number))
+        if data is None:
+            break
+        head = own_head(parse_actions(data, f"{uri}/{commit_path(number)}"), number)
+        if head is not None:
+            return head.metadata
+    return {}
+
+
+def _marks_in(path: str, data: bytes | None, version: int, uri: str) -> Mapping[str, str]:
+    """Returns the marks of the committer's version that a `txn` action names. Raises `DamagedError`."""
+    head = None if data is None else own_head(parse_actions(data, f"{uri}/{path}"), version)
+    if head is None:
+        message = f"the marks of version {version}, the last one that a committer made, are gone"
+        raise DamagedError(message, where=f"{uri}/{path}", hint=_GONE)
+    return head.metadata

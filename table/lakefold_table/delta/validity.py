@@ -1,0 +1,184 @@
+"""What makes a proposal for a Delta table invalid, whatever was committed meanwhile.
+
+These are the requirements that Delta's protocol has for writers, as far as the actions show them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.delta.actions.paths import file_path
+from lakefold_table.delta.commit_head import RESERVED
+from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
+from lakefold_table.delta.deletion_vectors.storage import RELATIVE, vector_path
+from lakefold_table.delta.record_counts import record_count, statistics_fault
+from lakefold_table.delta.table_features.columns import column_names
+from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
+from lakefold_table.entry import Invalid
+from lakefold_table.errors import DamagedError, InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+    from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
+    from lakefold_table.delta.proposal import DeltaTableProposal
+
+CHANGE_DATA: Final = "_change_data/"
+SYSTEM_DOMAINS: Final = "delta."
+APPEND_ONLY: Final = "delta.appendOnly"
+MAPPING: Final = "delta.columnMapping.mode"
+_FOLLOW: Final = "send the actions that Delta's protocol allows in one commit"
+
+
+def proposal_fault(
+    proposal: DeltaTableProposal, protocol: TableProtocol, metadata: TableMetadata
+) -> Invalid | None:
+    """Returns what is wrong with a proposal for a table with this protocol and metadata, or None.
+
+    Both are those after the proposal, if it changes them.
+    """
+    if proposal.fault is not None:
+        return proposal.fault
+    try:
+        check_committable(protocol, metadata)
+        for message, hint in _faults(proposal, protocol, metadata):
+            return Invalid(message, hint)
+    except (DamagedError, InvalidError) as error:
+        return Invalid(error.reason, error.hint)
+    return None
+
+
+def needed_files(proposal: DeltaTableProposal) -> dict[str, int | None]:
+    """Returns the files that must exist in the table, with their sizes; None for a size that is not known.
+
+    Raises `DamagedError` if an action names no file of the table.
+    """
+    sizes: dict[str, int | None] = {}
+    named = [(file.path, file.size) for file in proposal.adds]
+    named += [(file.path, file.size) for file in proposal.changes]
+    for encoded, size in named:
+        path = file_path(encoded)
+        if not path.absolute:
+            sizes[path.text] = size
+    for file in proposal.adds:
+        vector = file.deletion_vector
+        if vector is not None and vector.storage_type == RELATIVE:
+            sizes[str(vector_path(vector))] = None
+    return sizes
+
+
+def _faults(
+    proposal: DeltaTableProposal, protocol: TableProtocol, metadata: TableMetadata
+) -> Iterator[tuple[str, str]]:
+    features = writer_features(protocol)
+    yield from _of_whole(proposal)
+    columns = frozenset(column_names(metadata))
+    lacking = sorted(set(metadata.partition_columns) - columns)
+    if lacking:
+        yield f"the partition column {lacking[0]!r} is not in the schema", _FOLLOW
+    mapped = "columnMapping" in features and metadata.configuration.get(MAPPING) not in (None, "none")
+    partitions = None if mapped else frozenset(metadata.partition_columns)
+    yield from _twice("add", proposal.adds)
+    yield from _twice("remove", proposal.removes)
+    both = {file.key for file in proposal.adds} & {file.key for file in proposal.removes}
+    if both:
+        yield f"{min(both)[0]!r} is both added and removed", _FOLLOW
+    for file in proposal.adds:
+        yield from _of_file(file, partitions)
+        if file.deletion_vector is not None and "deletionVectors" not in features:
+            yield (
+                f"{file.path!r} has a deletion vector, but the table lacks the feature deletionVectors",
+                _FOLLOW,
+            )
+    for change in proposal.changes:
+        if not change.path.startswith(CHANGE_DATA) or change.data_change:
+            yield f"the cdc action of {change.path!r} must be in {CHANGE_DATA} with dataChange false", _FOLLOW
+    if proposal.domains and "domainMetadata" not in features:
+        yield "the proposal sets domain metadata, but the table lacks the feature domainMetadata", _FOLLOW
+    if (metadata.configuration.get(APPEND_ONLY) or "").lower() == "true" and any(
+        file.data_change for file in proposal.removes
+    ):
+        yield (
+            f"the table is append-only ({APPEND_ONLY}), and the proposal removes rows",
+            "only add rows to it",
+        )
+
+
+def _of_whole(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:
+    if proposal.others:
+        yield f"the action {proposal.others[0]!r} can't be proposed", _FOLLOW
+    if proposal.isolation not in ("", SERIALIZABLE, WRITE_SERIALIZABLE):
+        message = f"there is no isolation level {proposal.isolation!r}"
+        yield message, f"name {SERIALIZABLE} or {WRITE_SERIALIZABLE}, or none"
+    parts = (proposal.adds, proposal.removes, proposal.metadata, proposal.protocol, proposal.domains)
+    if not any(parts) and not proposal.apps and not proposal.changes:
+        yield "the proposal has no actions", "send the actions of a commit, one in each line"
+    if proposal.changes and not any((proposal.adds, proposal.removes)):
+        yield "the proposal has cdc actions, but adds and removes no file", _FOLLOW
+    if proposal.based_on is None and (proposal.removes or proposal.domains):
+        yield "the proposal removes files or sets domains, but names no read version", "name the version"
+    if proposal.based_on is None and (proposal.protocol is None) is not (proposal.metadata is None):
+        yield "a table is created by a protocol and a metaData action", "send both, or name a read version"
+    yield from _of_names(proposal)
+
+
+def _of_names(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:
+    for app in proposal.apps:
+        if app.app_id.startswith(RESERVED):
+            yield f"the app id {app.app_id!r} is reserved for committers", "name the application otherwise"
+    if len({app.app_id for app in proposal.apps}) < len(proposal.apps):
+        yield "there are two txn actions of one app id", _FOLLOW
+    for domain in proposal.domains:
+        if domain.domain.startswith(SYSTEM_DOMAINS):
+            yield f"the domain {domain.domain!r} is controlled by the protocol", "set domains of your own"
+    if len({each.domain for each in proposal.domains}) < len(proposal.domains):
+        yield "there are two domainMetadata actions of one domain", _FOLLOW
+
+
+def _twice(name: str, files: tuple[AddFile, ...] | tuple[RemoveFile, ...]) -> Iterator[tuple[str, str]]:
+    seen = set[str]()
+    for file in files:
+        if file.path in seen:
+            yield f"there are two {name} actions of {file.path!r}", _FOLLOW
+            return
+        seen.add(file.path)
+
+
+def _of_file(file: AddFile, partitions: frozenset[str] | None) -> Iterator[tuple[str, str]]:
+    path = file_path(file.path)
+    if path.absolute:
+        yield f"{file.path!r} is not below the table's root", "write data files below the root"
+    first = path.text.split("/", 1)[0]
+    if first.startswith(("_", ".")) and "=" not in first:
+        yield f"{file.path!r} is in a folder whose name begins with {first[0]!r}", "name data files otherwise"
+    if file.size < 0 or file.modified_ms < 0:
+        yield f"{file.path!r} has a negative size or time", _FOLLOW
+    fault = statistics_fault(file)
+    if fault:
+        yield (
+            f"the statistics of {file.path!r} are malformed: {fault}",
+            "write them as JSON, or leave them out",
+        )
+    if file.deletion_vector is not None and record_count(file) is None:
+        yield f"{file.path!r} has a deletion vector, but its statistics lack numRecords", _FOLLOW
+    if partitions is not None and file.partition_values.keys() != partitions:
+        has, needs = ", ".join(sorted(file.partition_values)), ", ".join(sorted(partitions))
+        message = f"{file.path!r} has values of the partition columns ({has}), the table has ({needs})"
+        yield message, "give a value, or null, for each partition column"
+
+
+def changed_fault(old: TableMetadata, new: TableMetadata) -> Invalid | None:
+    """Returns why the metadata of a table can't be replaced by these, or None."""
+    if old.id != new.id:
+        return Invalid(f"the table's id is {old.id}, the proposal's is {new.id}", "keep the table's id")
+    return None
+
+
+def protocol_fault(old: TableProtocol, new: TableProtocol) -> Invalid | None:
+    """Returns why the protocol of a table can't be replaced by this one, or None: it may only grow."""
+    lost = sorted(writer_features(old) - writer_features(new))
+    if lost or new.reader < old.reader or new.writer < old.writer:
+        what = f"the feature {lost[0]}" if lost else "a version of the protocol"
+        return Invalid(f"the proposal takes {what} from the table", "keep all that the table's protocol has")
+    return None

@@ -1,0 +1,154 @@
+"""A simulated world whose tables are Delta tables: production's committers, and what must hold.
+
+A proposal creates a table, adds a file or removes one, so the log alone determines which files a table has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lakefold_committer.recovery.open_table import open_table
+from lakefold_log.codec.envelope import encode
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.delta.format import DeltaFormat
+from lakefold_table.delta.log_segment.names import FOLDER
+from lakefold_table.delta.state import DeltaState
+from lakefold_table.formats import Formats, lance
+from lakefold_table.marks.record import decode_record
+from lakefold_table.storage.memory import MemoryStorage
+from lakefold_table.versions.versions import Versions
+from tests.delta_logs.actions import PROTOCOL, add, metadata, remove, text
+from tests.simulation.committing import Running
+from tests.simulation.ledger import demand
+from tests.simulation.toy_world import COMMITTED, DUPLICATE, REFUSED, ToyWorld
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tests.simulation.runtime import Process
+
+DELTA: Final = DeltaFormat()
+FORMATS: Final = Formats(lance(), DELTA)
+CREATE, APPEND, DELETE = "CREATE TABLE", "WRITE", "DELETE"
+SIZE: Final = 10
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one proposal does with one file. `name` makes it another proposal than one that does the same."""
+
+    name: str
+    operation: str
+    file: str = ""
+
+    def envelope(self, uri: str, app: str, batch: int | None) -> Envelope:
+        """The envelope of this proposal."""
+        envelope = Envelope(table=uri, app_id=app, batch_id=batch)
+        message = envelope.delta
+        message.operation = self.operation
+        message.operation_parameters["name"] = self.name
+        path = f"data/{self.file}"
+        if self.operation == CREATE:
+            message.actions = text([PROTOCOL, metadata()])
+        elif self.operation == APPEND:
+            message.actions = text([add(path, size=SIZE)])
+        else:
+            message.read_version = 0
+            message.actions = text([remove(path)])
+        return envelope
+
+
+@dataclass
+class Files:
+    """The files of a table, computed from the log. `keys`: those of batches, and proposals."""
+
+    exists: bool = False
+    files: set[str] = field(default_factory=set)
+    keys: set[object] = field(default_factory=set)
+
+    def take(self, change: Change, key: object) -> str:
+        """What becomes of the next proposal."""
+        if key in self.keys:
+            return DUPLICATE
+        if (change.operation == CREATE) is self.exists:
+            return REFUSED
+        if change.operation != CREATE and (change.operation == APPEND) is (change.file in self.files):
+            return REFUSED
+        self.exists = True
+        self.keys.add(key)
+        if change.operation == APPEND:
+            self.files.add(change.file)
+        self.files.discard(change.file if change.operation == DELETE else "")
+        return COMMITTED
+
+
+class DeltaWorld(ToyWorld):
+    """One partition with two Delta tables."""
+
+    def __init__(self, name: str, random: Random) -> None:
+        super().__init__(name, random)
+        self._files = {uri: Files() for uri in self.uris}
+
+    def propose(self, uri: str, change: Change, app: str = "", batch: int | None = None) -> None:
+        """Writes the file of a proposal, and appends the proposal to the log."""
+        if change.operation == APPEND:
+            MemoryStorage(uri).put(f"data/{change.file}", [b"x" * SIZE])
+        key = (app, batch) if app else change
+        self._right[self.broker.end] = self._files[uri].take(change, key)
+        self.broker.append(uri.encode(), encode(change.envelope(uri, app, batch)))
+
+    def start(self, kill_at: int | None = None) -> Process:
+        """A committer process."""
+        process = self.hub.process(f"c{len(self._running)}")
+        process.kill_at = kill_at
+        running = Running(process, self.store, self._pace, formats=FORMATS)
+        self._running.append(running)
+        running.begin(self)  # type: ignore[arg-type] # what Running asks of a partition is here
+        return process
+
+    def _stored(self, uri: str, path: str, process: Process | None) -> None:
+        del process
+        if path.startswith(FOLDER):
+            name = f"{uri}/{path}"
+            demand(name not in self._published, "one-commit-point", f"{name} was published twice")
+            self._published.add(name)
+
+    def _check_table(self, uri: str) -> None:
+        """The table has the files that the log says, each committed proposal in one version, in order."""
+        model, storage = self._files[uri], MemoryStorage(uri)
+        versions = Versions(storage, DELTA.folder, DELTA.detect, first=DELTA.first_version)
+        state = open_table(DELTA, versions, uri).state
+        if not model.exists:
+            demand(state is None, "the model", f"{uri} exists")
+            return
+        assert isinstance(state, DeltaState)
+        assert state.snapshot is not None
+        files = {path.removeprefix("data/") for path in state.snapshot.files}
+        demand(files == model.files, "the model", f"{uri} has {files}, not {model.files}")
+        committed: list[int] = []
+        for number in versions.numbers():
+            head = DELTA.head(versions.read(number))
+            record = None if head is None else decode_record(head.properties)
+            assert record is not None
+            committed += record.committed
+        demand(committed == sorted(set(committed)), "the order of the log", f"{uri} has {committed}")
+
+
+def begin(world: DeltaWorld) -> None:
+    """A log with every kind of answer in it, for two tables."""
+    table, other = world.uris
+    world.propose(table, Change("early", APPEND, "0"))
+    world.propose(table, Change("c1", CREATE))
+    world.propose(table, Change("a", APPEND, "1"), "app", 1)
+    world.propose(other, Change("c2", CREATE))
+    world.propose(table, Change("d", DELETE, "1"))
+    world.broker.mark()
+    world.propose(table, Change("e", DELETE, "1"))
+    world.propose(table, Change("a", APPEND, "1"), "app", 1)
+    world.propose(other, Change("f", APPEND, "1"))
+    world.propose(other, Change("f", APPEND, "1"))
+    world.propose(table, Change("g", APPEND, "1"), "app", 2)
+    world.propose(other, Change("h", APPEND, "1"))
+    world.propose(other, Change("i", DELETE, "9"))
+    world.propose(table, Change("c3", CREATE))

@@ -1,0 +1,55 @@
+"""Production's committer with Delta tables, killed at each step and in random troubles."""
+
+from __future__ import annotations
+
+from itertools import count
+from random import Random
+
+import pytest
+
+from tests.simulation.delta_world import APPEND, DELETE, Change, DeltaWorld, begin
+from tests.simulation.store import Troubles
+
+SEEDS = 30
+
+
+def test_a_committer_folds_delta_tables() -> None:
+    world = DeltaWorld("deltas", Random(0))
+    with world.begun():
+        begin(world)
+        assert world.live() > 40
+        world.finish()
+
+
+@pytest.mark.parametrize("again", range(2), ids=["once", "twice"])
+def test_killed_at_each_step(again: int) -> None:
+    for number in count(1):
+        world = DeltaWorld("deltas", Random(number * 2 + again))
+        with world.begun():
+            begin(world)
+            steps = world.live(number)
+            for _ in range(again):
+                world.live(world.hub.random.randint(1, number))
+            world.finish()
+        if steps < number:
+            break
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+def test_in_random_troubles(first: int) -> None:
+    """Requests are refused, answers are lost, puts arrive late, committers die and race."""
+    for seed in range(first, first + 10):
+        random = Random(seed)
+        world = DeltaWorld("deltas", random)
+        world.store.troubles = Troubles(refuse=0.02, lose_stored=0.05, lose_unstored=0.05, late=0.05)
+        world.broker.lose = world.broker.refuse = 0.02
+        with world.begun():
+            begin(world)
+            for batch in range(10, 30):
+                operation = DELETE if random.random() < 1 / 3 else APPEND
+                change = Change(f"s{batch}", operation, str(random.randint(3, 12)))
+                world.propose(random.choice(world.uris), change, "app", random.randint(10, batch))
+            for _ in range(4):
+                world.start(kill_at=random.randint(5, 200))
+                world.live(kill_at=random.randint(5, 200))
+            world.finish()

@@ -1,0 +1,129 @@
+"""Each rule by which a proposal for a Delta table conflicts with a commit, met and just not met."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.conflicts.footprint import footprint_of
+from lakefold_table.delta.conflicts.rules import (
+    RULES,
+    SERIALIZABLE,
+    WRITE_SERIALIZABLE,
+    conflict_of,
+    isolation_level,
+)
+from lakefold_table.delta.proposal import DeltaTableProposal, proposal_in
+from tests.delta_logs.actions import PROTOCOL, Members, add, domain, metadata, remove, text, txn
+
+if TYPE_CHECKING:
+    from lakefold_table.delta.conflicts.footprint import CommitFootprint
+
+BLIND: Members = {"commitInfo": {"operation": "WRITE", "isBlindAppend": True}}
+MERGE: Members = {"commitInfo": {"operation": "MERGE"}}
+
+
+def commit(*actions: Members) -> CommitFootprint:
+    return footprint_of(7, parse_actions(text(actions)))
+
+
+def proposal(*actions: Members, **reads: object) -> DeltaTableProposal:
+    envelope = Envelope(table="file:///t")
+    envelope.delta.actions = text(actions)
+    envelope.delta.read_version = 6
+    for name, value in reads.items():
+        if isinstance(value, list):
+            getattr(envelope.delta, name).extend(value)
+        else:
+            setattr(envelope.delta, name, value)
+    made = proposal_in(envelope)
+    assert made is not None
+    return made
+
+
+MET = {
+    "protocol changed": (proposal(add("a")), commit(MERGE, PROTOCOL), ()),
+    "metadata changed": (proposal(add("a")), commit(MERGE, metadata()), ()),
+    "concurrent append": (proposal(add("a"), read_whole_table=True), commit(MERGE, add("b")), ("b",)),
+    "concurrent delete, read": (proposal(add("a"), read_files=["b"]), commit(MERGE, remove("b")), ("b",)),
+    "concurrent delete, delete": (proposal(remove("b")), commit(MERGE, remove("b")), ("b",)),
+    "domain metadata": (proposal(domain("d")), commit(MERGE, domain("d")), ("d",)),
+    "concurrent transaction": (proposal(add("a"), read_app_ids=["x"]), commit(MERGE, txn("x", 1)), ("x",)),
+}
+
+
+def test_each_rule_has_a_case() -> None:
+    assert [rule.name for rule in RULES] == list(MET)
+
+
+@pytest.mark.parametrize("name", MET)
+def test_a_rule_applies_with_its_evidence(name: str) -> None:
+    ours, theirs, keys = MET[name]
+    conflict = conflict_of(ours, [theirs], SERIALIZABLE)
+    assert conflict is not None
+    assert (conflict.other_version, conflict.other_operation, conflict.keys) == (7, "MERGE", keys)
+    assert conflict.retryable
+    (rule,) = (rule for rule in RULES if rule.name == name)
+    assert rule.when in conflict.message
+
+
+NOT_MET = {
+    "appends": (proposal(add("a")), commit(MERGE, add("b"))),
+    "another file": (proposal(remove("a"), read_files=["a"]), commit(MERGE, remove("b"), add("c"))),
+    "another domain": (proposal(domain("d")), commit(domain("e"))),
+    "another application": (proposal(add("a"), txn("x", 1)), commit(txn("x", 1))),
+    "rows stored otherwise": (
+        proposal(remove("a", dataChange=False), add("b", dataChange=False), read_whole_table=True),
+        commit(BLIND, add("c")),
+    ),
+    "files rearranged": (proposal(add("a"), read_whole_table=True), commit(add("b", dataChange=False))),
+}
+
+
+@pytest.mark.parametrize("name", NOT_MET)
+def test_no_rule_applies(name: str) -> None:
+    ours, theirs = NOT_MET[name]
+    assert conflict_of(ours, [theirs], SERIALIZABLE) is None
+
+
+@pytest.mark.parametrize(
+    ("info", "level", "conflicts"),
+    [(BLIND, SERIALIZABLE, 1), (BLIND, WRITE_SERIALIZABLE, 0), (MERGE, WRITE_SERIALIZABLE, 1)],
+)
+def test_blind_appends_pass_beside_reads_of_the_lower_level(
+    info: Members, level: str, conflicts: int
+) -> None:
+    ours = proposal(add("a"), read_predicates=["x = 1"])
+    assert (conflict_of(ours, [commit(info, add("b"))], level) is not None) == bool(conflicts)
+
+
+def test_a_predicate_counts_as_the_whole_table() -> None:
+    ours = proposal(add("a"), read_predicates=["x = 1"])
+    conflict = conflict_of(ours, [commit(remove("z"))], WRITE_SERIALIZABLE)
+    assert conflict is not None
+    assert conflict.keys == ("z",)
+
+
+def test_the_first_version_that_conflicts_is_named() -> None:
+    passing, refusing = commit(add("b")), commit(remove("b"))
+    conflict = conflict_of(proposal(remove("b")), [passing, refusing], SERIALIZABLE)
+    assert conflict is not None
+    assert "a commit" in conflict.message
+
+
+@pytest.mark.parametrize(
+    ("proposed", "property_value", "level"),
+    [
+        ("", None, SERIALIZABLE),
+        ("", "WriteSerializable", WRITE_SERIALIZABLE),
+        ("", "Serializable", SERIALIZABLE),
+        (WRITE_SERIALIZABLE, "Serializable", WRITE_SERIALIZABLE),
+    ],
+)
+def test_the_level_is_the_proposals_own_or_the_tables(
+    proposed: str, property_value: str | None, level: str
+) -> None:
+    assert isolation_level(proposed, property_value) == level

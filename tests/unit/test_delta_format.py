@@ -1,0 +1,451 @@
+"""Delta tables behind the seam: proposals are folded into commits that delta-rs opens."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakefold_committer.claims.claim_check import Claims
+from lakefold_committer.fold.grouping import Limits
+from lakefold_committer.replay.file_fold import fold_file
+from lakefold_committer.replay.log_reader import FileEntries
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.branches import located_in, open_branch
+from lakefold_log.codec.envelope import UnknownKind, decode, encode
+from lakefold_log.read.file_log import FileLog, framed
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.delta.commit_head import MARKS_APP
+from lakefold_table.delta.format import DeltaFormat
+from lakefold_table.delta.state import DeltaState
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, Result
+from lakefold_table.errors import DamagedError
+from lakefold_table.formats import Formats, lance
+from lakefold_table.position import LogId, Position
+from lakefold_table.storage import open_storage
+from tests.delta_logs.actions import (
+    PROTOCOL,
+    Members,
+    add,
+    domain,
+    metadata,
+    remove,
+    snapshot_in,
+    text,
+    txn,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DELTA = DeltaFormat()
+FORMATS = Formats(lance(), DELTA)
+LIMITS = Limits(100, 1 << 20)
+LOG_ID, OTHER_ID = "6d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e", "0d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
+FIRST_ID, SECOND_ID = "2d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e", "3d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
+THIRD_ID = "1d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
+
+
+class Table:
+    """A Delta table on disk, and what is proposed for it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.uri = path.as_uri()
+
+    def propose(
+        self,
+        *actions: Members,
+        read: int | None = None,
+        app: str = "",
+        batch: int | None = None,
+        **more: object,
+    ) -> Envelope:
+        envelope = Envelope(table=self.uri, app_id=app, batch_id=batch)
+        envelope.delta.actions = text(actions)
+        if read is not None:
+            envelope.delta.read_version = read
+        for name, value in more.items():
+            field = getattr(envelope.delta, name)
+            if isinstance(value, list):
+                field.extend(value)
+            else:
+                setattr(envelope.delta, name, value)
+        return envelope
+
+    def create(self, *actions: Members, **configuration: str) -> Envelope:
+        return self.propose(PROTOCOL, metadata(**configuration), *actions)
+
+    def file(self, name: str, *rows: int) -> Members:
+        """Writes a data file, and returns the add action."""
+        import pyarrow.parquet as pq
+
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"x": pa.array(rows, pa.int64())}), path)
+        return add(name, size=path.stat().st_size, stats=json.dumps({"numRecords": len(rows)}))
+
+    def begin(self, *files: Members, **configuration: str) -> None:
+        """Creates the table, and adds files to it."""
+        outcomes = self.fold(self.create(**configuration), log=FIRST_ID)
+        assert outcomes == [Committed(0)]
+        if files:
+            assert len(self.fold(self.propose(*files), log=SECOND_ID)) == 1
+
+    def fold(self, *envelopes: Envelope, log: str = LOG_ID) -> list[Result]:
+        return [outcome.result for outcome in self.outcomes(*envelopes, log=log)]
+
+    def outcomes(self, *envelopes: Envelope, log: str = LOG_ID) -> list[Outcome]:
+        entries = FileLog(framed(envelopes), log, formats=FORMATS)
+
+        def opened(branch: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as fold_file takes it
+            return open_branch(self.uri, branch, None, formats=FORMATS)
+
+        claims = Claims(formats=FORMATS)
+        return list(fold_file(opened, self.uri, FORMATS, entries, LIMITS, dry_run=False, claims=claims))
+
+    def rows(self, version: int | None = None) -> list[int]:
+        """The rows as delta-rs reads them."""
+        table = DeltaTable(str(self.path), version=version)
+        return sorted(pa.table(table.to_pyarrow_table())["x"].to_pylist())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path / "t")
+
+
+def test_a_creation_and_appends_are_versions_that_delta_rs_opens(table: Table) -> None:
+    assert table.fold(table.create()) == [Committed(0)]
+    first, second = table.file("a.parquet", 1, 2), table.file("b.parquet", 3)
+    assert table.fold(table.propose(first), table.propose(second), log=OTHER_ID) == [
+        Committed(1, rows_added=2),
+        Committed(1, rows_added=1),
+    ]
+    assert table.rows(0) == []
+    assert table.rows() == [1, 2, 3]
+    theirs = DeltaTable(str(table.path))
+    assert theirs.version() == 1
+    (commit, *_) = theirs.history(1)
+    assert (commit["operation"], commit["isBlindAppend"]) == ("WRITE", True)
+
+
+def test_a_proposal_that_is_sent_again_counts_once(table: Table) -> None:
+    table.fold(table.create())
+    first = table.propose(table.file("a.parquet", 1), app="job", batch=7)
+    second = table.propose(table.file("b.parquet", 2))
+    kinds = [type(each) for each in table.fold(first, second, first, second, log=OTHER_ID)]
+    assert kinds == [Committed, Committed, Duplicate, Duplicate]
+    assert DeltaTable(str(table.path)).transaction_version("job") == 7
+    (again,) = table.fold(table.propose(table.file("c.parquet", 3), app="job", batch=7), log=THIRD_ID)
+    assert again == Duplicate(1, different_content=False) or isinstance(again, Duplicate)
+    assert table.rows() == [1, 2]
+
+
+def test_the_same_log_is_folded_once(table: Table) -> None:
+    table.begin()
+    proposals = [table.propose(table.file("a.parquet", 1)), table.propose(txn("x", 3))]
+    assert [type(each) for each in table.fold(*proposals)] == [Committed] * 2
+    newest = DeltaTable(str(table.path)).version()
+    assert [type(each) for each in table.fold(*proposals)] == [Duplicate] * 2
+    assert DeltaTable(str(table.path)).version() == newest
+    assert DeltaTable(str(table.path)).transaction_version("x") == 3
+
+
+def test_without_a_table_only_a_creation_is_taken(table: Table) -> None:
+    missing, made, twice = table.fold(
+        table.propose(add("a", size=1)), table.create(), table.create(owner="another")
+    )
+    assert isinstance(missing, Invalid)
+    assert made == Committed(0)
+    assert isinstance(twice, Rejected)
+    assert twice.conflict.retryable
+
+
+def test_foreign_commits_are_taken_in_and_marks_survive_them(table: Table) -> None:
+    table.begin()
+    table.fold(table.propose(table.file("a.parquet", 1), app="job", batch=1))
+    write_deltalake(str(table.path), pa.table({"x": [10]}), mode="append")
+    write_deltalake(str(table.path), pa.table({"x": [11]}), mode="append")
+    again = table.propose(table.file("a2.parquet", 1), app="job", batch=1)
+    more = table.propose(table.file("b.parquet", 2), app="job", batch=2)
+    kinds = [type(each) for each in table.fold(again, more, log=OTHER_ID)]
+    assert kinds == [Duplicate, Committed]
+    assert table.rows() == [1, 2, 10, 11]
+    DeltaTable(str(table.path)).create_checkpoint()
+    write_deltalake(str(table.path), pa.table({"x": [12]}), mode="append")
+    assert [type(each) for each in table.fold(again, log=THIRD_ID)] == [Duplicate]
+    assert table.rows() == [1, 2, 10, 11, 12]
+
+
+def test_marks_are_found_behind_a_checkpoint(table: Table) -> None:
+    table.begin()
+    sent = table.propose(table.file("a.parquet", 1), app="job", batch=1)
+    table.fold(sent)
+    for number in range(3):
+        write_deltalake(str(table.path), pa.table({"x": [number + 10]}), mode="append")
+    DeltaTable(str(table.path)).create_checkpoint()
+    ours = snapshot_in(table.path).apps[MARKS_APP].version
+    for version in range(ours):
+        (table.path / "_delta_log" / f"{version:020}.json").unlink()
+    assert [type(each) for each in table.fold(sent, log=OTHER_ID)] == [Duplicate]
+
+
+def test_a_table_that_delta_rs_made_is_folded_into(table: Table) -> None:
+    write_deltalake(str(table.path), pa.table({"x": [1]}))
+    assert table.fold(table.propose(table.file("b.parquet", 2))) == [Committed(1, rows_added=1)]
+    assert table.rows() == [1, 2]
+
+
+def test_removes_conflict_with_removes(table: Table) -> None:
+    table.begin()
+    table.fold(table.propose(table.file("a.parquet", 1), table.file("b.parquet", 2)), log=SECOND_ID)
+    one = table.propose(remove("a.parquet"), table.file("a1.parquet", 10), read=1, operation="UPDATE")
+    two = table.propose(remove("a.parquet"), read=1, operation="DELETE")
+    other = table.propose(remove("b.parquet"), read=1, operation="DELETE")
+    first, second, third = table.fold(one, two, other, log=OTHER_ID)
+    assert first == Committed(2, rows_added=1, rows_deleted=1)
+    assert isinstance(second, Rejected)
+    assert (second.conflict.other_version, second.conflict.other_operation) == (2, "UPDATE")
+    assert second.conflict.keys == ("a.parquet",)
+    assert isinstance(third, Committed)
+    assert table.rows() == [10]
+
+
+def test_a_file_that_a_proposal_before_adds_is_removed_in_the_next_version(table: Table) -> None:
+    table.fold(table.create())
+    gone = table.propose(remove("a.parquet"), read=0, operation="DELETE")
+    assert table.fold(table.propose(table.file("a.parquet", 1)), gone, log=OTHER_ID) == [
+        Committed(1, rows_added=1),
+        Committed(2, rebased=True, rows_deleted=1),
+    ]
+    assert table.rows() == []
+
+
+def test_proposals_with_changed_rows_share_no_version_with_others(table: Table) -> None:
+    table.begin()
+    table.fold(table.propose(table.file("a.parquet", 1)), log=SECOND_ID)
+    changed = table.file("_change_data/c.parquet", 1)["add"]
+    cdc: Members = {"cdc": {**changed, "dataChange": False}}
+    del cdc["cdc"]["modificationTime"], cdc["cdc"]["stats"]
+    delete = table.propose(remove("a.parquet"), cdc, read=1, operation="DELETE")
+    plain = table.propose(table.file("b.parquet", 2))
+    results = table.fold(plain, delete, table.propose(table.file("c.parquet", 3)), log=OTHER_ID)
+    assert [result.version for result in results if isinstance(result, Committed)] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "predicate"])
+@pytest.mark.parametrize(
+    ("isolation", "taken"), [("serializable", False), ("write-serializable", True), ("", False)]
+)
+def test_what_was_read_conflicts_with_appends(
+    table: Table, whole: object, isolation: str, taken: object
+) -> None:
+    table.begin()
+    table.fold(table.propose(table.file("a.parquet", 1)), log=SECOND_ID)
+    table.fold(table.propose(table.file("b.parquet", 2)), log=OTHER_ID)
+    merge = table.propose(remove("a.parquet"), table.file("c.parquet", 3), read=1, operation="MERGE")
+    merge.delta.isolation = isolation
+    merge.delta.read_whole_table = bool(whole)
+    merge.delta.read_predicates.extend([] if whole else ["x = 1"])
+    (result,) = table.fold(merge, log=THIRD_ID)
+    assert isinstance(result, Committed) is taken
+    if isinstance(result, Rejected):
+        assert result.conflict.retryable
+        assert result.conflict.keys == ("b.parquet",)
+
+
+def test_a_compaction_passes_beside_appends(table: Table) -> None:
+    table.begin()
+    table.fold(table.propose(table.file("a.parquet", 1), table.file("b.parquet", 2)), log=SECOND_ID)
+    whole = table.file("ab.parquet", 1, 2)
+    whole["add"]["dataChange"] = False
+    parts = [remove(name, dataChange=False) for name in ("a.parquet", "b.parquet")]
+    compaction = table.propose(*parts, whole, read=1, operation="OPTIMIZE", read_whole_table=True)
+    (_, done) = table.fold(table.propose(table.file("c.parquet", 3)), compaction, log=OTHER_ID)
+    assert isinstance(done, Committed)
+    assert (done.rows_added, done.rows_deleted) == (0, 0)
+    assert table.rows() == [1, 2, 3]
+
+
+def test_a_new_schema_conflicts_with_everything_built_before(table: Table) -> None:
+    table.begin()
+    table.fold(table.propose(table.file("a.parquet", 1)), log=SECOND_ID)
+    wider = json.loads(metadata()["metaData"]["schemaString"])
+    wider["fields"].append({"name": "y", "type": "string", "nullable": True, "metadata": {}})
+    change = table.propose(metadata(json.dumps(wider)), read=1, operation="ADD COLUMNS")
+    late = table.propose(table.file("b.parquet", 2), read=1)
+    changed, refused, blind = table.fold(
+        change, late, table.propose(table.file("c.parquet", 3)), log=OTHER_ID
+    )
+    assert changed == Committed(2)
+    assert isinstance(refused, Rejected)
+    assert refused.conflict.other_operation == "ADD COLUMNS"
+    assert blind == Committed(3, rows_added=1)
+    assert DeltaTable(str(table.path)).schema().fields[1].name == "y"
+
+
+def test_a_batch_that_another_client_recorded_is_not_added_again(table: Table) -> None:
+    table.fold(table.create())
+    theirs = table.propose(txn("job", 5), table.file("a.parquet", 1))
+    table.fold(theirs, log=OTHER_ID)
+    (refused,) = table.fold(table.propose(table.file("b.parquet", 1), app="job", batch=5), log=THIRD_ID)
+    assert isinstance(refused, Rejected)
+    assert not refused.conflict.retryable
+    assert table.rows() == [1]
+
+
+FAULTS: dict[str, tuple[list[Members | str], str]] = {
+    "no JSON": (["{"], "cut off"),
+    "nothing": ([], "has no actions"),
+    "a checkpoint's action": ([{"checkpointMetadata": {"version": 1}}], "can't be proposed"),
+    "an unknown action": ([{"future": {}}], "can't be proposed"),
+    "a file twice": ([add("a"), add("a")], "two add actions"),
+    "added and removed": ([add("a"), remove("a")], "both added and removed"),
+    "outside": ([add("s3://b/a.parquet")], "not below the table's root"),
+    "leaving": ([add("../a.parquet")], "leads out"),
+    "hidden": ([add("_delta_log/a.parquet")], "begins with"),
+    "negative": ([add("a.parquet", size=-1)], "negative"),
+    "statistics": ([add("a.parquet", stats="{")], "statistics"),
+    "partitions": ([add("a.parquet", partitionValues={"p": "1"})], "partition columns (p)"),
+    "a deletion vector": (
+        [add("a.parquet", {"storageType": "i", "pathOrInlineDv": "", "sizeInBytes": 0, "cardinality": 1})],
+        "numRecords",
+    ),
+    "a domain": ([domain("d")], "lacks the feature domainMetadata"),
+    "a system domain": ([domain("delta.clustering")], "controlled by the protocol"),
+    "a reserved app": ([txn("lakefold:marks", 1)], "is reserved"),
+    "an app twice": ([txn("a", 1), txn("a", 2)], "two txn actions"),
+    "not there": ([add("gone.parquet")], "does not exist"),
+    "not in the table": ([remove("gone.parquet")], "is not in the table"),
+    "no change, not there": ([add("a.parquet", dataChange=False)], "dataChange false"),
+    "another table": ([metadata() | {"metaData": {**metadata()["metaData"], "id": "other"}}], "table's id"),
+    "a protocol that shrinks": (
+        [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 1}}],
+        "takes the feature appendOnly",
+    ),
+    "a feature that is refused": (
+        [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}}],
+        "rowTracking",
+    ),
+    "cdc alone": (
+        [{"cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 1, "dataChange": False}}],
+        "cdc",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_proposal_is_invalid_and_the_log_goes_on(table: Table, name: str) -> None:
+    actions, says = FAULTS[name]
+    table.fold(table.create())
+    faulty = table.propose(read=0)
+    faulty.delta.actions = "".join(
+        f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in actions
+    ).encode()
+    refused, taken = table.fold(faulty, table.propose(table.file("z.parquet", 1)), log=OTHER_ID)
+    assert isinstance(refused, Invalid)
+    assert says in refused.message
+    assert refused.hint
+    assert isinstance(taken, Committed)
+    assert table.rows() == [1]
+
+
+def test_more_faults(table: Table) -> None:
+    table.begin(**{"delta.appendOnly": "true"})
+    table.fold(table.propose(table.file("a.parquet", 1)), log=SECOND_ID)
+    branch, create = table.propose(add("b")), table.propose(add("b"))
+    branch.branch = "side"
+    create.create.SetInParent()
+    short = table.file("s.parquet", 1)
+    short["add"]["size"] += 1
+    cases = {
+        "has no branches": branch,
+        "not created by": create,
+        "append-only": table.propose(remove("a.parquet"), read=1),
+        "no isolation level": table.propose(add("b"), isolation="snapshot"),
+        "version 9 does not exist": table.propose(add("b"), read=9),
+        "version -1 does not exist": table.propose(add("b"), read=-1),
+        "bytes, its action says": table.propose(short),
+        "in the table already": table.propose(table.file("a.parquet", 1, 2)),
+        "names no read version": table.propose(remove("a.parquet")),
+    }
+    outcomes = table.fold(*(case for name, case in cases.items() if name != "has no branches"), log=OTHER_ID)
+    for result, says in zip(outcomes, [name for name in cases if name != "has no branches"], strict=True):
+        assert isinstance(result, Invalid), (says, result)
+        assert says in result.message
+
+
+def test_a_replay_makes_the_same_commits_again(table: Table) -> None:
+    table.begin()
+    proposals = [
+        table.propose(table.file("a.parquet", 1), app="x", batch=1),
+        table.propose(add("gone.parquet")),
+        table.propose(remove("a.parquet"), read=0, operation="DELETE"),
+        table.propose(remove("a.parquet"), read=0, operation="DELETE"),
+        table.propose(table.file("b.parquet", 2), app="x", batch=2),
+    ]
+    table.fold(*proposals)
+    (table.path / "a.parquet").unlink()
+    table_format, versions = located_in(open_storage(table.uri), FORMATS)
+    assert table_format.name == "delta"
+    entries = FileEntries([FileLog(framed(proposals), LOG_ID, formats=FORMATS)])
+    replays = list(replay(versions, entries, table.uri, table_format=table_format))
+    made, *others = replays
+    assert made.version == 0
+    assert [(each.version, each.verdict, each.differences) for each in others] == [
+        (version, Verdict.SAME, ()) for version in range(1, len(replays))
+    ]
+    assert len(replays) > 2
+
+
+def test_a_state_that_was_folded_is_that_which_is_read(table: Table) -> None:
+    table.begin()
+    table.fold(table.propose(table.file("a.parquet", 1), app="x", batch=1), log=SECOND_ID)
+    writer = open_branch(table.uri, "", None, formats=FORMATS)
+    read = writer.table.state
+    assert isinstance(read, DeltaState)
+    table.fold(table.propose(remove("a.parquet"), read=1), log=OTHER_ID)
+    again = open_branch(table.uri, "", None, formats=FORMATS).table.state
+    assert isinstance(again, DeltaState)
+    assert again.snapshot == snapshot_in(table.path)
+    assert (read.version, again.version) == (1, 2)
+
+
+def test_marks_that_are_gone_are_an_error_that_says_so(table: Table) -> None:
+    table.begin()
+    table.fold(table.propose(table.file("a.parquet", 1)), log=SECOND_ID)
+    write_deltalake(str(table.path), pa.table({"x": [10]}), mode="append")
+    DeltaTable(str(table.path)).create_checkpoint()
+    for version in range(2):
+        (table.path / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(
+        DamagedError, match="the marks of version 1, the last one that a committer made, are gone"
+    ):
+        open_branch(table.uri, "", None, formats=FORMATS)
+
+
+def test_the_head_of_a_commit_is_its_first_line(table: Table) -> None:
+    table.begin()
+    data = (table.path / "_delta_log" / f"{0:020}.json").read_bytes()
+    length = DELTA.head_length(data[:100])
+    assert data[:length].count(b"\n") == 1
+    head = DELTA.head(data[:length])
+    assert head is not None
+    assert head.properties["lakefold.version"] == "0"
+    assert DELTA.head(data[: length - 1]) is None
+    write_deltalake(str(table.path), pa.table({"x": [10]}), mode="append")
+    theirs = (table.path / "_delta_log" / f"{1:020}.json").read_bytes()
+    assert DELTA.head_length(theirs) == 0
+    assert DELTA.head(theirs) is None
+
+
+def test_a_committer_without_the_format_lets_a_proposal_wait(table: Table) -> None:
+    position = Position(LogId("file", LOG_ID, 0), 0)
+    decoded = decode(encode(table.create()), None, position, 0)
+    assert isinstance(decoded, UnknownKind)
+    assert "delta" in decoded.message
