@@ -466,9 +466,10 @@ however often the batch is run again, as long as the columns of the table stay t
 ## Figures of a batch
 
 Spark has no metrics for the writes of Python data sources, so `StreamingQueryProgress` shows only the
-number of rows and the duration of a batch. Rows, files, bytes and the seconds of writing, sending and
-waiting are logged for each batch by the logger `lakefold`, in the text and as the field `batch` of the
-record. `sink` logs on the driver, and calls `on_report` with the same figures, for metrics of your own.
+number of rows and the duration of a batch. Rows, files, bytes, the smallest and the largest file, and the
+seconds of writing, sending and waiting are logged for each batch by the logger `lakefold`, in the text and as
+the field `batch` of the record. `sink` logs on the driver, and calls `on_report` with the same figures, for
+metrics of your own.
 `format("lakefold")` logs in a Python process of Spark; from Spark 4.1 on, the setting
 `spark.sql.pyspark.worker.logging.enabled` collects what such processes log
 (`spark.tvf.python_worker_logs()`)."""

@@ -39,7 +39,7 @@ from lakefold_ingest.writing.bad_records import bad_records
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import Answer, LogClient, Proposed, drop_client, open_client
 from lakefold_ingest.writing.operation import LeavesRowsOut
-from lakefold_ingest.writing.report import BatchFigures, BatchReport, fragments_of, in_version, refusal_text
+from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
 from lakefold_ingest.writing.view import View, read_view
 from lakefold_log.write.tracing import batch_span
 from lakefold_protos.lakefold.log_pb2 import CreateOptions
@@ -268,16 +268,7 @@ class StartedBatch:
             self._proposed = client.propose(envelope, view.partition, storage_options=options)
 
     def _figures(self, envelope: Envelope) -> BatchFigures:
-        fragments = fragments_of(envelope)
-        files = [file for fragment in fragments for file in fragment.files]
-        return BatchFigures(
-            rows=sum(fragment.physical_rows for fragment in fragments),
-            files=len(files),
-            bytes=sum(file.file_size_bytes for file in files),
-            write_s=self._write_s,
-            send_s=self._send_s,
-            wait_s=self._wait_s,
-        )
+        return figures_of(envelope, self._write_s, self._send_s, self._wait_s)
 
     def _outcome_by_marks(self, answer: Answer, envelope: Envelope) -> Duplicate:
         """Returns the outcome by the table's marks, if no outcome was reported in time.

@@ -21,9 +21,9 @@ Kind = Literal["committed", "duplicate", "sent", "empty"]
 class BatchFigures:
     """What a batch cost.
 
-    `rows`, `files`, `bytes`: of the new data files. `write_s`, `send_s`, `wait_s`: the seconds until the
-    files were written and the envelope was built, until the log had it, and until its outcome was known; of
-    all attempts.
+    `rows`, `files`, `bytes`: of the new data files; `smallest_file`, `largest_file`: their bytes. `write_s`,
+    `send_s`, `wait_s`: the seconds until the files were written and the envelope was built, until the log had
+    it, and until its outcome was known; of all attempts.
     """
 
     rows: int = 0
@@ -32,10 +32,13 @@ class BatchFigures:
     write_s: float = 0.0
     send_s: float = 0.0
     wait_s: float = 0.0
+    smallest_file: int = 0
+    largest_file: int = 0
 
     def __str__(self) -> str:
         return (
-            f"{self.files} files with {self.rows} rows and {self.bytes} bytes; seconds: "
+            f"{self.files} files with {self.rows} rows and {self.bytes} bytes "
+            f"({self.smallest_file} to {self.largest_file} each); seconds: "
             f"{self.write_s:.3f} to write, {self.send_s:.3f} to send, {self.wait_s:.3f} to wait"
         )
 
@@ -121,6 +124,22 @@ def fragments_of(envelope: Envelope) -> Sequence[DataFragment]:
             return transaction.update.new_fragments
         case _:
             return ()
+
+
+def figures_of(envelope: Envelope, write_s: float, send_s: float, wait_s: float) -> BatchFigures:
+    """Returns what the batch of an envelope cost, with these seconds."""
+    fragments = fragments_of(envelope)
+    sizes = [file.file_size_bytes for fragment in fragments for file in fragment.files]
+    return BatchFigures(
+        rows=sum(fragment.physical_rows for fragment in fragments),
+        files=len(sizes),
+        bytes=sum(sizes),
+        write_s=write_s,
+        send_s=send_s,
+        wait_s=wait_s,
+        smallest_file=min(sizes, default=0),
+        largest_file=max(sizes, default=0),
+    )
 
 
 def refusal_text(outcome: Outcome) -> str:
