@@ -67,3 +67,16 @@ wait_for_its_end()
 @pytest.mark.parametrize("in_a_cycle", [False, True])
 def test_a_thread_of_python_destroys_it_at_once(*, in_a_cycle: bool) -> None:
     run(f"forget({in_a_cycle})\ngc.collect()\nwait_for_its_end()\n")
+
+
+def test_a_probe_that_a_client_s_thread_finds_as_garbage_leaves_no_client() -> None:
+    run(
+        """
+from lakefold_log.client.connecting import ConnectionProbe
+ConnectionProbe("127.0.0.1:1", {"bootstrap.servers": "127.0.0.1:1"})
+forget(True)
+assert answered.wait(30)
+Admin(KafkaConfig("127.0.0.1:1"))
+wait_for_its_end()
+"""
+    )

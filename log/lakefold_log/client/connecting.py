@@ -30,31 +30,45 @@ _UNVERIFIED: Final = "certificate verify failed"
 class ConnectionProbe:
     """A client that only tries to connect and records the errors. Drop it once the reason is known.
 
-    `last` is the newest error. It is a client of its own because such events pile up if they are not polled.
+    It is a client of its own because such events pile up if they are not polled.
     """
 
     def __init__(self, brokers: str, options: Mapping[str, Any]) -> None:
-        self.last = ""
         self._where = brokers
-        self._all_down = False
-        self._refused: tuple[str, str] | None = None
-        quiet: dict[str, Any] = {**options, "log_level": 0, "error_cb": self._note}
+        self._errors = _Errors()
+        # The callback does not lead back to the client: `KeptClient` takes a client that a cycle refers to
+        # for one that is used, so it would try to connect until the process ends.
+        quiet: dict[str, Any] = {**options, "log_level": 0, "error_cb": self._errors.note}
         self._client = KeptClient.made(quiet)
+
+    @property
+    def last(self) -> str:
+        """The newest error, empty if there is none yet."""
+        return self._errors.last
 
     def check(self, doing: str) -> None:
         """Raises `InvalidError` if all brokers that were tried are unreachable or refuse this client."""
         self._client.poll(0)
-        if self._refused is not None and self._all_down:
-            text, hint = self._refused
+        if self._errors.refused is not None and self._errors.all_down:
+            text, hint = self._errors.refused
             raise InvalidError(f"{doing}: {text}", where=self._where, hint=hint)
 
-    def _note(self, error: KafkaError) -> None:
+
+class _Errors:
+    """What a client has reported. `refused`: why brokers refuse this client, and what to do."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.all_down = False
+        self.refused: tuple[str, str] | None = None
+
+    def note(self, error: KafkaError) -> None:
         code, text = error.code(), error.str()
         if code == Local.ALL_BROKERS_DOWN:
-            self._all_down = True
+            self.all_down = True
             return
         self.last = text
         if code == Local.AUTHENTICATION:
-            self._refused = text, _NOT_LET_IN
+            self.refused = text, _NOT_LET_IN
         elif code == Local.SSL and _UNVERIFIED in text:
-            self._refused = text, _NOT_KNOWN
+            self.refused = text, _NOT_KNOWN
