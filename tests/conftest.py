@@ -7,6 +7,7 @@ minute.
 
 from __future__ import annotations
 
+import gc
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +93,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             known = sorted(FAST | {"integration", "azure", "clients"})
             raise pytest.UsageError(f"{item.path}: tests lie in one of {known}")
     longest_first(items, [item for item in items if item.get_closest_marker("integration")])
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what was imported out of later garbage collections, which would visit all of it each time."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Lets the interpreter collect everything when it ends."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
