@@ -296,6 +296,28 @@ def test_with_wait_log_a_refusal_may_be_logged_only(
     assert lance.dataset(bench.table).to_table()["other"].to_pylist() == [1.5, 2.5, 2.5]
 
 
+def test_with_wait_log_a_new_process_learns_of_a_refusal(
+    bench: WritingBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = refuse_a_batch(bench)
+    close_clients()
+    with pytest.raises(RefusedError, match=f"batch 1 of {APP} into .*: refused at ") as caught:
+        bench.put(3, other, wait="log")
+    uuid = transaction_uuid(APP, 1, bench.settings.table)
+    assert (caught.value.outcome.uuid, other.calls) == (uuid, 0)
+    assert bench.put(3, other, app_id="another", wait="log") is None
+    close_clients()
+    assert bench.put(3, other, wait="log", on_refused="warn") is None
+    assert [text for text in caplog.messages if "refused at" in text and uuid in text]
+    with bench.committer():
+        # As `lakefold redrive` does once the cause is gone.
+        assert isinstance(bench.put(1, other), Committed)
+    close_clients()
+    assert bench.put(4, other, wait="log") is None
+    bench.fold()
+    assert lance.dataset(bench.table).to_table()["other"].to_pylist() == [1.5, 2.5, 2.5, 2.5, 2.5]
+
+
 def test_with_wait_log_a_batch_waits_for_room_while_the_committer_is_behind(bench: WritingBench) -> None:
     with bench.committer():
         bench.put(0, rows(1))

@@ -58,3 +58,11 @@ def test_without_an_app_each_batch_has_a_new_key() -> None:
         assert first.own_uuid != second.own_uuid
     with pytest.raises(InvalidError, match="can't be an app id"):
         BatchIds("")
+
+
+def test_says_which_earlier_ids_were_not_folded() -> None:
+    mark = AppMark(intervals=((2, 4), (7, 7)))
+    assert mark.not_folded_below(10) == ((0, 1), (5, 6), (8, 9))
+    assert mark.not_folded_below(4) == ((0, 1),)
+    assert mark.not_folded_below(0) == ()
+    assert AppMark(((5, 6),), forgotten_below=4, recent=((1, 1),)).not_folded_below(7) == ((4, 4),)

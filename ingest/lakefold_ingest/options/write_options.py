@@ -286,8 +286,8 @@ WRITE_OPTIONS: Final = (
         choice("raise", "warn"),
         frozenset({WriteUse.STREAM, WriteUse.SINK}),
         "with `wait=log`, what to do once an earlier batch turns out to be refused: `raise` fails the next "
-        "batch with the reason, `warn` logs it. Only the process that sent a batch knows it: for batches "
-        "before a restart, or with `format` a minute or more apart, watch the dead letters",
+        "batch with the reason, `warn` logs it. A process that did not send the batch finds it in the dead "
+        "letters when it writes its first batch, until the batch is sent again (`lakefold redrive`)",
         default="raise",
     ),
     WriteOption(

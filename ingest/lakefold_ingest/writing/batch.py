@@ -244,8 +244,11 @@ class StartedBatch:
     def _check_earlier(self, view: View) -> None:
         """Waits if too many earlier batches have no outcome, and raises what became of those refused."""
         settings, begun = self._settings, time.perf_counter()
-        refusals = _client(settings).make_room(
-            view.uri, self.key.app_id, view.partition, settings.max_unanswered, settings.timeout_s
+        client, app_id = _client(settings), self.key.app_id
+        missing = view.not_folded_before(self.key)
+        refusals = client.refused_before(view.uri, app_id, missing, settings.timeout_s)
+        refusals += client.make_room(
+            view.uri, app_id, view.partition, settings.max_unanswered, settings.timeout_s
         )
         self._wait_s += time.perf_counter() - begun
         for refused in refusals:

@@ -19,19 +19,21 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.writing.settings import MOST_UNANSWERED
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import MissingTopicError, describe
+from lakefold_log.read.dead_letters import read_dead_letters
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
-from lakefold_table.entry import Invalid, Rejected
+from lakefold_table.entry import Entry, Invalid, Outcome, Rejected
 from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
+    from lakefold_log.read.dead_letters import DeadLetter
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome
+    from lakefold_table.marks.batches import Interval
     from lakefold_table.position import Position
 
 _NO_TOPICS = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
@@ -66,6 +68,7 @@ class LogClient:
         describe(Admin(config), topics.outcomes)
         self._proposer = Proposer(config, topics)
         self._waiters: dict[tuple[str, int], _Waiter] = {}
+        self._looked_up: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
     def check_binding(self, bound: Position | None, table: str) -> None:
@@ -149,6 +152,38 @@ class LogClient:
         chosen = self._proposer.partition_for(table, partition)
         outcomes = self._waiter(table, chosen).make_room(app_id, most, timeout_s)
         return [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
+
+    def refused_before(
+        self, table: str, app_id: str, missing: Sequence[Interval], timeout_s: float
+    ) -> list[Outcome]:
+        """Returns the refusals of batches that an earlier process has sent, from the dead letters.
+
+        `missing`: the ids of the app's earlier batches that are not in the table. Only the first call for an
+        app looks them up: later refusals are of batches that this process has sent (`make_room`). If this
+        user may not read dead letters, that is logged. Raises `RetryError` if no broker answers.
+        """
+        if (table, app_id) in self._looked_up:
+            return []
+        refused: dict[int, Outcome] = {}
+        try:
+            for letter in self._dead_letters(timeout_s) if missing else ():
+                outcome = _refusal(letter)
+                if outcome is None or (outcome.table, outcome.app_id, outcome.branch) != (table, app_id, ""):
+                    continue
+                batch_id = outcome.batch_id
+                if batch_id is not None and any(first <= batch_id <= last for first, last in missing):
+                    refused[batch_id] = outcome
+        except InvalidError as error:
+            LOGGER.warning("refusals of batches that were sent before are not seen here: %s", error)
+        self._looked_up.add((table, app_id))
+        return [refused[batch_id] for batch_id in sorted(refused)]
+
+    def _dead_letters(self, timeout_s: float) -> Iterator[DeadLetter]:
+        try:
+            yield from read_dead_letters(self._config, self._topics.dead_letters, timeout_s=timeout_s)
+        except MissingTopicError:
+            # Nothing was refused yet.
+            return
 
     def close(self) -> None:
         """Waits until what was sent is acknowledged, and closes the producer and the waiters."""
@@ -299,6 +334,22 @@ class _Closing:
     """The event that is set when all clients are closed next."""
 
     now = threading.Event()
+
+
+def _refusal(letter: DeadLetter) -> Outcome | None:
+    """Returns the outcome of which a dead letter tells, None if it has no proposal."""
+    if not isinstance(letter.proposal, Entry):
+        return None
+    entry, envelope = letter.proposal, letter.proposal.envelope
+    return Outcome(
+        letter.position,
+        envelope.table,
+        Invalid(letter.reason, letter.hint),
+        entry.uuid,
+        entry.app_id,
+        entry.batch_id,
+        branch=envelope.branch,
+    )
 
 
 def _named(envelope: Envelope) -> Envelope:

@@ -16,6 +16,7 @@ from lakefold_table.entry import Duplicate
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.schemas.arrow import schema_to_arrow
 from lakefold_table.lance.schemas.schema import TOP
+from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.content_digest import UNKNOWN, digest_of
 from lakefold_table.marks.marks import Marks, decode_marks
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_reader.format.source import Source
+    from lakefold_table.marks.batches import Interval
     from lakefold_table.position import Position
     from lakefold_table.versions.versions import Versions
 
@@ -83,6 +85,11 @@ class View:
             return None
         highest = mark.folded[-1][1]
         return highest if highest > key.batch_id and not mark.rolled_back_by(key.batch_id) else None
+
+    def not_folded_before(self, key: Key) -> Sequence[Interval]:
+        """Returns the ids of earlier batches of the app that are not in the table, as far as is known."""
+        mark = self.carried.apps.get(key.app_id, AppMark())
+        return () if not key.batch_id else mark.not_folded_below(key.batch_id)
 
     def field_ids(self, columns: Collection[str]) -> tuple[int, ...]:
         """Returns the ids of these columns and of the fields below them, in the order of the schema."""

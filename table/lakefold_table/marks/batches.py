@@ -66,6 +66,10 @@ class AppMark:
         forgotten = [(batch, batch) for batch, _ in self.recent if batch < self.forgotten_below]
         return tuple(_joined((*self.intervals, *forgotten)))
 
+    def not_folded_below(self, batch_id: int) -> tuple[Interval, ...]:
+        """Returns the ids below this one that were not folded, except those that are forgotten."""
+        return tuple(less([(self.forgotten_below, batch_id - 1)], self.folded))
+
     @property
     def last_version(self) -> int:
         """The version that contains the batch that was folded last, 0 if none was."""
