@@ -389,15 +389,27 @@ SPARK_WRITE_NOTES = """\
   in the order of `orderBy` counts. The options `when…` are the clauses of Delta's MERGE, each with a
   condition in SQL, in which `source.x` is column `x` of the batch and `target.x` column `x` of the table, or
   `true`. If one of them is given, only what is given is done. A deletion is checked before an update. In
-  Python, `clauses` of `sink` has them in an order of your own (`lakefold.MatchedUpdate`, …). The tasks send
-  the rows to the driver, which must hold a batch in memory (`spark.driver.maxResultSize`); the driver finds
-  the rows of the table, with an index of a key column if the table has one. These modes wait for the commit,
-  and if others changed the same rows meanwhile, the batch is built again by itself. An upsert updates all
-  rows that the log had before it. Rows that others append while it is being committed come after it, also if
-  they have one of its keys.
+  Python, `clauses` of `sink` has them in an order of your own (`lakefold.MatchedUpdate`, …). `sink` has Spark
+  partition a batch of more than 50,000 rows by its keys; each task finds its keys in the table, with an index
+  of a key column if the table has one, and writes the new rows. Smaller batches are
+  merged by the driver, and so are those with `badRecords` or with clauses for rows that the batch lacks, and
+  each batch of `format("lakefold")`, where Spark doesn't let a writer partition the rows: they must fit into
+  the driver's memory (`spark.driver.maxResultSize`). These modes wait for the commit, and if others changed
+  the same rows meanwhile, the batch is built again by itself. An upsert updates all rows that the log had
+  before it. Rows that others append while it is being committed come after it, also if they have one of its
+  keys.
 - **`cdc`** (`writeMode`) applies change events by `keys`, see below. It collects and waits as `upsert` does.
 - **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
   is Spark's default.
+
+## File sizes
+
+Each task of Spark writes its own files, at most `maxRecordsPerFile` rows or `maxBytesPerFile` bytes in one.
+So a batch of few rows in many partitions becomes many small files. `sink(…, target_rows_per_file=500_000)`
+has Spark keep and count the rows, and writes each batch by so few tasks that a file has about so many rows.
+With `sort_by="at"` the rows of a file are in this order; with both, each file has another part of the range,
+so that a filter on the column reads few files. In other cases use `repartition`, `coalesce` or
+`sortWithinPartitions` of the frame. `lakefold maintain` makes large files of small ones later.
 
 ## Change events
 
@@ -497,7 +509,8 @@ def spark_writes() -> str:
     ]
     where = (
         "`write`: `frame.write`; `stream`: `frame.writeStream`; in brackets the modes, if not all.\n"
-        "`in Python`: the parameter of `sink`, which also has `kafka`, `storage_options` and `clauses`.\n\n"
+        "`in Python`: the parameter of `sink`, which also has `kafka`, `storage_options`, `clauses`,\n"
+        "`target_rows_per_file` and `sort_by`.\n\n"
     )
     return page(
         "Writing tables from Spark",

@@ -13,7 +13,7 @@ if find_spec("pyspark") is None:
     raise ImportError(message, name="pyspark")
 
 from lakefold.writing.options import write_settings
-from lakefold_ingest.spark.sink import Sink, sink_merge
+from lakefold_ingest.spark.sink import FileLayout, Sink, sink_merge
 
 if TYPE_CHECKING:
     import os
@@ -52,6 +52,8 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     operation_column: str | None = None,
     operations: Mapping[str, str] | None = None,
     envelope: str | None = None,
+    target_rows_per_file: int | None = None,
+    sort_by: str | Iterable[str] = (),
     on_report: Callable[[BatchReport], object] | None = None,
     **options: Unpack[SinkOptions],
 ) -> Sink:
@@ -75,9 +77,10 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     earlier ones have no outcome, if this user may read the outcomes; else watch the dead letters. `timeout`:
     seconds for each. The first batch of a new table always waits for its outcome. `write_mode`: "append", or
     "upsert" or "delete" by the columns `keys` with `order_by` and `clauses`, as `lakefold.upsert` does; the
-    driver collects each batch for that. "cdc": the rows are change events, as `lakefold.apply_changes` has
+    executors merge large batches. "cdc": the rows are change events, as `lakefold.apply_changes` has
     them, with `operation_column` and `operations`, or with an `envelope`. `on_rolled_back`, `on_older_batch`:
     "raise" or "skip" a batch whose rows a Restore removed, or that is older than the table.
+    `target_rows_per_file`: a batch is appended in files of about so many rows, ordered by `sort_by`.
     docs/reference/spark-writes.md describes the others; `merge_schema` adds columns that the table lacks,
     `bad_records` names a table for rows that can't be written.
 
@@ -88,4 +91,5 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
     merge = sink_merge(write_mode, keys, order_by, clauses, changes)
     given: WriteOptions = {**options, "bootstrap_servers": bootstrap_servers, "wait": wait}
-    return Sink(write_settings(table, given), app_id, on_report, merge)
+    layout = FileLayout(target_rows_per_file, (sort_by,) if isinstance(sort_by, str) else tuple(sort_by))
+    return Sink(write_settings(table, given), app_id, on_report, merge, layout)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from lakefold.spark import sink
+from lakefold_ingest.merge.batch_keys import BadKeysError
+from lakefold_ingest.operations.upsert_parts import UpsertParts
+from lakefold_ingest.spark import sink as sink_module
 from lakefold_ingest.writing.log_client import close_clients
+from lakefold_ingest.writing.report import BatchReport
 from lakefold_ingest.writing.view import read_view
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
@@ -32,6 +38,7 @@ from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, ready_committer
 from tests.integration.own_log import OwnLog
+from tests.merging import row_ids
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -39,7 +46,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakefold_ingest.writing.report import BatchReport
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
     from tests.integration.conftest import TopicNames
 
 FILES = 4
@@ -98,6 +108,105 @@ def test_batches_are_merged_and_deleted_by_their_keys(
     assert sorted((row["id"], row["name"]) for row in rows) == [(1, "a"), (2, "newer"), (4, "new")]
 
 
+def test_many_rows_are_merged_in_tasks_and_stay_there(
+    spark: SparkSession,
+    bootstrap: str,
+    topic_names: TopicNames,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two tasks merge a batch. It is refused once, since rows with its keys are appended meanwhile."""
+    table, reports = tmp_path / "t", list[BatchReport]()
+    more = sink_options(bootstrap, topic_names) | {"app_id": "people", "stable_row_ids": True}
+    adds = sink(table, **more | {"app_id": "first"})
+    more["on_report"] = reports.append
+    upserts = sink(table, write_mode="upsert", keys=["k", "n"], order_by="at", **more)
+    deletes = sink(table, write_mode="delete", keys=["n", "k"], **more)
+
+    def batch(numbers: range, name: str, at: int) -> DataFrame:
+        rows = spark.range(numbers.start, numbers.stop, numbers.step, 3)
+        return rows.selectExpr("id n", "cast(id % 7 as string) `k`", f"'{name}' name", f"{at} at")
+
+    def overtaken(operation: UpsertParts, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        envelope = build(operation, view, key, settings)
+        if not reports and view.version == read:
+            adds(batch(range(150, 160), "added", 0), 1)
+        return envelope
+
+    build = UpsertParts.build
+    monkeypatch.setattr(sink_module, "ROWS_A_TASK", 50)
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        adds(batch(range(100), "first", 0), 0)
+        ids, read = row_ids(table, "n"), lance.dataset(table).version
+        monkeypatch.setattr(UpsertParts, "build", overtaken)
+        with monkeypatch.context() as away:
+            away.setattr(ClassicFrame, "toArrow", None)
+            upserts(batch(range(80, 200), "older", 1).union(batch(range(90, 160), "newer", 2)), 0)
+            deletes(batch(range(10), "", 0).union(batch(range(5, 100, 2), "", 0)), 1)
+    assert [(report.kind, report.attempts) for report in reports] == [("committed", 2), ("committed", 1)]
+    assert [(report.rows_added, report.rows_deleted) for report in reports] == [(120, 30), (0, 55)]
+    rows = lance.dataset(table).to_table(columns=["n", "name"]).to_pylist()
+    names = {row["n"]: row["name"] for row in rows}
+    assert len(names) == len(rows)
+    expected = dict.fromkeys(range(100), "first") | dict.fromkeys(range(80, 200), "older")
+    expected |= dict.fromkeys(range(90, 160), "newer")
+    assert names == {n: name for n, name in expected.items() if n >= 100 or (n >= 10 and n % 2 == 0)}
+    after = row_ids(table, "n")
+    assert {n: after[n] for n in names if n < 100} == {n: ids[n] for n in names if n < 100}
+
+
+def test_keys_that_tasks_can_not_match_fail_the_batch_and_leave_no_files(
+    spark: SparkSession,
+    bootstrap: str,
+    topic_names: TopicNames,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = tmp_path / "t"
+    upserts = sink(table, write_mode="upsert", keys="n", app_id="a", **sink_options(bootstrap, topic_names))
+    monkeypatch.setattr(sink_module, "ROWS_A_TASK", 50)
+    rows = spark.range(0, 100).selectExpr("id n", "id * 2 m")
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        upserts(rows, 0)
+        files = set((table / "data").iterdir())
+        with pytest.raises(BadKeysError, match="keys that are in several rows of the batch") as caught:
+            upserts(rows.unionAll(rows.where("n in (7, 9)")), 1)
+        assert (caught.value.columns, set((table / "data").iterdir())) == (("n",), files)
+        with pytest.raises(InvalidError, match="key n is not in the batch"):
+            upserts(rows.select("m"), 1)
+    assert lance.dataset(table).count_rows() == 100
+
+
+def test_small_batches_become_few_files_in_order(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    reports = list[BatchReport]()
+    more = sink_options(bootstrap, topic_names) | {"app_id": "a", "on_report": reports.append}
+    batch = spark.range(0, 1000, 1, 8).selectExpr("(id * 7) % 1000 n", "repeat('x', cast(id as int)) text")
+    few = sink(tmp_path / "few", target_rows_per_file=600, **more)
+    sorted_ = sink(tmp_path / "sorted", target_rows_per_file=250, sort_by=["n"], **more)
+    within = sink(tmp_path / "within", sort_by="n", **more)
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        few(batch, 0)
+        sorted_(batch, 0)
+        within(batch, 0)
+        few(batch.where("n < 0"), 1)
+        with pytest.raises(InvalidError, match="m is not in the batch"):
+            sink(tmp_path / "few", sort_by="m", **more)(batch, 2)
+    assert [report.figures.files for report in reports] == [2, 4, 8, 0]
+    figures = reports[0].figures
+    assert 0 < figures.smallest_file < figures.largest_file < figures.bytes
+    assert figures.smallest_file + figures.largest_file == figures.bytes
+    ranges = []
+    for fragment in lance.dataset(tmp_path / "sorted").get_fragments():
+        numbers = fragment.to_table()["n"].to_pylist()
+        assert numbers == sorted(numbers)
+        ranges.append((numbers[0], numbers[-1]))
+    assert all(first[1] < second[0] for first, second in pairwise(sorted(ranges)))
+    assert lance.dataset(tmp_path / "within").count_rows() == 1000
+    assert not batch.storageLevel.useMemory
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -106,6 +215,8 @@ def test_batches_are_merged_and_deleted_by_their_keys(
         ({"write_mode": "merge", "keys": "id"}, "no write mode 'merge'"),
         ({"keys": "id"}, "rows that are appended need no keys"),
         ({"write_mode": "delete", "keys": "id", "order_by": "at"}, "need no order"),
+        ({"write_mode": "upsert", "keys": "id", "sort_by": "id"}, "for rows that are appended"),
+        ({"target_rows_per_file": 0}, "0 is not above 0"),
     ],
 )
 def test_write_modes_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
@@ -294,7 +405,7 @@ def test_spark_does_not_make_the_driver_load_lance(tmp_path: Path) -> None:
 
 @contextmanager
 def driver(
-    folder: Path, arguments: dict[str, Any], hang_after: int | None
+    folder: Path, arguments: dict[str, Any], hang_after: int | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A Spark driver process, and all that it started; SIGKILL to all of it at the end."""
     job = {"folder": str(folder), "sink": arguments, "hang_after": hang_after}
@@ -326,7 +437,7 @@ def test_a_driver_killed_between_the_log_and_its_checkpoint_doubles_nothing(
         kill_driver_after(1, tmp_path, {**arguments, "wait": "commit"})
     # Now batch 1 is in the table when it comes again, batch 2 only in the log.
     kill_driver_after(2, tmp_path, {**arguments, "wait": "log"})
-    with driver(tmp_path, {**arguments, "wait": "log"}, hang_after=None) as process:
+    with driver(tmp_path, {**arguments, "wait": "log"}) as process:
         assert process.wait(START_SECONDS) == 0, (tmp_path / "driver.log").read_text()
     fold_to_the_end(bootstrap, topic_names, tmp_path)
 

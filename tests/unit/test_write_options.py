@@ -272,7 +272,8 @@ def test_the_parameters_of_sink_are_those_of_the_table() -> None:
     parameters = inspect.signature(sink).parameters
     options = {option.parameter: option for option in parameters_of(WriteUse.SINK)}
     named = {*parameters, *SinkOptions.__annotations__} - {"options"}
-    assert named == {*options, "kafka", "storage_options", "on_report", "clauses"}
+    only_there = {"kafka", "storage_options", "on_report", "clauses", "target_rows_per_file", "sort_by"}
+    assert named == {*options, *only_there}
     defaults = {name: parameter.default for name, parameter in parameters.items() if name in options}
     settings = {field.name: field.default for field in fields(WriteSettings) if field.default is not MISSING}
     # Settings without a table of bad records say so with an empty text.

@@ -28,6 +28,7 @@ from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_ingest.rows.fragments import Target, write_fragments
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.writing.operation import BatchColumns
 from lakefold_reader.lance.scan.columns import is_blob
 from lakefold_table.errors import InvalidError
@@ -108,8 +109,8 @@ class UpsertRows:
     def _build(self, table: ReadVersion, view: View, settings: WriteSettings) -> BuiltChanges:
         before, merge = self._built, self.merge
         if before is None or merge.by_source or not before.is_for(view):
-            batch = self._batch(view, keeps_bad_rows=bool(settings.bad_records))
-            _check_conditions(merge, batch, view)
+            batch = self.batch(view, keeps_bad_rows=bool(settings.bad_records))
+            check_conditions(merge, batch, view)
             if merge.by_source:
                 conditions = [clause.condition for clause in merge.by_source]
                 matched, others = all_rows(table, batch.keys, conditions)
@@ -121,10 +122,10 @@ class UpsertRows:
                 deleted = delete_rows_again(table, before.deleted, again.changed)
                 return replace(before, table=table, matched=again.found, deleted=deleted)
             batch, matched, others = before.batch, again.found, FoundRows.of([])
-        changes = _changes(table, batch, merge, matched, others)
+        changes = changes_of(table, batch, merge, matched, others)
         return write_changes(table, view, settings, batch, matched, changes)
 
-    def _batch(self, view: View, *, keeps_bad_rows: bool) -> MergeBatch:
+    def batch(self, view: View, *, keeps_bad_rows: bool = False) -> MergeBatch:
         """Returns the batch without the rows that can't be merged, which are put into `bad_rows`.
 
         Raises as `merge_batch`, and `BadRowsError` if values don't fit and bad rows are not kept.
@@ -206,7 +207,7 @@ class BuiltChanges:
         changed = changed_columns(changes.rewritings, keys)
         envelope.lance.update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
         if changes.inserted.size:
-            _name_inserted_keys(envelope.lance.update, view, self.batch, changes.inserted)
+            name_inserted_keys(envelope.lance.update, view, self.batch, changes.inserted)
         return envelope
 
 
@@ -222,18 +223,32 @@ def write_changes(
 
     Raises `InvalidError` if a value doesn't fit the table, and as `ReadVersion`.
     """
-    rows = RowsToWrite(table, _plain(view), batch.rows, changes.rewritings, changes.inserted)
-    _check_blobs(rows, view)
-    fragments = list(write_fragments(_target(view, settings, rows.schema), rows.batches()))
-    if table.stable_row_ids:
-        set_row_ids(fragments, rows.moved_ids)
+    fragments = write_rows(target_of(view, settings), table, view, batch, changes)
     deleted = delete_rows(table, offsets_by_fragment(changes.deleted))
     return BuiltChanges(table, view.fields, batch, matched, changes, fragments, deleted)
 
 
-def _changes(
+def write_rows(
+    target: Target, table: ReadVersion, view: View, batch: MergeBatch, changes: RowChanges
+) -> list[DataFragment]:
+    """Writes the new rows. Returns their fragments; if it fails, it removes the files that it wrote."""
+    rows = RowsToWrite(table, stored_schema(view), batch.rows, changes.rewritings, changes.inserted)
+    _check_blobs(rows, view)
+    written: list[DataFragment] = []
+    try:
+        written.extend(write_fragments(target, rows.batches()))
+    except BaseException as error:
+        remove_unused(target.uri, target.storage_options, written, str(error))
+        raise
+    if table.stable_row_ids:
+        set_row_ids(written, rows.moved_ids)
+    return written
+
+
+def changes_of(
     table: ReadVersion, batch: MergeBatch, merge: Merge, matched: FoundRows, others: FoundRows
 ) -> RowChanges:
+    """Returns what becomes of the batch's rows, of those that they match, and of `others` of the table."""
     is_new = np.ones(batch.rows.num_rows, np.bool_)
     is_new[matched.choices] = False
     clause_of = _clauses_of_pairs(table, batch, matched, merge.matched)
@@ -288,8 +303,9 @@ def _inserted(batch: MergeBatch, new: NDArray[np.int64], merge: Merge) -> NDArra
     return new[clause >= 0]
 
 
-def _check_conditions(merge: Merge, batch: MergeBatch, view: View) -> None:
-    source, target = batch.rows.schema, _plain(view)
+def check_conditions(merge: Merge, batch: MergeBatch, view: View) -> None:
+    """Raises `InvalidError` if a condition of a clause can't be evaluated on these columns."""
+    source, target = batch.rows.schema, stored_schema(view)
     for clauses, sides in (
         (merge.matched, {SOURCE: source, TARGET: target}),
         (merge.inserts, {SOURCE: source}),
@@ -314,12 +330,14 @@ def _check_blobs(rows: RowsToWrite, view: View) -> None:
             )
 
 
-def _plain(view: View) -> pa.Schema:
+def stored_schema(view: View) -> pa.Schema:
     """Returns the table's schema in storage types."""
     return pa.schema([plain_field(field) for field in view.schema], view.schema.metadata)
 
 
-def _target(view: View, settings: WriteSettings, schema: pa.Schema) -> Target:
+def target_of(view: View, settings: WriteSettings) -> Target:
+    """Returns where and how rows with all columns of the table are written."""
+    schema = stored_schema(view)
     return Target(
         view.uri,
         Fitting(schema, tuple(range(len(schema)))),
@@ -331,7 +349,7 @@ def _target(view: View, settings: WriteSettings, schema: pa.Schema) -> Target:
     )
 
 
-def _name_inserted_keys(
+def name_inserted_keys(
     update: Transaction.Update, view: View, batch: MergeBatch, inserted: NDArray[np.int64]
 ) -> None:
     """Lists the hashes of the inserted keys. The key columns are in the order of their field ids."""

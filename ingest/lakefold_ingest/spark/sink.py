@@ -2,11 +2,14 @@
 
 Rows that are appended never reach the driver: each task writes its Arrow batches as files and returns their
 descriptions, some hundred bytes a file. The driver makes one proposal of them (see `writing.batch`). The rows
-of an upsert or a delete, and change events, are collected by the driver, which finds their keys in the table.
+of an upsert or a delete are partitioned by their keys, and each task finds its keys in the table. If a batch
+is so small that one task is enough, its clauses need all rows in one place, or bad rows are kept, the driver
+does this itself. It collects change events as well.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,6 +21,7 @@ from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows, check_waits
+from lakefold_ingest.operations.upsert_parts import MergedRows, UpsertParts
 from lakefold_ingest.proposals.key import Key, check_app_id
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_fragments, write_task
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakefold_ingest.merge.clauses import Clause, Merge
+    from lakefold_ingest.operations.upsert_parts import MergeTask
     from lakefold_ingest.rows.fragments import Target
     from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.report import BatchReport
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment
 
 SinkMode = Literal["append", "upsert", "delete", "cdc"]
+ROWS_A_TASK = 50_000
+"""So many rows of an upsert or a delete are merged by one task; each task reads the table's key columns."""
 _QUERY_ID = "sql.streaming.queryId"
 _RESULT = "fragments array<binary>, fault array<string>, seconds double, misfits bigint, bad_rows binary"
 _ARROW_RESULT = pa.schema(
@@ -50,25 +57,59 @@ _ARROW_RESULT = pa.schema(
 )
 
 
+_MERGED = "part binary, fault array<string>, bad_columns array<string>, bad_rows bigint"
+_ARROW_MERGED = pa.schema(
+    {
+        "part": pa.binary(),
+        "fault": pa.list_(pa.string()),
+        "bad_columns": pa.list_(pa.string()),
+        "bad_rows": pa.int64(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """How the rows of a batch that is appended are divided into files.
+
+    `target_rows`: a batch is written by so few tasks that a file has about so many rows; None: each task of
+    Spark's writes its own. `sort_by`: each file has the rows in the order of these columns; with
+    `target_rows` each has another part of their range. Raises `InvalidError` if `target_rows` is not above 0.
+    """
+
+    target_rows: int | None = None
+    sort_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.target_rows is not None and self.target_rows <= 0:
+            raise InvalidError(f"{self.target_rows} is not above 0", where="target_rows_per_file")
+
+
 @dataclass(frozen=True, slots=True)
 class Sink:
     """A function for `DataStreamWriter.foreachBatch`. It holds plain values only and connects when called.
 
     If it has no `app_id`, the streaming query's id is used. `on_report` is called with the report of each
-    batch. `merge` says what is done with the rows, or how they say it themselves; None: they are appended.
-    Raises `InvalidError` if `app_id` can't be one, or a merge would not be awaited.
+    batch. `merge` says what is done with the rows, or how they say it themselves; None: they are appended, in
+    files as `layout` says. Raises `InvalidError` if `app_id` can't be one, or a merge would not be awaited or
+    has a layout.
     """
 
     settings: WriteSettings
     app_id: str | None = None
     on_report: Callable[[BatchReport], object] | None = None
     merge: Merge | ChangeFormat | None = None
+    layout: FileLayout = FileLayout()
 
     def __post_init__(self) -> None:
         if self.app_id is not None:
             check_app_id(self.app_id)
         if self.merge is not None:
             check_waits(self.settings)
+            if self.layout != FileLayout():
+                hint = "leave them out: the rows of other modes are partitioned by their keys"
+                where = "target_rows_per_file, sort_by"
+                raise InvalidError("they are for rows that are appended", where=where, hint=hint)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> Any:  # noqa: ANN401 - pyspark's type says None
         """Applies the rows of a batch to the table. Returns its outcome, or None if that is not known.
@@ -78,25 +119,39 @@ class Sink:
         """
         query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
-        report = put_batch(self.settings, key, self._operation(frame), in_order=bool(query_id))
+        with self._operation(frame) as operation:
+            report = put_batch(self.settings, key, operation, in_order=bool(query_id))
         if self.on_report is not None:
             self.on_report(report)
         return report.result
 
-    def _operation(self, frame: DataFrame) -> Operation:
-        schema = arrow_schema_of(frame.schema)
-        if self.merge is None:
-            bad_rows: list[pa.Table] = []
+    @contextmanager
+    def _operation(self, frame: DataFrame) -> Iterator[Operation]:
+        merge = self.merge
+        if merge is None:
+            schema, bad_rows = arrow_schema_of(frame.schema), list[pa.Table]()
             # How many rows fit is known once they are written.
             count = None if self.settings.bad_records else frame.count
-            return AppendRows(schema, partial(_write, frame, bad_rows), count=count, bad_rows=bad_rows)
-        if isinstance(self.merge, ChangeFormat):
-            return ApplyChanges(frame.toArrow().cast(schema), self.merge)
-        if self.merge.needs_one_row:
-            return UpsertRows(frame.toArrow().cast(schema), self.merge)
-        self.merge.check_columns(frame.columns, frame.columns, self.settings.table)
-        keys = frame.select(*self.merge.keys)
-        return UpsertRows(keys.toArrow().cast(arrow_schema_of(keys.schema)), self.merge)
+            with _laid_out(frame, self.layout) as rows:
+                yield AppendRows(schema, partial(_write, rows, bad_rows), count=count, bad_rows=bad_rows)
+        elif isinstance(merge, ChangeFormat):
+            yield ApplyChanges(frame.toArrow().cast(arrow_schema_of(frame.schema)), merge)
+        else:
+            with self._merging(frame, merge) as operation:
+                yield operation
+
+    @contextmanager
+    def _merging(self, frame: DataFrame, merge: Merge) -> Iterator[Operation]:
+        if not merge.needs_one_row or not merge.by_source:
+            merge.check_columns(frame.columns, frame.columns, self.settings.table)
+        if not merge.needs_one_row:
+            frame = frame.select(*merge.keys)
+        if merge.by_source or self.settings.bad_records:
+            yield _on_driver(frame, merge)
+            return
+        with _kept(frame):
+            tasks = min(-(-frame.count() // ROWS_A_TASK), frame.sparkSession.sparkContext.defaultParallelism)
+            yield _in_tasks(frame, merge, tasks) if tasks > 1 else _on_driver(frame, merge)
 
 
 def sink_merge(
@@ -140,6 +195,75 @@ def _checked_app_id(query_id: str) -> str:
             hint="give the sink an app_id that stays the same when the job is run again",
         )
     return query_id
+
+
+@contextmanager
+def _laid_out(frame: DataFrame, layout: FileLayout) -> Iterator[DataFrame]:
+    """Yields the rows in partitions, each of which becomes a file.
+
+    Spark keeps the rows if they must be counted: they are computed in as many tasks as without a layout.
+    """
+    missing = [name for name in layout.sort_by if name not in frame.columns]
+    if missing:
+        raise InvalidError(f"{', '.join(missing)} is not in the batch", where="sort_by")
+    if layout.target_rows is None:
+        yield frame.sortWithinPartitions(*layout.sort_by) if layout.sort_by else frame
+        return
+    with _kept(frame):
+        files = max(1, -(-frame.count() // layout.target_rows))
+        if layout.sort_by:
+            ranges = frame.repartitionByRange(files, *layout.sort_by)
+            yield ranges.sortWithinPartitions(*layout.sort_by)
+        else:
+            yield frame.coalesce(files)
+
+
+@contextmanager
+def _kept(frame: DataFrame) -> Iterator[None]:
+    """Has Spark keep the rows of a batch, which it would compute for each count and each attempt."""
+    level = frame.storageLevel
+    if level.useMemory or level.useDisk:
+        yield
+        return
+    frame.persist()
+    try:
+        yield
+    finally:
+        frame.unpersist()
+
+
+def _on_driver(frame: DataFrame, merge: Merge) -> UpsertRows:
+    return UpsertRows(frame.toArrow().cast(arrow_schema_of(frame.schema)), merge)
+
+
+def _in_tasks(frame: DataFrame, merge: Merge, tasks: int) -> UpsertParts:
+    """Returns an upsert in so many tasks: all rows of a key are in the same one."""
+    schema = arrow_schema_of(frame.schema)
+    rows = frame.repartition(tasks, *merge.keys)
+
+    def run(task: MergeTask) -> list[MergedRows]:
+        results = rows.mapInArrow(partial(_merge_task, task, schema), _MERGED).collect()
+        return [
+            MergedRows(
+                bytes(row.part),
+                None if row.fault is None else tuple(row.fault),
+                tuple(row.bad_columns),
+                row.bad_rows,
+            )
+            for row in results
+        ]
+
+    return UpsertParts(schema, merge, run)
+
+
+def _merge_task(
+    task: MergeTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Merges the rows of one task. Yields one row that says what it found and wrote, none without rows."""
+    parts = [pa.Table.from_batches([batch]).cast(schema) for batch in batches if batch.num_rows]
+    if parts:
+        merged = asdict(task.run(pa.concat_tables(parts)))
+        yield pa.RecordBatch.from_pylist([merged], schema=_ARROW_MERGED)
 
 
 def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[DataFragment]:

@@ -124,8 +124,16 @@ def read_view(uri: str, storage_options: Mapping[str, str], *, afresh: bool = Fa
     continues = known and not afresh and versions.exists(known)
     version = newest(versions, known) if continues else versions.latest()
     _seen[table] = source, version
-    if not version:
-        return None
+    return _view_of(source, version) if version else None
+
+
+def view_at(uri: str, version: int, storage_options: Mapping[str, str]) -> View:
+    """Returns the table at a version that exists, as `read_view` returns its newest. Raises as it does."""
+    return _view_of(seen_source(uri, storage_options), version)
+
+
+def _view_of(source: Source, version: int) -> View:
+    uri = source.uri
     summary = source.summary(version, whole=True)
     head = None if summary is None else head_of(summary)
     if summary is None or head is None:
