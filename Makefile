@@ -86,12 +86,12 @@ bench: .java setup ## measure throughput and latency, also of other clients; res
 
 docs: setup ## check that generated files are up to date: protobuf code, docs/conflicts.md, docs/states.md, docs/reference
 	$(STEP) 'generated files'
-	@$(BIN)/python protos/generate.py --check
-	@$(BIN)/python docs/generate.py --check
+	@$(BIN)/python -m protos.generate --check
+	@$(BIN)/python -m docs.generate --check
 
 generate: setup ## generate files again: protobuf code, docs/conflicts.md, docs/states.md, docs/reference
-	@$(BIN)/python protos/generate.py
-	@$(BIN)/python docs/generate.py
+	@$(BIN)/python -m protos.generate
+	@$(BIN)/python -m docs.generate
 
 charts: setup ## render the Helm chart again for its tests (needs helm 3 on the PATH)
 	@$(BIN)/python deploy/helm/render.py

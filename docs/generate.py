@@ -1,6 +1,6 @@
 """Writes the pages of the documentation that are generated from the code.
 
-`python docs/generate.py` writes them. With `--check` it writes nothing, and fails if a page is out of date.
+`python -m docs.generate` writes them. With `--check` it writes nothing, and fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -10,21 +10,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from docs.markdown import page, table
+from docs.spark_pages import spark, spark_types, spark_writes
 from lakefold.cli import EXIT_CODES, VERBS
 from lakefold.console.settings import PREFIX, Settings
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.states.charts import CHARTS
-from lakefold_ingest.options.write_options import (
-    ALL_MODES,
-    WRITE_OPTIONS,
-    WriteMode,
-    WriteOption,
-    WriteUse,
-    parameters_of,
-)
-from lakefold_ingest.spark.spark_types import SPARK_TYPES
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
-from lakefold_reader.spark.options import OPTIONS, Use
 from lakefold_table.delta.conflicts.rules import ABOUT as ABOUT_DELTA_CONFLICTS
 from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
 from lakefold_table.delta.table_features.features import ABOUT as ABOUT_DELTA_FEATURES
@@ -34,24 +26,11 @@ from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.lance.operations import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from lakefold_committer.states.machine import Chart, Named
 
 DOCS = Path(__file__).resolve().parent
-MADE_FROM = "<!-- Written by docs/generate.py; edit {source} instead. -->\n"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
-
-
-def page(title: str, source: str, text: str, body: str) -> str:
-    """Returns a whole page: the file it is generated from, the text, and the body."""
-    return f"{MADE_FROM.format(source=source)}\n# {title}\n\n{text}\n\n{body}"
-
 
 VERDICTS = [
     ["`·`", "compatible", "It is committed unchanged, with ids that the table assigns now.", "Nothing."],
@@ -267,283 +246,6 @@ def verbs() -> str:
         + "\n"
         + table(["exit code", "meaning"], [[str(code), text] for code, text in EXIT_CODES.items()]),
     )
-
-
-SPARK = """\
-```python
-from lakefold.spark import register
-
-register(spark)  # once for each session; the executors need lakefold[ingest] as well
-spark.read.format("lakefold").option("versionAsOf", 12).load("s3://lake/flights.lance")
-spark.readStream.format("lakefold").option("maxVersionsPerTrigger", 100).load("s3://lake/flights.lance")
-```
-
-In SQL, name a table by `CREATE TEMPORARY VIEW flights USING lakefold OPTIONS (path
-'s3://lake/flights.lance')`. `CREATE TABLE` is refused, because Spark passes no options to a Python source
-when it reads a table of its catalog.
-
-An option that isn't listed below is refused, as is one that has no meaning for this read. Case doesn't
-matter. Options that begin with `storage.` or `storageOptions.`, as `storage.aws_region`, are passed to the
-store without this prefix, like `storage_options` of `lakefold.open`. Spark makes their names lower-case."""
-
-SPARK_NOTES = """\
-## What a batch query reads
-
-- **The version** is chosen once, when `load` is called, and every task reads that version. A frame has the
-  same rows whenever it is used.
-- **Filters** are applied by Lance if its result is the same as Spark's for every value; Spark applies the
-  others, which `explain()` shows. `register` enables this (`spark.sql.python.filterPushdown.enabled`); Spark
-  4.0 doesn't have it.
-- **Columns**: Spark doesn't pass the columns of a query to a Python source. Name them by `columns`, or by a
-  schema (`.schema("id long, text string")`); then the others aren't read.
-- **Types**: unsigned integers become the next wider type (64 bits: `decimal(20,0)`), lists of fixed size
-  become arrays, dictionaries their values, extension types their storage types. Every column may be null.
-  Times finer than a microsecond, decimals of more than 38 digits, blobs and bfloat16 are refused; the error
-  names the column.
-- **Partitions** contain consecutive fragments up to `maxPartitionBytes`.
-
-## What a stream reads
-
-- **Without `startingVersion`** the content at the time of `load` is read first, then the rows of each new
-  version. Spark's checkpoint contains a cursor: a batch that is run again reads the same rows, and if the
-  table or branch was removed and created again, the query ends with an error.
-- **A version is never split** over batches; the content at the start is, by fragments.
-- **Versions that delete or change rows** end a query that reads inserts, with an error that names the option
-  to set. With `skipChangeCommits` and `ignoreDeletes` the appended rows of such a version are still read, as
-  many proposals share a version.
-- **Changed columns** end a query. If it is started again, it continues with the new columns. A row that is
-  older than a column has null in it. If a value doesn't fit the new type of its column, the query ends with
-  an error that names version and column; with `misfits` it continues.
-- `startingVersion`, `endingVersion` and the two times are included, as in Delta. (`lakefold.changes(uri, 7,
-  12)` begins after version 7.)
-- **Triggers**: `availableNow` ends at the newest version at its start; `once` ignores limits. Before Spark
-  4.2 a source doesn't know where a batch begins, so the first batch after a restart ignores limits, and
-  `availableNow` is one batch."""
-
-
-def spark() -> str:
-    """Returns the page of Spark's options: which reads each is for, its meaning and its default."""
-    marks = {Use.ROWS: "rows", Use.CHANGES: "changes", Use.STREAM: "stream"}
-    rows = [
-        [
-            f"`{option.name}`",
-            ", ".join(marks[use] for use in Use if use in option.uses),
-            option.meaning,
-            option.default,
-        ]
-        for option in OPTIONS
-    ]
-    where = "`rows`: `spark.read`; `changes`: that with `readChangeFeed`; `stream`: `spark.readStream`.\n\n"
-    return page(
-        "Reading tables from Spark",
-        "reader/lakefold_reader/spark/options.py",
-        SPARK.rstrip("\n"),
-        f"{where}{table(['option', 'for', 'meaning', 'default'], rows)}\n{SPARK_NOTES}",
-    )
-
-
-SPARK_WRITES = """\
-```python
-from lakefold.spark import register, sink
-
-register(spark)  # once for each session; the executors need lakefold[ingest] as well
-(
-    frame.write.format("lakefold")
-    .mode("append")
-    .option("kafka.bootstrap.servers", "broker:9092")
-    .save("s3://lake/flights.lance")
-)
-(
-    events.writeStream.format("lakefold")
-    .option("kafka.bootstrap.servers", "broker:9092")
-    .option("checkpointLocation", "/var/flights")
-    .start("s3://lake/flights.lance")
-)
-events.writeStream.foreachBatch(sink("s3://lake/flights.lance", "broker:9092"))  # the same, in Python
-```
-
-Each write is one proposal in the log, and a committer must run. If the table does not exist, it is
-created with the columns of the rows. Columns are matched by name, case-sensitively; rows that don't fit
-fail before anything is sent, with an error that names the columns and types.
-
-An option that isn't listed below is refused with the nearest one that is, and so is an option that this
-release doesn't support yet. Case doesn't matter. Options that begin with `kafka.` are passed to Kafka's
-client (librdkafka) without this prefix, options that begin with `storage.` or `storageOptions.` to the
-store. What an option doesn't say comes from the environment of Spark's driver and from the file
-`config`, as for `lakefold` itself."""
-
-SPARK_WRITE_NOTES = """\
-## Modes
-
-- **`append`** adds the rows.
-- **`overwrite`** replaces all rows in one version; readers see the old rows or the new ones. The table
-  keeps its columns, and the rows must fit them, unless `overwriteSchema` is true. An overwrite that was
-  built while another one was folded is built again on that one. A streaming query with the output mode
-  `complete` overwrites the table with each batch.
-- **`overwrite` with `replaceWhere`** removes the rows for which the condition is true and adds those of the
-  batch, in one version. If rows of the batch don't satisfy the condition, the write fails with their number
-  and an example. The condition is SQL as pylance reads it. The driver finds the rows to remove, with an
-  index if the table has one; rows that others append meanwhile stay.
-- **`upsert`** (`writeMode`) updates the rows whose `keys` are in the table and inserts the others, as
-  `lakefold.upsert` does, and **`delete`** deletes them. If a key is in several rows of a batch, the last one
-  in the order of `orderBy` counts. The options `when…` are the clauses of Delta's MERGE, each with a
-  condition in SQL, in which `source.x` is column `x` of the batch and `target.x` column `x` of the table, or
-  `true`. If one of them is given, only what is given is done. A deletion is checked before an update. In
-  Python, `clauses` of `sink` has them in an order of your own (`lakefold.MatchedUpdate`, …). `sink` has Spark
-  partition a batch of more than 50,000 rows by its keys; each task finds its keys in the table, with an index
-  of a key column if the table has one, and writes the new rows. Smaller batches are
-  merged by the driver, and so are those with `badRecords` or with clauses for rows that the batch lacks, and
-  each batch of `format("lakefold")`, where Spark doesn't let a writer partition the rows: they must fit into
-  the driver's memory (`spark.driver.maxResultSize`). These modes wait for the commit, and if others changed
-  the same rows meanwhile, the batch is built again by itself. An upsert updates all rows that the log had
-  before it. Rows that others append while it is being committed come after it, also if they have one of its
-  keys.
-- **`cdc`** (`writeMode`) applies change events by `keys`, see below. It collects and waits as `upsert` does.
-- **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
-  is Spark's default.
-
-## File sizes
-
-Each task of Spark writes its own files, at most `maxRecordsPerFile` rows or `maxBytesPerFile` bytes in one.
-So a batch of few rows in many partitions becomes many small files. `sink(…, target_rows_per_file=500_000)`
-has Spark keep and count the rows, and writes each batch by so few tasks that a file has about so many rows.
-With `sort_by="at"` the rows of a file are in this order; with both, each file has another part of the range,
-so that a filter on the column reads few files. In other cases use `repartition`, `coalesce` or
-`sortWithinPartitions` of the frame. `lakefold maintain` makes large files of small ones later.
-
-## Change events
-
-The mode `cdc` (in Python also `lakefold.apply_changes`) applies rows that say what happened to a row of the
-table. The last event of a key in a batch counts: it writes the row, or deletes it. Columns that the events
-don't have keep their values.
-
-- **`operationColumn`** says what happened, and the other columns are the row. `operations` says what its
-  values mean, for example `I=upsert,D=delete`. A deletion needs its keys only. This reads what Debezium's
-  `ExtractNewRecordState` leaves, too: `operationColumn=__deleted`, `operations=true=delete,false=upsert`.
-- **`envelope=debezium`**: the columns `op` (`c`, `r`, `u`, `d`), `before` and `after`, or a struct of these
-  as `payload` or `value`, or the messages as Kafka delivers them: `value` as JSON, and `key` for tombstones.
-  JSON is read with the types of the table, so create the table first, by an append without rows; a value of
-  another type is an error, never converted. Messages are best without their schemas
-  (`value.converter.schemas.enable=false`). A message without a value deletes the row of its key. In structs
-  made by `from_json`, leave such messages out (`where value is not null`): there a missing `op` may also be
-  JSON that could not be read, so it is an error. `m` is ignored. `t` (truncate) fails the batch.
-- **`envelope=delta`**, **`envelope=lakefold`**: the change feed of a table, with `_change_type`. Its order is
-  `_commit_version` unless `orderBy` is given.
-
-`orderBy` names columns of the row, of the envelope (`ts_ms`, `source.lsn`) or beside it (`offset`). Without
-it the last row counts, in the order of the messages within a Kafka partition as long as the query doesn't
-shuffle them. If a write creates the table, or adds columns by `mergeSchema`, it gets these columns, too.
-
-**Late and repeated events.** If the table has the columns of `orderBy`, an event that is older than the row
-in the table has no effect, and neither has an update that is as old. So order by what no two events share,
-such as `source.lsn`, or `source.ts_ms,source.lsn`: of two updates with the same time in different batches
-the second one would have no effect. If the table lacks these columns, each batch is applied as it comes.
-Nothing is kept of a deleted row: an older event in the same batch as its deletion has no effect, but one in
-a later batch inserts the row again, until the deletion comes again ([decision
-0074](../decisions/0074-nothing-is-kept-of-a-row-that-an-event-deleted.md)). Kafka keeps the order of
-messages with the same key, and a batch that Spark runs again is known by its number, so this needs a source
-that mixes up its own events, or a topic that is read again from the start.
-
-## Bad rows
-
-A null in a column that is not nullable, a value that the table's type can't hold (300 in a `uint8`), a key
-or an ordering column without a value, an unknown operation and JSON that can't be read fail the batch
-before anything is sent. The error (`lakefold.BadRowsError`) has the number of such rows, their columns and
-some examples. Columns that are missing or have another type are no bad rows: they always fail the batch.
-
-With `badRecords` (in Python `bad_records`, also of `lakefold.append`, `upsert` and `apply_changes`) the
-batch goes on without these rows. They are appended to the table that it names, which is created if it does
-not exist, in the columns `table`, `app_id` and `batch_id` (for which batch they were meant), `column`,
-`reason` and `row` (the row as a JSON object, with Kafka's offset if the frame has it). Several tables may
-share one. The bad rows of a batch are a proposal of their own in the log, with a key made from the batch's,
-and are awaited before the batch is sent. So each of them is there once, wherever the process ends and
-however often the batch is run again, as long as the columns of the table stay the same in between.
-
-## Exactly once
-
-- **A streaming query** has its id as `txnAppId` and its batch numbers as `txnVersion`. If its driver
-  dies at any point and it is started again from its checkpoint, each batch is in the table once. Spark
-  runs a batch that is not in the checkpoint again, and the committer recognises its key.
-- **A checkpoint that is older than the table**, or a second query with the same `txnAppId`, fails
-  (`onOlderBatch`). If a checkpoint is deleted, the query gets a new id and all its rows are added again.
-  With a `txnAppId` it fails instead.
-- **A batch** (`write`) is added as often as it is run, unless it has `txnAppId` and `txnVersion`.
-- **Tasks that Spark runs again**, or twice at a time (speculation): only the files of the attempt that
-  Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of
-  a batch that was not sent. Files of a killed process stay until `lakefold cleanup` removes them.
-- **A refusal that a newer version of the table would change** (its columns were changed while the rows
-  were written) fails the batch, because Spark doesn't run the tasks again: start the query again.
-  `sink` writes the rows again by itself.
-
-## Figures of a batch
-
-Spark has no metrics for the writes of Python data sources, so `StreamingQueryProgress` shows only the
-number of rows and the duration of a batch. Rows, files, bytes, the smallest and the largest file, and the
-seconds of writing, sending and waiting are logged for each batch by the logger `lakefold`, in the text and as
-the field `batch` of the record. `sink` logs on the driver, and calls `on_report` with the same figures, for
-metrics of your own.
-`format("lakefold")` logs in a Python process of Spark; from Spark 4.1 on, the setting
-`spark.sql.pyspark.worker.logging.enabled` collects what such processes log
-(`spark.tvf.python_worker_logs()`)."""
-
-
-def _planned_uses(option: WriteOption) -> str:
-    """Returns in which uses this release does not support the option, as the beginning of its meaning."""
-    if not option.planned:
-        return ""
-    return "not supported yet: " if option.planned == option.uses else "only for `sink` yet: "
-
-
-def spark_writes() -> str:
-    """Returns the page of the options of Spark's writes."""
-    parameters = parameters_of(WriteUse.SINK)
-    rows = [
-        [
-            f"`{option.name}`",
-            f"`{option.parameter}`" if option in parameters else "",
-            _write_uses(option),
-            f"{_planned_uses(option)}{option.meaning}",
-            option.shown_default,
-        ]
-        for option in WRITE_OPTIONS
-    ]
-    where = (
-        "`write`: `frame.write`; `stream`: `frame.writeStream`; in brackets the modes, if not all.\n"
-        "`in Python`: the parameter of `sink`, which also has `kafka`, `storage_options`, `clauses`,\n"
-        "`target_rows_per_file` and `sort_by`.\n\n"
-    )
-    return page(
-        "Writing tables from Spark",
-        "ingest/lakefold_ingest/options/write_options.py",
-        SPARK_WRITES,
-        f"{where}{table(['option', 'in Python', 'for', 'meaning', 'default'], rows)}\n{SPARK_WRITE_NOTES}\n",
-    )
-
-
-SPARK_TYPES_TEXT = """\
-What a table stores for each type of Spark's columns. A test writes values at the edges of each (the
-smallest and largest, far dates, NaN, empty ones) with Spark and reads them by pylance. The same is stored
-inside arrays, maps and structs. A user-defined type is stored as its SQL type. A refused type is named
-before anything is written."""
-
-
-def spark_types() -> str:
-    """Returns the page of Spark's types."""
-    rows = [
-        [f"`{kind.name}`", f"`{kind.stored}`" if kind.stored else "refused", kind.remark]
-        for kind in SPARK_TYPES
-    ]
-    source = "ingest/lakefold_ingest/spark/spark_types.py"
-    return page(
-        "Spark's types in tables", source, SPARK_TYPES_TEXT, table(["Spark", "Lance", "remark"], rows)
-    )
-
-
-def _write_uses(option: WriteOption) -> str:
-    marks = {WriteUse.BATCH: "write", WriteUse.STREAM: "stream"}
-    uses = ", ".join(mark for use, mark in marks.items() if use in option.uses)
-    modes = "" if option.modes == ALL_MODES else ", ".join(mode for mode in WriteMode if mode in option.modes)
-    return f"{uses} ({modes})" if modes else uses
 
 
 def delta_features() -> str:
