@@ -212,6 +212,9 @@ however often the batch is run again, as long as the columns of the table stay t
 - **A checkpoint that is older than the table**, or a second query with the same `txnAppId`, fails
   (`onOlderBatch`). If a checkpoint is deleted, the query gets a new id and all its rows are added again.
   With a `txnAppId` it fails instead.
+- **Give each query a `txnAppId` of its own.** While two queries that share it are at the same batch, the
+  table takes the second batch for a repetition of the first, and lacks its rows. The sink fails then,
+  except for the first batch of a run, which may be a repetition; `format` only fails if it is behind.
 - **A batch** (`write`) is added as often as it is run, unless it has `txnAppId` and `txnVersion`.
 - **Tasks that Spark runs again**, or twice at a time (speculation): only the files of the attempt that
   Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of

@@ -119,9 +119,9 @@ def test_a_damaged_segment_loses_nothing_once_it_is_brought_back(
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     own_broker.start()
-    with pytest.raises(GapError, match="a segment of the log is damaged there") as caught:
+    with pytest.raises(GapError, match="messages are damaged in the brokers' files") as caught:
         stage.fold()
-    assert "restore it from a copy" in caught.value.hint
+    assert "restore the segment from a copy" in caught.value.hint
     assert ids_in(stage.uri) == [1, 2]
     own_broker.stop()
     segment.write_bytes(whole)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,6 +57,20 @@ def test_gives_messages_in_order_with_their_brokers_time(bootstrap: str, topic_n
         assert batches(take(reader, 2)) == [40, 41]
     with own.reader(99) as reader:
         assert batches(take(reader, 2)) == [99, 100]
+
+
+def test_a_reader_is_freed_without_the_garbage_collector(bootstrap: str, topic_names: TopicNames) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    own.propose(0)
+    gc.disable()
+    try:
+        with own.reader() as reader:
+            assert batches(take(reader, 1)) == [0]
+        freed = weakref.ref(reader)
+        del reader
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_what_is_read_again_is_no_more_than_was_asked_for(bootstrap: str, topic_names: TopicNames) -> None:

@@ -27,6 +27,7 @@ from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
 from lakefold_log.write.producer import Proposer
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Entry, Rejected
+from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 from lakefold_table.position import Position
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
@@ -158,6 +159,9 @@ class Keeper(Client):
         for position, transaction in enumerate(made):
             reserves = transaction.HasField("reserve_fragments")
             envelope = self.line.envelope(transaction, read)
+            if transaction.HasField("rewrite"):
+                # pylance's compaction keeps the order of rows, so deletes are carried over it.
+                envelope.lance.transaction_properties[ROW_ORDER] = KEPT
             sent = (
                 Sent("reserve", envelope, Effect("compact")) if reserves else Sent(name, envelope, act.effect)
             )

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -42,7 +43,7 @@ from tests.merging import row_ids
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -290,6 +291,43 @@ def test_a_query_whose_checkpoint_was_restored_to_an_earlier_copy_drops_nothing(
     assert sorted(lance.dataset(tmp_path / "t").to_table()["n"].to_pylist()) == list(range(5))
 
 
+def test_a_second_query_with_the_same_app_id_is_noticed(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """It has another source, and the other query is never ahead of it."""
+    options = sink_options(bootstrap, topic_names)
+    other = sink(tmp_path / "t", app_id="app", **options)
+    own = sink(tmp_path / "t", app_id="app", **options)
+    (tmp_path / "events").mkdir()
+    for n in range(3):
+        (tmp_path / "events" / f"{n}.json").write_text(json.dumps({"n": n}))
+
+    def both(frame: DataFrame, batch: int) -> None:
+        # In a thread of its own, so that it is no part of this query.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(other, spark.createDataFrame([(100 + batch,)], "n long"), batch).result()
+        own(frame, batch)
+
+    def run(put: Callable[[DataFrame, int], None]) -> None:
+        events = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1)
+        frames = events.json(str(tmp_path / "events"))
+        query = frames.writeStream.foreachBatch(put).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    def first_alone(frame: DataFrame, batch: int) -> None:
+        (both if batch else own)(frame, batch)
+
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        with pytest.raises(StreamingQueryException, match=r"batch 1 of app .* another query uses"):
+            run(first_alone)
+        # Spark may read the files in any order.
+        first, second = sorted(lance.dataset(tmp_path / "t").to_table()["n"].to_pylist())
+        assert first in range(3)
+        assert second == 101
+
+
 def test_instants_are_kept_whatever_zone_the_session_shows(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
@@ -316,7 +354,7 @@ def test_what_does_not_fit_is_named_before_anything_is_sent(
         InvalidError, match=r"small is double in the batch, int32 in the table; more .* is not in"
     ):
         put(spark.range(10).selectExpr("id", "cast(id as double) as small", "1 as more"), 1)
-    with pytest.raises(InvalidError, match="small: the batch has a null") as caught:
+    with pytest.raises(InvalidError, match="small in 1: it is null") as caught:
         put(spark.range(10).selectExpr("id", "if(id = 7, null, 1) as small"), 1)
     assert caught.value.hint
     assert watermarks(log.admin, topic_names.transactions, 0) == before

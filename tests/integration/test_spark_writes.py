@@ -179,7 +179,7 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
             writer(wrong).save(str(table))
         # The first task succeeds, and its files are removed by the driver.
         null = spark.range(0, 10, 1, 2).selectExpr("id", "if(id = 7, null, 1) as small")
-        with pytest.raises(PySparkException, match="small: the batch has a null"):
+        with pytest.raises(PySparkException, match="small in 1: it is null"):
             writer(null).save(str(table))
         failing = spark.range(0, 10, 1, 2).selectExpr(
             "id", "cast(if(id = 9, raise_error('no'), 1) as int) small"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import lance
@@ -21,7 +22,7 @@ from lakefold_maintenance.rewriting.tasks import Rewriter, open_dataset
 from lakefold_reader.opening import open_source
 from lakefold_table.bitmaps import decode_bitmap
 from lakefold_table.entry import Committed, Outcome, Rejected
-from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.errors import InvalidError, RetryError, VersionExpiredError
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.position import LogId, Position
 from tests.oracle.committing import fold, owned, state
@@ -115,6 +116,22 @@ def test_small_fragments_become_one(tmp_path: Path, stable: bool, version: str) 
     assert fragment.deletion_file() is None
     if stable:
         assert dataset.to_table(with_row_id=True).sort_by("a")["_rowid"].equals(ids)
+
+
+def test_a_version_that_is_removed_before_it_is_compacted_fails_the_task_alone(tmp_path: Path) -> None:
+    """Another maintainer has compacted the table and removed the version meanwhile."""
+    table = made(tmp_path / "t", stable=False, version="2.1")
+    log = FoldingLog(table)
+    surveyor = Surveyor(open_source(str(table)), {"target_rows": "1000"})
+
+    def others_first(_: TableSurvey) -> FoldingLog:
+        lance.dataset(str(table)).optimize.compact_files()
+        lance.dataset(str(table)).cleanup_old_versions(timedelta(0), delete_unverified=True)
+        return log
+
+    report = Compaction(surveyor, others_first).run(full=True)
+    assert [type(each.error) for each in report.failed] == [VersionExpiredError]
+    assert log.asked == []
 
 
 def test_files_of_lances_first_format(tmp_path: Path) -> None:

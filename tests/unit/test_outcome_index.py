@@ -1,6 +1,8 @@
 """What the outcomes report of a table, and a table that is older: restored to a backup, or deleted."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -9,18 +11,20 @@ from hypothesis import strategies as st
 
 from lakefold_committer.fold.fold import FoldedTable
 from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.recovery.outcome_index import ANYBODY, Reported
+from lakefold_committer.recovery.outcome_index import ANYBODY, OutcomeIndex, Reported
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_committer.tables.table_writer import TableWriter
+from lakefold_log.client.topic_names import Topics
 from lakefold_table.entry import Committed, Invalid, Outcome
-from lakefold_table.errors import StopError
+from lakefold_table.errors import RetryError, StopError
 from lakefold_table.marks.record import OUTCOMES
 from lakefold_table.position import Position
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, LOG, append, changed, creation, fold_at, versions_at
 from tests.foreign import commit, wipe
 from tests.reported import Outcomes
+from tests.waiting import until
 
 NAME = "witness"
 HERE = f"memory://{NAME}/t"
@@ -152,3 +156,67 @@ def test_reported_gives_the_highest_from_any_offset_on(
         actual = both.newest(HERE, table_id, since)
         assert (None if actual is None else actual.version) == highest
     assert both.newest(HERE, "another", 0) is None
+
+
+class Door:
+    """A lock that counts who has come to it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.come = 0
+
+    def __enter__(self) -> None:
+        self.come += 1
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+class Reading(OutcomeIndex):
+    """Reads nothing, and counts how often. The first read waits until it is told to end."""
+
+    def __init__(self, faults: int = 0) -> None:
+        super().__init__(None, None, Topics(), 0)  # type: ignore[arg-type]
+        self._lock = self.door = Door()  # type: ignore[assignment]
+        self.reads, self.faults, self.go_on = 0, faults, threading.Event()
+
+    def _read(self, since: int) -> None:
+        self.reads += 1
+        self.go_on.wait(60)
+        if self.reads > 1 and self.faults:
+            self.faults -= 1
+            raise RetryError("no broker answers")
+        self._low = min(since, self._low) if self._low >= 0 else since
+
+
+def ask_at_once(index: Reading, sinces: list[int]) -> list[BaseException | None]:
+    """The first asks and reads; while it reads, the others ask. Returns how each ended."""
+    with ThreadPoolExecutor(len(sinces)) as pool:
+        asked = []
+        for count, since in enumerate(sinces, 1):
+            asked.append(pool.submit(index.newest_committed, HERE, "id", since))
+            until(lambda count=count: index.door.come == count, "the query to come to the lock")  # type: ignore[misc]
+        index.go_on.set()
+        return [each.exception() for each in asked]
+
+
+def test_tables_that_are_opened_at_once_share_a_read() -> None:
+    index = Reading()
+    assert ask_at_once(index, [5] * 8) == [None] * 8
+    assert index.reads == 2, "the first had begun before the others asked"
+    assert index.newest_committed(HERE, "id", 5) is None
+    assert index.reads == 3, "who asks later needs what was reported meanwhile"
+
+
+def test_a_read_that_failed_serves_nobody() -> None:
+    index = Reading(faults=2)
+    errors = ask_at_once(index, [5] * 5)
+    assert sorted(type(error).__name__ for error in errors) == ["NoneType"] * 3 + ["RetryError"] * 2
+    assert index.reads == 4
+
+
+def test_a_read_from_a_later_offset_does_not_serve_who_needs_earlier_ones() -> None:
+    index = Reading()
+    assert ask_at_once(index, [5, 5, 5, 3]) == [None] * 4
+    assert index._low == 3

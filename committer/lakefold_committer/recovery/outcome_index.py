@@ -124,17 +124,27 @@ class OutcomeIndex:
         self._reported = Reported()
         self._topic_id = ""
         self._low = self._high = -1
+        self._reads_begun = self._last_read = 0
         self._reading_all = threading.Lock()
         self._stored, self._own = LastCommitted(), LastCommitted()
         self._read_below = 0
         self._all_read = False
 
     def newest_committed(self, uri: str, table_id: str, since: int) -> LastCommit | None:
-        """See `ReportedVersions`. Raises `RetryError` if no broker answers."""
+        """See `ReportedVersions`. Raises `RetryError` if no broker answers.
+
+        A read that another query began after this query was called serves both.
+        """
         if not table_id:
             return self._newest_of_any(uri, since)
+        begun = self._reads_begun
         with self._lock:
-            self._read(since)
+            # While the committer reports, each read finds new outcomes and needs clients of its own: tables
+            # that are opened at once would wait for as many reads.
+            if self._last_read <= begun or not 0 <= self._low <= since:
+                self._reads_begun += 1
+                self._read(since)
+                self._last_read = self._reads_begun
             return self._reported.newest(uri, table_id, since)
 
     def last_committed(self, uri: str) -> LastCommit | None:

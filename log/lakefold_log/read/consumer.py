@@ -12,6 +12,7 @@ import time
 from enum import Enum
 from operator import methodcaller
 from typing import TYPE_CHECKING, Final
+from weakref import WeakMethod
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -306,8 +307,16 @@ class PartitionReader(Closing):
             "isolation.level": self._isolation,
         }
         options = config.client(fixed=fixed, tuned=_TUNED)
+        note = WeakMethod(self._on_error)
+
+        def on_error(error: KafkaError) -> None:
+            if (noted := note()) is not None:
+                noted(error)
+
+        # The client must not reference the reader: the cycle would keep the reader, with the connections and
+        # threads of its admin client, until the garbage collector runs, which a committer seldom has done.
         with client_set_up(config.bootstrap_servers):
-            return Consumer({**options, "error_cb": self._on_error}, logger=LOGGER)
+            return Consumer({**options, "error_cb": on_error}, logger=LOGGER)
 
     def _assign(self, offset: int) -> None:
         """Begin to read at `offset`, or before it, after the last entry that was read.

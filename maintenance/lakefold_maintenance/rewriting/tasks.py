@@ -84,20 +84,21 @@ class Rewriter:
         survey = self._survey
         fragments = survey.state.fragments.get(task.fragment_ids)
         old = [fragments[number] for number in task.fragment_ids]
-        options = {
-            **self._options,
-            # A new fragment, whatever the policy's target: the plan decides how large it becomes.
-            "target_rows_per_fragment": max(task.rows, 1),
-            "defer_index_remap": with_moved_rows,
-            "num_threads": self._limits.threads,
-            "batch_size": self._limits.batch_rows,
-        }
-        document = {
-            "task": {"fragments": [_as_json(fragment) for fragment in old]},
-            "read_version": survey.version,
-            "options": options,
-        }
         with explained(survey.source, survey.version), translated_errors(survey.source.uri):
+            # Opening the version fails too if another maintainer has removed it.
+            options = {
+                **self._options,
+                # A new fragment, whatever the policy's target: the plan decides how large it becomes.
+                "target_rows_per_fragment": max(task.rows, 1),
+                "defer_index_remap": with_moved_rows,
+                "num_threads": self._limits.threads,
+                "batch_size": self._limits.batch_rows,
+            }
+            document = {
+                "task": {"fragments": [_as_json(fragment) for fragment in old]},
+                "read_version": survey.version,
+                "options": options,
+            }
             result = self._execute(document)
         rewritten = RewrittenTask(
             task,
