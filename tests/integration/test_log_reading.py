@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from lakefold_log.client.topics import ensure_topics
+from lakefold_log.client.topics import MissingTopicError, describe, ensure_topics
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.reread import RepeatingReader
 from lakefold_table.errors import InvalidError, StopError
@@ -28,6 +28,16 @@ def make_again(own: OwnLog) -> None:
     """Delete the transactions topic and make another of the same name."""
     name = own.topics.transactions
     own.admin.client.delete_topics([name])[name].result()
+
+    def is_gone() -> bool:
+        try:
+            describe(own.admin, name)
+        except MissingTopicError:
+            return True
+        return False
+
+    # While it is being deleted, it can't be created, and a moment later it is missing.
+    until(is_gone, "the topic to be deleted", seconds=PATIENCE_S)
 
     def other() -> bool:
         return ensure_topics(own.admin, own.topics).topic_id != own.log.topic_id
