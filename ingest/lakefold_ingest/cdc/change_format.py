@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from lakefold_ingest.merge.clauses import names_of
+from lakefold_ingest.merge.clauses import check_names, names_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -76,12 +75,7 @@ class ChangeFormat:
     operations: Mapping[str, EventEffect] = field(default_factory=lambda: PLAIN_OPERATIONS)
 
     def __post_init__(self) -> None:
-        if not self.keys:
-            raise InvalidError("no key column is named", where="keys", hint='give keys=["id"], for example')
-        for name, columns in (("keys", self.keys), ("order_by", self.order_names)):
-            twice = [column for column, count in Counter(columns).items() if count > 1]
-            if twice:
-                raise InvalidError(f"{', '.join(twice)} is named twice", where=name)
+        check_names(self.keys, self.order_names)
         if (self.envelope is ChangeEnvelope.PLAIN) != (self.operation_column is not None):
             message = "changes need either the column with their operations or an envelope"
             hint = "name the column, or an envelope: debezium, delta or lakefold"

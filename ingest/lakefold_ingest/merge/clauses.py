@@ -93,12 +93,7 @@ class Merge:
     clauses: tuple[Clause, ...] = UPSERT
 
     def __post_init__(self) -> None:
-        if not self.keys:
-            raise InvalidError("no key column is named", where="keys", hint='give keys=["id"], for example')
-        for name, columns in (("keys", self.keys), ("order_by", self.order_by)):
-            twice = [column for column, count in Counter(columns).items() if count > 1]
-            if twice:
-                raise InvalidError(f"{', '.join(twice)} is named twice", where=name)
+        check_names(self.keys, self.order_by)
         if not self.clauses:
             raise InvalidError("no clause is given", where="clauses", hint="leave it out for an upsert")
         for kind in (self.matched, self.inserts, self.by_source):
@@ -179,6 +174,16 @@ def _check_clause(clause: Clause) -> None:
         )
     if clause.condition is not None and not clause.condition.strip():
         raise InvalidError(f"the condition of {clause} is empty", where="clauses", hint="leave it out")
+
+
+def check_names(keys: Sequence[str], order_by: Sequence[str]) -> None:
+    """Raises `InvalidError` if no key column is named, or a key or an ordering column is named twice."""
+    if not keys:
+        raise InvalidError("no key column is named", where="keys", hint='give keys=["id"], for example')
+    for name, columns in (("keys", keys), ("order_by", order_by)):
+        twice = [column for column, count in Counter(columns).items() if count > 1]
+        if twice:
+            raise InvalidError(f"{', '.join(twice)} is named twice", where=name)
 
 
 def names_of(columns: str | Iterable[str] | None, where: str) -> tuple[str, ...]:

@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import check_waits
-from lakefold_ingest.spark.merge_plan import rows_of
-from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.view import read_view
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from lakefold_ingest.cdc.change_format import ChangeFormat
-    from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.spark.merge_plan import TaskRows
-    from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
 
 
@@ -34,6 +27,10 @@ class ChangePlan:
     format: ChangeFormat
     schema: pa.Schema
 
+    def operation(self, rows: pa.Table) -> ApplyChanges:
+        """Returns what applies the events of all tasks."""
+        return ApplyChanges(rows, self.format)
+
 
 def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Schema) -> ChangePlan:
     """Returns how events with this schema are applied to the table.
@@ -41,22 +38,11 @@ def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Sche
     Raises `InvalidError` if they don't fit the table, or the outcome would not be awaited.
     """
     check_waits(settings)
-    view, operation = (
-        read_view(settings.table, settings.storage_options),
-        ApplyChanges(schema.empty_table(), format_),
-    )
+    view = read_view(settings.table, settings.storage_options)
+    operation = ApplyChanges(schema.empty_table(), format_)
     if view is None or settings.merge_schema:
         # Columns that the table lacks are added when the batch is committed.
         _ = operation.schema if view is None else operation.batch_columns
     else:
         operation.last_changes(view.schema, view.uri)
     return ChangePlan(settings, format_, schema)
-
-
-def commit_changes(
-    plan: ChangePlan, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False
-) -> BatchReport:
-    """Applies the events of all tasks as one batch. Raises as `put_batch` does."""
-    write_s = max((task.seconds for task in tasks), default=0.0)
-    operation = ApplyChanges(rows_of(plan.schema, tasks), plan.format)
-    return put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)

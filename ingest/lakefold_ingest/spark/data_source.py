@@ -20,7 +20,7 @@ from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
-from lakefold_ingest.spark.change_plan import ChangePlan, commit_changes, plan_changes
+from lakefold_ingest.spark.change_plan import ChangePlan, plan_changes
 from lakefold_ingest.spark.merge_plan import MergePlan, commit_rows, pack_rows, plan_merge
 from lakefold_ingest.spark.write_plan import abort_files, commit_files, plan_write, write_rows
 from lakefold_reader.spark.data_source import LakefoldSource
@@ -171,9 +171,7 @@ def _run(plan: Plan, batches: Iterator[pa.RecordBatch]) -> TaskFiles | TaskRows:
 
 def _commit(plan: Plan, key: Key, messages: Sequence[WrittenMessage], *, in_order: bool = False) -> None:
     results = [message.result for message in messages]
-    if isinstance(plan, ChangePlan):
-        commit_changes(plan, key, cast("list[TaskRows]", results), in_order=in_order)
-    elif isinstance(plan, MergePlan):
+    if isinstance(plan, MergePlan | ChangePlan):
         commit_rows(plan, key, cast("list[TaskRows]", results), in_order=in_order)
     else:
         commit_files(plan, key, cast("list[TaskFiles]", results), in_order=in_order)

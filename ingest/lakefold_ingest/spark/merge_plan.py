@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.merge.clauses import Merge
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.spark.change_plan import ChangePlan
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
 
@@ -46,6 +47,10 @@ class MergePlan:
     settings: WriteSettings
     merge: Merge
     schema: pa.Schema
+
+    def operation(self, rows: pa.Table) -> UpsertRows:
+        """Returns what merges the rows of all tasks."""
+        return UpsertRows(rows, self.merge)
 
 
 def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema) -> MergePlan:
@@ -77,7 +82,7 @@ def pack_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> TaskRows:
     return TaskRows(sink.getvalue().to_pybytes(), time.perf_counter() - start)
 
 
-def rows_of(schema: pa.Schema, tasks: Sequence[TaskRows]) -> pa.Table:
+def _rows_of(schema: pa.Schema, tasks: Sequence[TaskRows]) -> pa.Table:
     """Returns the rows of all tasks, in their order."""
     return pa.concat_tables(
         [schema.empty_table(), *(pa.ipc.open_stream(task.stream).read_all() for task in tasks)]
@@ -85,9 +90,9 @@ def rows_of(schema: pa.Schema, tasks: Sequence[TaskRows]) -> pa.Table:
 
 
 def commit_rows(
-    plan: MergePlan, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False
+    plan: MergePlan | ChangePlan, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False
 ) -> BatchReport:
-    """Merges the rows of all tasks as one batch. Raises as `put_batch` does."""
+    """Merges the rows or applies the events of all tasks as one batch. Raises as `put_batch` does."""
     write_s = max((task.seconds for task in tasks), default=0.0)
-    operation = UpsertRows(rows_of(plan.schema, tasks), plan.merge)
+    operation = plan.operation(_rows_of(plan.schema, tasks))
     return put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)

@@ -48,14 +48,14 @@ class BadRecords:
 
 def bad_records(settings: WriteSettings, key: Key, bad_rows: Sequence[pa.Table]) -> BadRecords | None:
     """Returns what is written of the bad rows of a batch; None if there are none."""
-    found = pa.concat_tables([BAD_ROWS.empty_table(), *bad_rows])
-    count = found.num_rows
+    all_bad = pa.concat_tables([BAD_ROWS.empty_table(), *bad_rows])
+    count = all_bad.num_rows
     if not count:
         return None
     LOGGER.warning("%s: %s rows can't be written and go to %s", key, count, settings.bad_records)
     whose = [settings.table, key.app_id or key.own_uuid, key.batch_id]
     columns = [pa.array([value] * count, field.type) for value, field in zip(whose, COLUMNS, strict=False)]
-    rows = pa.table([*columns, *found.columns], schema=COLUMNS)
+    rows = pa.table([*columns, *all_bad.columns], schema=COLUMNS)
     return BadRecords(
         replace(
             settings,
