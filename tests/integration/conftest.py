@@ -5,6 +5,7 @@ Both are started when the first test asks for them, on free ports of loopback, a
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from contextlib import contextmanager
@@ -54,6 +55,17 @@ def _quick_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_client_is_left() -> Iterator[None]:
+    """Ends the Kafka clients of a test with the test.
+
+    Clients in reference cycles, as those of a committer that has ended, live until the garbage collector
+    runs. Until then each has four threads, and requests the broker's metadata every 5 seconds.
+    """
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
