@@ -153,7 +153,8 @@ def spark() -> Iterator[SparkSession]:
         builder = SparkSession.builder.appName("lakefold-tests")
         for name, value in prepare_session(Path(folder)).items():
             builder = builder.config(name, value)
-        session = builder.getOrCreate()
+        # A test sees the end of a task at once, not with the next event.
+        session = builder.config("spark.ui.liveUpdate.period", 0).getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()

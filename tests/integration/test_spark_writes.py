@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import lance
@@ -21,11 +23,14 @@ from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.uri import canonical
+from tests import waiting
 from tests.integration import killed_format
 from tests.integration.committers import ready_committer
 from tests.integration.own_log import OwnLog
+from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.spark.write_plan import WritePlan
     from tests.integration.conftest import TopicNames
 
+cloudpickle.register_pickle_by_value(waiting)  # type: ignore[no-untyped-call] # as pyspark has it
 cloudpickle.register_pickle_by_value(killed_format)  # type: ignore[no-untyped-call] # as pyspark has it
 
 
@@ -160,6 +166,43 @@ def test_a_frame_and_a_stream_merge_and_delete_rows_by_their_keys(
     lance.dataset(table).validate()
 
 
+def second_task_fails(
+    first_task_ended: Path, how: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Returns a function for `mapInArrow`. The task with row 5 fails as soon as another task has ended."""
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = batch.column("id").to_pylist()
+            if 5 in numbers:
+                until(first_task_ended.exists, "the end of the first task")
+                if how == "raised":
+                    raise ValueError("no such number")
+            small = pa.array([None if number == 7 else 1 for number in numbers], pa.int32())
+            yield pa.record_batch({"id": batch.column("id"), "small": small})
+
+    return rows
+
+
+@contextmanager
+def first_task_ended(spark: SparkSession, file: Path) -> Iterator[Path]:
+    """Makes the file as soon as Spark's driver knows that a task of the running stage has ended."""
+    tracker = spark.sparkContext.statusTracker()
+
+    def ended() -> bool:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return any(stage is not None and stage.numCompletedTasks > 0 for stage in stages)
+
+    def watch() -> None:
+        until(ended, "the end of a task")
+        file.touch()
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        yield file
+        watching.result()
+
+
 def test_what_can_not_be_written_is_named_and_leaves_nothing(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
@@ -178,14 +221,13 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
         ):
             writer(wrong).save(str(table))
         # The first task succeeds, and its files are removed by the driver.
-        null = spark.range(0, 10, 1, 2).selectExpr("id", "if(id = 7, null, 1) as small")
-        with pytest.raises(PySparkException, match="small in 1: it is null"):
-            writer(null).save(str(table))
-        failing = spark.range(0, 10, 1, 2).selectExpr(
-            "id", "cast(if(id = 9, raise_error('no'), 1) as int) small"
-        )
-        with pytest.raises(PySparkException):
-            writer(failing).save(str(table))
+        for name, error in (("null", "small in 1: it is null"), ("raised", "no such number")):
+            with first_task_ended(spark, tmp_path / name) as ended:
+                failing = spark.range(0, 10, 1, 2).mapInArrow(
+                    second_task_fails(ended, name), "id long, small int"
+                )
+                with pytest.raises(PySparkException, match=error):
+                    writer(failing).save(str(table))
         with pytest.raises(PySparkException, match="do you mean mergeSchema"):
             writer(spark.range(1), mergeShema="true").save(str(table))
         for mode in ("error", "ignore"):
