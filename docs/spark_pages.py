@@ -211,7 +211,10 @@ however often the batch is run again, as long as the columns of the table stay t
   runs a batch that is not in the checkpoint again, and the committer recognises its key.
 - **A checkpoint that is older than the table**, or a second query with the same `txnAppId`, fails
   (`onOlderBatch`). If a checkpoint is deleted, the query gets a new id and all its rows are added again.
-  With a `txnAppId` it fails instead.
+  With a `txnAppId` it fails instead, unless the table has only batch 0 of that app. Then the new batch 0
+  is taken for a repetition: its rows are left out, also those that the first one did not have, with a
+  warning if the number of rows or their columns differ. After the deletion of a checkpoint, give the
+  query another `txnAppId`.
 - **Give each query a `txnAppId` of its own.** While two queries that share it are at the same batch, the
   table takes the second batch for a repetition of the first, and lacks its rows. The sink fails then,
   except for the first batch of a run, which may be a repetition; `format` only fails if it is behind.

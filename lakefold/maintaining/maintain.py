@@ -62,7 +62,8 @@ def command(
 ) -> None:
     """Compact tables and remove their old versions, by the policy of each table, while writers go on.
 
-    Without TABLE it maintains all tables in the folders and buckets below the roots. The policy is in the
+    Without TABLE it maintains the tables in the folders and buckets below the roots, up to three folders deep
+    and in the first 2,000 folders of each root; a warning is logged if a root has more. The policy is in the
     table's configuration (lakefold.maintenance.target_rows, …) and in the setting `maintenance`. Versions
     stay that tags, branches, named consumers or proposals that wait in the log need. Files of refused
     proposals and files that nothing names are removed some time later (refused_files, unnamed_files). Several

@@ -7,15 +7,19 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from lakefold_committer.tables.branches import versions_of
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ListsFolders
 from lakefold_table.uri import canonical, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+LOG = structlog.get_logger("lakefold")
 
 # The depth and the number of folders that are searched below a root, so that a whole disk is never walked.
 _DEPTH: Final = 3
@@ -28,32 +32,46 @@ def local_tables(roots: Iterable[str]) -> Iterator[str]:
     A table is a folder that contains a folder of versions. Hidden folders are skipped, and tables inside
     other tables are not searched for.
     """
-    folders = {table_format.folder for table_format in BUILT_IN}
     for root in roots:
-        if not root.startswith("file:"):
-            continue
-        top = Path(local_path(root))
-        for number, (name, below, _) in enumerate(os.walk(top)):
-            folder = Path(name)
-            if not folders.isdisjoint(below):
-                yield canonical(folder)
-            if number >= _FOLDERS:
-                break
-            ends = not folders.isdisjoint(below) or len(folder.relative_to(top).parts) >= _DEPTH
-            below[:] = [] if ends else sorted(each for each in below if not each.startswith((".", "_")))
+        if root.startswith("file:"):
+            yield from _local_tables(root, lambda _: None)
 
 
 def tables_below(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
     """Yields the URIs of the tables below `roots` (canonical URIs), in local folders and in buckets.
 
-    Raises `InvalidError` if a store can't list folders, `RetryError` if it can't be reached.
+    Logs a warning if a root has so many folders that not all of them are searched. Raises `InvalidError` if a
+    store can't list folders, `RetryError` if it can't be reached: after the tables of the other roots.
     """
+    errors: list[LakefoldError] = []
     for root in roots:
-        yield from local_tables([root]) if root.startswith("file:") else _stored_tables(root, storage_options)
+        try:
+            if root.startswith("file:"):
+                yield from _local_tables(root, _warn_of_limit)
+            else:
+                yield from _stored_tables(root, storage_options)
+        except LakefoldError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _local_tables(root: str, limit_reached: Callable[[str], None]) -> Iterator[str]:
+    folders = {table_format.folder for table_format in BUILT_IN}
+    top = Path(local_path(root))
+    for number, (name, below, _) in enumerate(os.walk(top)):
+        if number >= _FOLDERS:
+            limit_reached(root)
+            return
+        folder = Path(name)
+        if not folders.isdisjoint(below):
+            yield canonical(folder)
+        ends = not folders.isdisjoint(below) or len(folder.relative_to(top).parts) >= _DEPTH
+        below[:] = [] if ends else sorted(each for each in below if not each.startswith((".", "_")))
 
 
 def _stored_tables(root: str, storage_options: Mapping[str, str]) -> Iterator[str]:
-    """Yields the tables in a bucket, as `local_tables` does in folders. Each folder costs a request."""
+    """Yields the tables in a bucket, as `_local_tables` does in folders. Each folder costs a request."""
     storage = open_storage(root, storage_options)
     if not isinstance(storage, ListsFolders):
         message = f"the tables below {root} can't be listed"
@@ -70,6 +88,13 @@ def _stored_tables(root: str, storage_options: Mapping[str, str]) -> Iterator[st
         elif not folder or folder.count("/") < _DEPTH - 1:
             names = sorted(each for each in below if not each.startswith((".", "_")))
             waiting.extend(f"{folder}/{name}" if folder else name for name in names)
+    if waiting:
+        _warn_of_limit(root)
+
+
+def _warn_of_limit(root: str) -> None:
+    hint = "name the other tables, or give their folders as roots of their own"
+    LOG.warning("not all folders were searched for tables", root=root, searched=_FOLDERS, hint=hint)
 
 
 def newest_version(uri: str, storage_options: Mapping[str, str]) -> int:

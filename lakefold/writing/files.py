@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.settings import WriteSettings
 
 Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+_TEXTS: Final = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def rows_for(settings: WriteSettings, paths: Sequence[Path]) -> pa.RecordBatchReader:
@@ -85,9 +86,25 @@ def _csv(path: Path, table: pa.Schema | None) -> Batches:
     import pyarrow.csv
 
     types = {field.name: field.type for field in table or ()}
-    options = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+    # With strings_can_be_null=True the texts "NA", "null" and "nan" would be null as well.
+    options = pyarrow.csv.ConvertOptions(column_types=types)
     reader = pyarrow.csv.open_csv(path, convert_options=options)
-    return reader.schema, iter(reader)
+    return reader.schema, map(_without_empty_texts, reader)
+
+
+def _without_empty_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the batch with null for each empty text, as for empty fields of the other types."""
+    return pa.RecordBatch.from_arrays(list(map(_empty_as_null, batch.columns)), schema=batch.schema)
+
+
+def _empty_as_null(column: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        return _empty_as_null(column.dictionary_decode()).dictionary_encode()
+    if column.type not in _TEXTS:
+        return column
+    return pc.if_else(pc.equal(pc.binary_length(column), 0), pa.scalar(None, column.type), column)
 
 
 def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
@@ -120,7 +137,9 @@ def _open(path: Path, table: pa.Schema | None) -> Batches:
         hint = f"name it with one of these endings: {', '.join(FORMATS)}"
         raise InvalidError("the format of this file is not known by its name", where=str(path), hint=hint)
     with _errors_of(path):
-        return read(path, table)
+        schema, rows = read(path, table)
+        _ = schema.names  # decodes them
+        return schema, rows
 
 
 @contextmanager
@@ -128,7 +147,8 @@ def _errors_of(path: Path) -> Iterator[None]:
     """Turns Arrow's errors while a file is read into `InvalidError`, which names the file."""
     try:
         yield
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        # The name of a column that is no UTF-8 fails when it is decoded.
         raise InvalidError(f"the file can't be read: {error}", where=str(path)) from error
     except OSError as error:
         raise failure(error, str(path)) from error

@@ -20,14 +20,14 @@ from lakefold_maintenance.upkeep.table_upkeep import TRIES, TableUpkeep, UpkeepP
 from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.opening import open_source
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
 from tests.oracle.compactions import append
 from tests.oracle.test_compacting import FoldingLog, data_files, made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 LATER = timedelta(days=30)
@@ -282,6 +282,23 @@ def test_a_table_without_sense_does_not_stop_the_others(around: Surroundings, tm
     (error,) = maintainer.failed.values()
     assert isinstance(error, InvalidError)
     assert error.where == PREFIX + "growth"
+
+
+def test_a_store_that_can_not_be_listed_does_not_stop_known_tables(around: Surroundings) -> None:
+    lists = iter([[str(around.table)], []])
+
+    def tables() -> Iterator[str]:
+        yield from next(lists)
+        raise RetryError("it doesn't answer", where="s3://lake")
+
+    maintainer = Maintainer(
+        tables, lambda table: Surveyor(open_source(table)), around.parts, threading.Event()
+    )
+    for _ in range(2):
+        (report,) = maintainer.round()
+        assert report.table == canonical(str(around.table))
+        (error,) = maintainer.failed.values()
+        assert isinstance(error, RetryError)
 
 
 def test_a_stop_ends_the_rounds(around: Surroundings) -> None:

@@ -60,6 +60,17 @@ def test_each_format_is_read_with_the_types_of_the_table(ending: str, tmp_path: 
     assert rows.equals(TABLE)
 
 
+def test_only_an_empty_text_of_csv_is_null(tmp_path: Path) -> None:
+    texts = ["NA", "null", "nan", "N/A"]
+    path = tmp_path / "countries.csv"
+    path.write_text("id,s,t\n" + "".join(f'{text},{text},"{text}"\n' for text in texts) + ",,\n")
+    text = pa.dictionary(pa.int32(), pa.string())
+    table = pa.schema([("id", pa.int64()), ("s", pa.string()), ("t", text)])
+    rows = file_rows([path], table).read_all()
+    assert rows.schema == table
+    assert rows.to_pydict() == {"id": [None] * 5, "s": [*texts, None], "t": [*texts, None]}
+
+
 def test_files_follow_each_other_and_a_column_that_one_lacks_is_null(tmp_path: Path) -> None:
     first, second = tmp_path / "a.parquet", tmp_path / "b.PARQUET"
     pq.write_table(TABLE, first)
@@ -77,6 +88,7 @@ def test_files_follow_each_other_and_a_column_that_one_lacks_is_null(tmp_path: P
         ("rows.arrow", b"1", "can't be read"),
         ("rows.jsonl", b'{"id":', "can't be read"),
         ("rows.csv", b"id\n1\nx\n", "can't be read"),
+        ("rows.csv", b"id,\xe9\n1,2\n", "can't be read"),
     ],
 )
 def test_a_file_that_can_not_be_read_is_named(name: str, content: bytes, reason: str, tmp_path: Path) -> None:

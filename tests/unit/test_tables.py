@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from structlog.testing import capture_logs
 
 from lakefold.setup.tables import local_tables, newest_version, tables_below
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
 
@@ -46,6 +47,42 @@ def test_a_store_that_lists_no_folders_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(InvalidError) as raised:
         list(tables_below(["s3://lake"], {}))
     assert raised.value.where == "roots"
+
+
+def test_a_root_that_can_not_be_listed_hides_no_tables_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> NoReturn:
+        raise RetryError("it doesn't answer", where="s3://lake")
+
+    monkeypatch.setattr("lakefold.setup.tables.open_storage", away)
+    table = make_table(tmp_path / "t")
+    found = tables_below(["s3://lake", canonical(tmp_path)], {})
+    assert next(found) == table
+    with pytest.raises(RetryError):
+        next(found)
+
+
+def test_a_search_that_ends_early_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakefold.setup.tables._FOLDERS", 3)
+    names = [f"t{number}" for number in range(4)]
+    tables = [make_table(tmp_path / name) for name in names]
+    for name in names:
+        MemoryStorage("memory://tables").put(f"{name}/_versions/1.manifest", [b""])
+    with capture_logs() as logs:
+        assert list(local_tables([canonical(tmp_path)])) == tables[:2]
+        assert logs == []
+        assert list(tables_below([canonical(tmp_path), "memory://tables"], {})) == [
+            *tables[:2],
+            "memory://tables/t0",
+            "memory://tables/t1",
+        ]
+    MemoryStorage.forget("tables")
+    event = "not all folders were searched for tables"
+    assert [(log["event"], log["root"]) for log in logs] == [
+        (event, canonical(tmp_path)),
+        (event, "memory://tables"),
+    ]
 
 
 def test_a_root_may_be_a_table_or_missing(tmp_path: Path) -> None:

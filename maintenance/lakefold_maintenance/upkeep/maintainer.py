@@ -1,8 +1,8 @@
 """Maintains several tables in turn, until it is stopped.
 
-A table whose round fails is logged and counted; the others go on, and it gets its next round like them. A
-table to which fragments are added fast is compacted more often than the others, so that few of them are small
-at any time.
+A table whose round fails is logged and counted; the others go on, and it gets its next round like them. If a
+store can't be listed, the tables that are known get their rounds. A table to which fragments are added fast
+is compacted more often than the others, so that few of them are small at any time.
 """
 
 from __future__ import annotations
@@ -60,9 +60,23 @@ class Maintainer:
                         _log(report)
 
     def round(self, *, dry_run: bool = False) -> Iterator[RoundReport]:
-        """Yields the report of each table when its round has ended. `failed`: the errors of the others."""
+        """Yields the report of each table when its round has ended. `failed`: the errors of the others.
+
+        If the tables can't be listed, those that an earlier round has listed get their round.
+        """
         self.failed = {}
-        yield from self._rounds(self._tables(), dry_run=dry_run)
+        yield from self._rounds(self._listed(), dry_run=dry_run)
+
+    def _listed(self) -> Iterator[str]:
+        listed = set[str]()
+        try:
+            for table in self._tables():
+                listed.add(table)
+                yield table
+        except LakefoldError as error:
+            LOG.warning("not all tables could be listed", error=str(error))
+            self.failed[""] = error
+            yield from sorted(self._upkeeps.keys() - listed)
 
     def _rounds(
         self, tables: Iterable[str], *, dry_run: bool = False, in_between: bool = False
