@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.recovery.stored_versions import own_marks
-from lakefold_table.entry import Committed, Duplicate, Outcome, Result
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, Result
 from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.storage.memory import MemoryStorage
@@ -102,6 +102,7 @@ class Ledger:
     `history`: all that was ever sent; `cut_off`: which of it the log lost with its end, and what its tables
     made of that. `claims`: who claims a file. `lost`: entries that were removed without an answer, as
     an operator accepted it. `forgotten`: those whose outcomes were removed, `twice`: and then given again.
+    `judged_again`: those that were refused before an operator accepted that the log lost its end.
     `harsh`: branches to which something happened that the log doesn't contain.
     """
 
@@ -117,6 +118,7 @@ class Ledger:
     lost: set[int] = field(default_factory=set)
     forgotten: set[int] = field(default_factory=set)
     twice: set[int] = field(default_factory=set)
+    judged_again: set[int] = field(default_factory=set)
     harsh: set[str] = field(default_factory=set)
 
     @property
@@ -152,7 +154,7 @@ class Ledger:
         self.forgotten.update(forgotten)
         self.sent = {at: sent for at, sent in self.sent.items() if at < end}
         self.reported = {at: outcome for at, outcome in self.reported.items() if at < end}
-        for offsets in (self.lost, self.forgotten, self.twice):
+        for offsets in (self.lost, self.forgotten, self.twice, self.judged_again):
             offsets.difference_update([offset for offset in offsets if offset >= end])
         for some in (*self.by_line.values(), *self.claims.values()):
             some[:] = [number for number in some if number < end]
@@ -160,6 +162,11 @@ class Ledger:
     def accept(self, start: int) -> None:
         """An operator accepts that the log lost its end: all that is left is answered again."""
         self.forgotten.update(self.reported)
+        self.judged_again.update(
+            offset
+            for offset, outcome in self.reported.items()
+            if isinstance(outcome.result, Rejected | Invalid)
+        )
         self.stamped = start
 
     def lost_answer(self, sent: Sent) -> Committed | None:

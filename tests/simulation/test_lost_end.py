@@ -1,6 +1,6 @@
 """Brokers that are restored to an earlier state: also the committed offset, and the number of the last owner.
 
-Promise: same-entry (docs/operations.md).
+Promises: same-entry, accepted-loss (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_table.entry import Committed
+from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import GapError
 from tests.simulation.ending import MOST_STEPS
 from tests.simulation.world import World
@@ -52,3 +52,23 @@ def test_no_committer_is_taken_for_one_that_was_taken_over_from(world: World) ->
     results = [partition.ledger.reported[offset].result for offset in range(1 + SENT)]
     assert [type(result) for result in results] == [Committed] * (1 + SENT)
     world.finish()
+
+
+def test_what_was_refused_before_an_accepted_loss_is_judged_on_the_table_as_it_is_now() -> None:
+    """The table was created by an entry that the log lost, after the entry that named it too early."""
+    world = World("simulation-judged-again", Random(0))
+    (uri,), (partition,) = world.uris, world.partitions
+    with world.begun():
+        early = world.producer.send("keyless", uri).offset
+        world.producer.send("create", uri)
+        world.start()
+        assert world.hub.run(lambda: partition.is_answered, MOST_STEPS)
+        assert isinstance(partition.ledger.reported[early].result, Invalid)
+        world.kill_all()
+        partition.lose_end(1, everything=False)
+        for batch in range(SENT):
+            world.producer.send("new", uri, "a", batch)
+        world.start(accepts=True)
+        assert world.hub.run(lambda: partition.is_answered, MOST_STEPS)
+        assert isinstance(partition.ledger.reported[early].result, Committed)
+        world.finish()
