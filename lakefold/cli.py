@@ -22,6 +22,7 @@ from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_
 from lakefold.console.output import print_json, print_line
 from lakefold.console.streams import mend_streams
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RefusedError
+from lakefold_table.new_threads import new_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -208,7 +209,8 @@ def run(args: Sequence[str]) -> int:
     """
     wants_json = "--json" in args
     try:
-        code = lakefold.main(args=list(args), prog_name="lakefold", standalone_mode=False)
+        with new_threads():
+            code = lakefold.main(args=list(args), prog_name="lakefold", standalone_mode=False)
         sys.stdout.flush()
     except LakefoldError as error:
         _print_error(error, as_json=wants_json)

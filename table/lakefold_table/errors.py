@@ -52,6 +52,10 @@ class NoMemoryError(RetryError):
     """Too little memory is left for what the process has to do next. Later there may be enough."""
 
 
+class NoThreadsError(RetryError):
+    """The system allows the process, its user or its container no more threads."""
+
+
 class StopError(LakefoldError):
     """The work must not continue as things are: trying again alone doesn't help.
 

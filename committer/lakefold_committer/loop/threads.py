@@ -13,6 +13,9 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lakefold_table.errors import NoThreadsError
+from lakefold_table.new_threads import start_thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -46,12 +49,20 @@ class Threads:
         stop.wait(seconds)
 
     def start(self, work: Callable[[], T], ended: Callable[[T | BaseException], None]) -> None:
-        """Starts a task. A later `wait` calls `ended` with what it returned or raised."""
+        """Starts a task. A later `wait` calls `ended` with what it returned or raised.
+
+        Raises `NoThreadsError` if no thread is running and none can be started.
+        """
+        if self.running >= self._threads and self._threads < MOST_THREADS:
+            name = f"{threading.current_thread().name}-task-{self._threads + 1}"
+            try:
+                start_thread(threading.Thread(target=self._work, name=name, daemon=True))
+                self._threads += 1
+            except NoThreadsError:
+                # The task waits for one of the threads that are running.
+                if not self._threads:
+                    raise
         self.running += 1
-        if self.running > self._threads and self._threads < MOST_THREADS:
-            self._threads += 1
-            name = f"{threading.current_thread().name}-task-{self._threads}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
         self._tasks.put((work, ended))
 
     def wait(self, timeout_s: float) -> bool:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from lakefold_table.new_threads import start_thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -70,7 +72,7 @@ class HealthServer:
         self._seen: threading.Event | None = None
         self._server = _Server((host, port), _handler(pages))
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     @property
     def port(self) -> int:

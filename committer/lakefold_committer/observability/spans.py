@@ -32,6 +32,7 @@ from lakefold_committer.observability.traces import HTTP, INSTALL, OTLP
 from lakefold_log.write.tracing import TRACEPARENT
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError
+from lakefold_table.new_threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,7 @@ class Exporting:
     def close(self) -> None:
         """Exports the remaining spans. Those that the collector doesn't take within some seconds are lost."""
         last = Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
-        last.start()
+        start_thread(last)
         last.join(CLOSE_SECONDS)
 
 

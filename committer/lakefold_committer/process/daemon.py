@@ -43,6 +43,7 @@ from lakefold_table.errors import (
     FencedError,
     GapError,
     LakefoldError,
+    NoThreadsError,
     OutcomesLostError,
     OutnumberedError,
     RetryError,
@@ -224,7 +225,13 @@ class Committer:
         self, numbers: Sequence[int], work: Callable[[PartitionThread], None], *, until_caught_up: bool
     ) -> None:
         """Folds these partitions. An error in any of them ends the process, so that it is noticed."""
-        self._holdings = [PartitionThread(number, work, self._stop) for number in numbers]
+        try:
+            for number in numbers:
+                self._holdings.append(PartitionThread(number, work, self._stop))
+        except NoThreadsError:
+            # The process ends once the threads that were started have ended.
+            self._stop.set()
+            raise
         self._starting = ""
         if not numbers and not until_caught_up:
             LOG.info("no partition is this process's", turn=str(self._options.partitions))

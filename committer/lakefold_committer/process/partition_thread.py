@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from lakefold_table.new_threads import start_thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,7 +37,7 @@ class PartitionThread:
         self.error: BaseException | None = None
         self._trouble: Callable[[], str] = lambda: STARTING
         self._thread = threading.Thread(target=self._run, args=(work, after), name=f"partition-{partition}")
-        self._thread.start()
+        start_thread(self._thread)
 
     @property
     def trouble(self) -> str:

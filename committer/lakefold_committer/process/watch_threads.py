@@ -6,6 +6,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lakefold_table.new_threads import start_thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -17,9 +19,9 @@ def watching(name: str, watches: Iterable[Callable[[threading.Event], None]]) ->
     None of the threads keeps the process alive: a store or a broker may not answer for minutes.
     """
     over = threading.Event()
-    for watch in watches:
-        threading.Thread(target=watch, args=(over,), name=name, daemon=True).start()
     try:
+        for watch in watches:
+            start_thread(threading.Thread(target=watch, args=(over,), name=name, daemon=True))
         yield
     finally:
         over.set()

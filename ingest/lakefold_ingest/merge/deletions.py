@@ -15,6 +15,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_reader.lance.scan.scan import ADDRESS, OFFSET_BITS, OFFSET_WIDTH
 from lakefold_table.bitmaps import Bitmap, bitmap_of, encode_bitmap
 from lakefold_table.lance.rows.deletions import BITMAP, content_id, deletion_path, encode_deletions
+from lakefold_table.new_threads import new_threads
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -90,7 +91,7 @@ def delete_rows(table: ReadVersion, rows: Mapping[int, Bitmap]) -> DeletedRows:
     def changed(number: int) -> DataFragment | None:
         return _changed(table, fragments[number], rows[number])
 
-    with ThreadPoolExecutor(min(FILES_AT_ONCE, max(len(rows), 1))) as pool:
+    with new_threads(), ThreadPoolExecutor(min(FILES_AT_ONCE, max(len(rows), 1))) as pool:
         results = dict(zip(sorted(rows), pool.map(changed, sorted(rows)), strict=True))
     updated = tuple(fragment for fragment in results.values() if fragment is not None)
     removed = tuple(number for number, fragment in results.items() if fragment is None)

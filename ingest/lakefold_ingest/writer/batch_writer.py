@@ -35,6 +35,7 @@ from lakefold_ingest.writing.report import BatchReport
 from lakefold_ingest.writing.view import View, read_view
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.new_threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +109,7 @@ class BatchWriter:
             threading.Thread(target=self._finish_all, name="lakefold-writer-outcomes", daemon=True),
         ]
         for thread in self._threads:
-            thread.start()
+            start_thread(thread)
 
     def append(self, rows: ArrowStream) -> Future[BatchReport]:
         """Adds rows (anything with `__arrow_c_stream__`) and returns a future of what becomes of them.

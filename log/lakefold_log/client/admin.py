@@ -20,6 +20,7 @@ from lakefold_log.client.connecting import ConnectionProbe
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.rights import REFUSALS, hint, lacking
 from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.new_threads import check_room, no_threads, start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,6 +67,8 @@ _DEFAULTS: Mapping[str, Option] = {
 # metadata response. If that broker dies, the client waits for it until its metadata is fetched again, which
 # is after 5 minutes by default (librdkafka 2.16).
 _ADMIN_TUNED: Mapping[str, Option] = {"topic.metadata.refresh.interval.ms": 5000}
+_CLIENT_THREADS = 8
+"""More threads than a client starts at once. If librdkafka (2.16) can't start one, it ends the process."""
 
 _FENCED = frozenset(
     {
@@ -200,11 +203,15 @@ def kafka_errors(doing: str, where: str = "", *, rights: Sequence[Right] = ()) -
 def client_set_up(where: str) -> Iterator[None]:
     """As `kafka_errors`, for creating a client.
 
-    Raises `InvalidError` if an option's name or value is wrong.
+    Raises `InvalidError` if an option's name or value is wrong, `NoThreadsError` if the client's threads
+    can't be started.
     """
+    check_room(_CLIENT_THREADS)
     try:
         yield
     except (KafkaException, TypeError, ValueError) as caught:
+        if isinstance(caught, KafkaException) and kafka_error(caught).code() == Local.CRIT_SYS_RESOURCE:
+            raise no_threads(kafka_error(caught).str()) from caught
         reason = kafka_error(caught).str() if isinstance(caught, KafkaException) else str(caught)
         hint = "options are librdkafka's own names and values"
         raise InvalidError(f"the Kafka client can't be created: {reason}", where=where, hint=hint) from caught
@@ -314,7 +321,7 @@ class Admin:
             except Exception as error:  # noqa: BLE001 - the waiting thread raises it
                 asked.set_exception(error)
 
-        threading.Thread(target=ask, name="lakefold-cluster", daemon=True).start()
+        start_thread(threading.Thread(target=ask, name="lakefold-cluster", daemon=True))
         return asked
 
 

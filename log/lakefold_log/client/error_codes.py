@@ -13,6 +13,7 @@ from enum import IntEnum
 class Local(IntEnum):
     """Errors that come from the client, not from a broker."""
 
+    CRIT_SYS_RESOURCE = -194
     MSG_TIMED_OUT = -192
     PARTITION_EOF = -191
     UNKNOWN_PARTITION = -190

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from lakefold_log.client.admin import NO_GROUP, error_of, kafka_errors
+from lakefold_log.client.admin import NO_GROUP, client_set_up, error_of, kafka_errors
 from lakefold_log.client.committed_offsets import settled
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.questions import cluster_metadata, offset_ranges
@@ -87,7 +87,8 @@ def recent_keys(admin: Admin, partitions: Iterable[PartitionView]) -> set[str]:
     fixed: dict[str, Option] = {"group.id": NO_GROUP, "enable.auto.commit": False}
     fixed |= {"enable.partition.eof": True, "log_level": 0}
     with kafka_errors("read recent keys", admin.config.bootstrap_servers):
-        consumer = Consumer(admin.config.client(fixed=fixed))
+        with client_set_up(admin.config.bootstrap_servers):
+            consumer = Consumer(admin.config.client(fixed=fixed))
         try:
             for view in partitions:
                 keys.update(_keys(consumer, view, admin.timeout_s))

@@ -31,6 +31,7 @@ from lakefold_log.codec.partitioner import home_of
 from lakefold_log.write.tracing import sending
 from lakefold_table.closing import Closing
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
+from lakefold_table.new_threads import start_thread
 from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 
@@ -89,7 +90,7 @@ class Proposer(Closing):
         self._closing = threading.Event()
         self._fatal: KafkaError | None = None
         self._server = threading.Thread(target=self._serve, name="lakefold-proposer", daemon=True)
-        self._server.start()
+        start_thread(self._server)
 
     def partition_for(self, table: str, bound: int | None = None) -> int:
         """Returns the partition that the canonical URI `table` is sent to.

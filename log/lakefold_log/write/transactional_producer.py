@@ -23,6 +23,7 @@ from lakefold_log.client.admin import client_set_up, error_of, kafka_error
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.rights import REFUSALS, on_group, on_topics, on_transactional_id
 from lakefold_table.errors import RetryError
+from lakefold_table.new_threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +178,7 @@ class Session:
             else:
                 answer.set_result(None)
 
-        threading.Thread(target=ask, name="lakefold-offset", daemon=True).start()
+        start_thread(threading.Thread(target=ask, name="lakefold-offset", daemon=True))
         # The wait is counted in parts: if this process was paused, only one of them has passed meanwhile, and
         # the call still has the time to return that another process took over.
         for _ in range(ceil((remaining_s + _GRACE_S) / _PART_S)):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.new_threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -133,7 +134,7 @@ class Waker:
             target=_listen, args=(self._shared, connect), name="lakefold-waker", daemon=True
         )
         self._end = weakref.finalize(self, self._shared.stop.set)
-        self._thread.start()
+        start_thread(self._thread)
 
     @property
     def listening(self) -> bool:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.new_threads import new_threads
 from lakefold_table.versions.heads import HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ class PrefetchedVersions:
     def _requested(self, version: int) -> _Request:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="lakefold-tail")
-        return _Request(version, self._pool.submit(self._read, version))
+        with new_threads():
+            return _Request(version, self._pool.submit(self._read, version))
 
     def _read(self, version: int, *, whole: bool = False) -> VersionSummary | None:
         return self._source.summary(version, whole=whole, first=self._first.length)

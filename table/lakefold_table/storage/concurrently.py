@@ -6,6 +6,8 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from lakefold_table.new_threads import new_threads, start_thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -17,7 +19,7 @@ def together(ask: Callable[[Item], Result], items: Sequence[Item], at_one_time: 
     """Returns `ask` of each item, in order; at most `at_one_time` run together. Raises the first error."""
     if len(items) < 2:  # noqa: PLR2004 - a single item needs no threads
         return [ask(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), at_one_time)) as pool:
+    with new_threads(), ThreadPoolExecutor(min(len(items), at_one_time)) as pool:
         return list(pool.map(ask, items))
 
 
@@ -34,5 +36,5 @@ def begun(act: Callable[[], Result]) -> Callable[[], Result]:
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             future.set_exception(error)
 
-    threading.Thread(target=run, name="lakefold-put", daemon=True).start()
+    start_thread(threading.Thread(target=run, name="lakefold-put", daemon=True))
     return future.result

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lakefold_table.errors import LocationError
+from lakefold_table.new_threads import new_threads
 from lakefold_table.storage.base import Listed, Put, etag_of
 from lakefold_table.storage.durable import DurableFiles, UnsyncedError, platform_has_unnamed
 from lakefold_table.storage.files_of_others import FilesOfOthers
@@ -158,7 +159,7 @@ class LocalStorage:
 
     def put_together(self, objects: Sequence[tuple[str, Sequence[Buffer]]]) -> Sequence[Put]:
         """See `PutsTogether`: files synced together share a commit of the journal and a folder sync."""
-        with ThreadPoolExecutor(max(1, min(len(objects), _SYNCING))) as pool:
+        with new_threads(), ThreadPoolExecutor(max(1, min(len(objects), _SYNCING))) as pool:
             puts = list(pool.map(self._put_unsynced, *zip(*objects, strict=True)))
         for folder, paths in by_folder(path for path, _ in objects).items():
             self._sync_names(folder, paths)

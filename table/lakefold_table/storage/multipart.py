@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.errors import LakefoldError
+from lakefold_table.new_threads import new_threads
 from lakefold_table.storage.aws import translated_errors
 
 if TYPE_CHECKING:
@@ -72,5 +73,5 @@ class PartsUpload:
             return {"PartNumber": number, "ETag": answer["ETag"], **sums}
 
         numbers = range(1, -(-len(data) // step) + 1)
-        with ThreadPoolExecutor(_AT_ONE_TIME) as pool:
+        with new_threads(), ThreadPoolExecutor(_AT_ONE_TIME) as pool:
             return list(pool.map(send, numbers))
