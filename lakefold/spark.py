@@ -89,7 +89,8 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `LocationError`. `on_report` gets a `BatchReport` of each batch, for your metrics.
     """
     changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
-    merge = sink_merge(write_mode, keys, order_by, clauses, changes)
     given: WriteOptions = {**options, "bootstrap_servers": bootstrap_servers, "wait": wait}
+    settings = write_settings(table, given, sink)
+    merge = sink_merge(write_mode, keys, order_by, clauses, changes)
     layout = FileLayout(target_rows_per_file, (sort_by,) if isinstance(sort_by, str) else tuple(sort_by))
-    return Sink(write_settings(table, given), app_id, on_report, merge, layout)
+    return Sink(settings, app_id, on_report, merge, layout)

@@ -45,6 +45,6 @@ def append(
     answer: with a key the same call may be repeated. Raises `StopError` if the topic is another one than
     before.
     """
-    settings = write_settings(table, options)
+    settings = write_settings(table, options, append)
     operation = append_source(RowSource(rows), leaves_rows_out=bool(settings.bad_records))
     return put_batch(settings, batch_key(app_id, batch_id), operation)

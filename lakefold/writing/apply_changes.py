@@ -56,6 +56,7 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     or values that don't fit the table; `InvalidError` if columns don't fit, or an event truncates the table;
     and as `lakefold.append`.
     """
+    settings = write_settings(table, options, apply_changes)
     format_ = change_format(keys, order_by, envelope, operation_column, operations)
     operation = ApplyChanges(RowSource(rows).table(), format_)
-    return put_batch(write_settings(table, options), batch_key(app_id, batch_id), operation)
+    return put_batch(settings, batch_key(app_id, batch_id), operation)

@@ -46,8 +46,9 @@ def delete(
     Raises `InvalidError` if the predicate can't be evaluated or both ways are mixed, `NotATableError` if the
     table does not exist, and as `lakefold.upsert`.
     """
+    settings = write_settings(table, options, delete)
     operation = delete_operation(where, names_of(keys, "keys"), rows)
-    return put_batch(write_settings(table, options), batch_key(app_id, batch_id), operation)
+    return put_batch(settings, batch_key(app_id, batch_id), operation)
 
 
 def delete_operation(where: str | None, keys: tuple[str, ...], rows: ArrowStream | None) -> Operation:

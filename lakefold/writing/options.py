@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from lakefold.console.settings import read_settings
@@ -14,7 +15,7 @@ from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from lakefold.console.settings import Settings
@@ -66,14 +67,17 @@ _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kaf
 _RENAMED = {"timeout": "timeout_s"}
 
 
-def write_settings(table: str | os.PathLike[str], options: WriteOptions) -> WriteSettings:
+def write_settings(
+    table: str | os.PathLike[str], options: WriteOptions, function: Callable[..., object] | None = None
+) -> WriteSettings:
     """Returns the settings of a writer of `table`, a URI or path.
 
-    Raises `InvalidError` if an option is unknown or its value is wrong, `LocationError` if this release can't
-    write tables at this location.
+    `function`: the one that a user called with these options and with parameters of its own. Its parameters
+    are suggested as well if an option is misspelt. Raises `InvalidError` if an option is unknown or its value
+    is wrong, `LocationError` if this release can't write tables at this location.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    _check_names(given)
+    _check_names(given, function)
     connection = {name: _plain(given.pop(name)) for name in _CONNECTION if name in given}
     config: Path | None = options.get("config")
     given.pop("config", None)
@@ -118,13 +122,20 @@ def batch_key(app_id: str | None, batch_id: int | None) -> Key:
     return Key(app_id, batch_id)
 
 
-def _check_names(given: Mapping[str, object]) -> None:
-    known = WriteOptions.__annotations__
+def _check_names(given: Mapping[str, object], function: Callable[..., object] | None) -> None:
+    options = WriteOptions.__annotations__
     for name in given:
-        if name not in known:
+        if name not in options:
+            known = dict.fromkeys([*(_parameters(function) if function else ()), *options])
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the options are: {', '.join(known)}"
             raise InvalidError(f"there is no option {name!r}", where=name, hint=hint)
+
+
+def _parameters(function: Callable[..., object]) -> list[str]:
+    """Returns the names of a function's own parameters."""
+    each = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in each if parameter.kind is not parameter.VAR_KEYWORD]
 
 
 def _plain(value: object) -> object:

@@ -59,7 +59,7 @@ def upsert(
     `InvalidError` if the rows don't fit the table or a condition can't be evaluated, and as
     `lakefold.append`.
     """
+    settings = write_settings(table, options, upsert)
     merge = Merge(names_of(keys, "keys"), names_of(order_by, "order_by"), tuple(clauses))
-    settings = write_settings(table, options)
     key = batch_key(app_id, batch_id)
     return put_batch(settings, key, UpsertRows(RowSource(rows).table(), merge))

@@ -53,4 +53,4 @@ class Writer(BatchWriter):
         **options: Unpack[WriteOptions],
     ) -> None:
         limits = BatchLimits(max_rows, max_bytes, max_delay)
-        super().__init__(write_settings(table, options), app_id, limits, max_queued_bytes)
+        super().__init__(write_settings(table, options, Writer), app_id, limits, max_queued_bytes)

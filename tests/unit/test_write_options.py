@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import MISSING, fields
+from functools import partial
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+import lakefold
 from lakefold.spark import sink
 from lakefold.writing.options import SinkOptions
 from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat, EventEffect
@@ -30,7 +34,11 @@ from lakefold_ingest.spark.sink import sink_merge
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_table.errors import InvalidError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PATH = {"path": "/lake/t"}
+ROWS = pa.table({"id": [1]})
 
 
 def test_values_are_read_by_their_option_in_any_case() -> None:
@@ -249,6 +257,29 @@ def test_a_sink_refuses_what_its_mode_has_no_use_for() -> None:
         sink_merge("cdc", "a", None, [MatchedDelete()], nothing | {"envelope": "delta"})
     with pytest.raises(InvalidError, match="there is no envelope 'maxwell'"):
         sink_merge("cdc", "a", None, None, nothing | {"envelope": "maxwell"})
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "near"),
+    [
+        (partial(sink, write_mode="upsert"), "keyz", "keys"),
+        (partial(sink, write_mode="cdc", keys="id"), "operation_colum", "operation_column"),
+        (sink, "target_rows_per_fil", "target_rows_per_file"),
+        (sink, "merge_shema", "merge_schema"),
+        (partial(lakefold.upsert, rows=ROWS, keys="id"), "orderby", "order_by"),
+        (partial(lakefold.apply_changes, rows=ROWS, keys="id"), "envelop", "envelope"),
+        (lakefold.delete, "wher", "where"),
+        (partial(lakefold.append, rows=ROWS), "app", "app_id"),
+        (lakefold.Writer, "max_row", "max_rows"),
+    ],
+)
+def test_a_misspelt_parameter_is_refused_with_the_nearest_name(
+    call: Callable[..., object], name: str, near: str
+) -> None:
+    """Before it is noticed that another one is missing."""
+    with pytest.raises(InvalidError, match=f"there is no option '{name}'") as raised:
+        call("/lake/t", **{name: "id"})
+    assert raised.value.hint == f"did you mean {near}?"
 
 
 def test_a_table_has_one_name() -> None:
