@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold.setup.status import parked_tables
+from lakefold.console.settings import Settings
+from lakefold.setup.status import _show_parked, parked_tables
 from lakefold_committer.observability.health import MAX_CONNECTIONS, HealthServer
 from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable
 
@@ -138,12 +139,15 @@ def test_who_leaves_in_the_middle_is_no_error(port: int, capfd: pytest.CaptureFi
     assert capfd.readouterr() == ("", "")
 
 
-def test_parked_tables_are_named_with_what_keeps_them() -> None:
+def test_parked_tables_are_named_with_what_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
     metrics = Metrics()
     parked = ParkedTable("file:///lake/t", "b", 3, 7, 2, 1.5, "it is away", "mount it")
     metrics.watch(3, lambda: FoldStatus(9, parked=(parked,)), lambda: 9)
     with HealthServer(HOST, 0, metrics, lambda: "", lambda: "ready") as server:
         assert parked_tables(HOST, server.port, ANSWER_SECONDS) == [asdict(parked)]
+        _show_parked(Settings(http_host=HOST, http_port=server.port), [asdict(parked)])
+        shown = capsys.readouterr().out
+        assert "file:///lake/t b (partition 3, offset 7; 2 entries wait)\n  it is away\n  mount it\n" in shown
         metrics.forget(3)
         assert parked_tables(HOST, server.port, ANSWER_SECONDS) == []
     assert parked_tables(HOST, server.port, ANSWER_SECONDS) is None
