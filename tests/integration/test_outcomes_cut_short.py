@@ -9,6 +9,7 @@ Promise: lost-outcomes-given-again (docs/operations.md).
 from __future__ import annotations
 
 import shutil
+import struct
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,17 +41,34 @@ LOST = "lakefold_outcomes_lost_total"
 
 
 @contextmanager
-def lost_afterwards(own: OwnLog, broker: Broker, folder: Path) -> Iterator[None]:
-    """What is reported within is lost: the data of the outcomes topic is as before."""
+def lost_afterwards(
+    own: OwnLog, broker: Broker, folder: Path, *, with_last_marker: bool = False
+) -> Iterator[None]:
+    """What is reported within is lost: the data of the outcomes topic is as before.
+
+    `with_last_marker`: the marker that commits the last report before is lost as well.
+    """
+    own.answers()
     data, kept = broker.directory / "data" / f"{own.topics.outcomes}-0", folder / "kept"
     broker.stop()
     shutil.copytree(data, kept)
+    if with_last_marker:
+        cut_last_batch(kept / f"{0:020}.log")
     broker.start()
     yield
     broker.stop()
     shutil.rmtree(data)
     shutil.copytree(kept, data)
     broker.start()
+
+
+def cut_last_batch(segment: Path) -> None:
+    """Removes the last batch of a segment: each has its first offset, then the length of what follows."""
+    content, start, last = segment.read_bytes(), 0, 0
+    while start < len(content):
+        (length,) = struct.unpack_from(">i", content, start + 8)
+        start, last = start + 12 + length, start
+    segment.write_bytes(content[:last])
 
 
 def by_offset(outcomes: Sequence[Outcome]) -> dict[int, Outcome]:
@@ -163,6 +181,21 @@ def test_the_reporter_that_lost_them_reports_no_more(
         data = stamps.read(own.admin, own.group, own.topics.transactions, 0)
         assert data is not None
         assert data[0] <= 1
+
+
+def test_an_outcome_whose_marker_was_lost_shows_from_where_they_are_given_again(
+    stage: Stage, own_broker: Broker, tmp_path: Path
+) -> None:
+    own = stage.own
+    with own.reporter() as reporter:
+        report(own, reporter, [0])
+        with lost_afterwards(own, own_broker, tmp_path, with_last_marker=True):
+            report(own, reporter, [1, 2, 3])
+    with own.reporter():
+        data = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+        assert data is not None
+        assert data[0] == 0
+    assert not own.answers()
 
 
 def test_of_a_topic_that_was_made_anew_the_last_report_is_given_again(stage: Stage) -> None:

@@ -20,7 +20,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lakefold_log.client.admin import Admin
-from lakefold_log.client.topics import watermarks
+from lakefold_log.client.topics import describe, watermarks
+from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.outcomes import read_outcomes
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _SEPARATOR: Final = "/"
 _NUMBERS: Final = 3
 """The count of numbers that encode a checkpoint, or an earlier report."""
+_READ_S: Final = 60.0
+"""How long the brokers may send nothing while the topic is read."""
 _SPACING: Final = 2
 """Two checkpoints are at most this many times as far from each other as the newer one is from the end."""
 
@@ -152,11 +155,30 @@ def last_whole(
 ) -> Earlier | None:
     """Returns the report's newest checkpoint after which no outcome is lost, if the topic ends at `end`.
 
-    An outcome that counts and comes after a checkpoint is evidence for that. If there is none, as in a topic
-    that was created again, returns the checkpoint before the last report: to answer a whole log again would
-    delay new entries. Returns None if there is no history. Call this as `answered_since`; raises as it does.
+    A signed outcome after a checkpoint is evidence for that, even if the marker that commits it is lost. If
+    there is none, as in a topic that was created again, returns the checkpoint before the last report: to
+    answer a whole log again would delay new entries. Returns None if there is no history. Call this as
+    `answered_since`; raises as it does.
     """
     for earlier in report.history:
-        if earlier[0] < end and answered_since(config, topics, log, earlier[0], trust):
+        if earlier[0] < end and has_signed(config, topics, log, earlier[0], trust):
             return earlier
     return report.history[0] if report.history else None
+
+
+def has_signed(config: KafkaConfig, topics: Topics, log: LogId, begin: int, trust: Trust) -> bool:
+    """Returns whether the topic has an outcome of a report that began at or after `begin`, visible or not.
+
+    The outcome may be of a transaction whose end is lost. Call this as `answered_since`; raises as it does.
+    """
+    outcomes = describe(Admin(config), topics.outcomes).log_id(log.partition)
+    with PartitionReader(config, topics.outcomes, outcomes, begin, isolation="read_uncommitted") as reader:
+        return any(
+            # A message without a value only ends a transaction that hangs.
+            message.value
+            and (
+                trust.key is None
+                or trust.key.proves(message.offset, message.value, message.headers, since=begin)
+            )
+            for message in reader.up_to(reader.end_offset(), _READ_S)
+        )
