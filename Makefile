@@ -61,7 +61,7 @@ test-oracle: setup ## compare our tables with pylance's; test stores, random and
 
 test-integration: .java setup ## run the tests that start a real broker and Spark, on free ports
 	$(STEP) 'integration tests'
-	@$(BIN)/pytest tests/integration tests/faults/broker -n 3 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/pytest tests/integration tests/faults/broker -n 4 --dist loadgroup --no-loadscope-reorder
 
 test-faults: .java setup ## run all fault-injection tests (over two hours; needs strace and faketime); `make test` runs some
 	$(STEP) 'faults, all of them'
