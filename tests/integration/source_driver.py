@@ -19,19 +19,25 @@ from lakefold.local.spark import prepare_session
 from lakefold.spark import register
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def run(reported: dict[str, Any]) -> None:
-    """Reads what there is now, one or more batches."""
+    """Does the work of `stream` in a session of its own."""
     from pyspark.sql import SparkSession
 
-    folder = Path(reported["folder"])
     builder = SparkSession.builder
-    for name, value in prepare_session(folder / "spark").items():
+    for name, value in prepare_session(Path(reported["folder"]) / "spark").items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     register(spark)
+    stream(spark, reported)
+    spark.stop()
+
+
+def stream(spark: SparkSession, reported: dict[str, Any]) -> None:
+    """Reads what there is now, one or more batches."""
+    folder = Path(reported["folder"])
 
     def write(frame: DataFrame, batch_id: int) -> None:
         rows = sorted(row["id"] for row in frame.select("id").collect())
@@ -52,7 +58,6 @@ def run(reported: dict[str, Any]) -> None:
         .start()
     )
     query.awaitTermination()
-    spark.stop()
 
 
 if __name__ == "__main__":

@@ -17,18 +17,24 @@ from lakefold.local.spark import prepare_session
 from lakefold.spark import sink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def run(reported: dict[str, Any]) -> None:
-    """Reads all files there are, one a batch."""
+    """Does the work of `stream` in a session of its own."""
     from pyspark.sql import SparkSession
 
-    folder = Path(reported["folder"])
     builder = SparkSession.builder
-    for name, value in prepare_session(folder / "spark").items():
+    for name, value in prepare_session(Path(reported["folder"]) / "spark").items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    stream(spark, reported)
+    spark.stop()
+
+
+def stream(spark: SparkSession, reported: dict[str, Any]) -> None:
+    """Reads all files there are, one a batch."""
+    folder = Path(reported["folder"])
     put = sink(folder / "lake" / "t", **reported["sink"])
 
     def put_and_hang(frame: DataFrame, batch_id: int) -> None:
@@ -46,7 +52,6 @@ def run(reported: dict[str, Any]) -> None:
         .start()
     )
     query.awaitTermination()
-    spark.stop()
 
 
 if __name__ == "__main__":
