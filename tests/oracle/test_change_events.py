@@ -177,6 +177,9 @@ def test_many_messages_are_parsed_in_parts(folding: Folding, monkeypatch: pytest
         ("null", "value", "not one JSON object"),
         ('{}, "x": {}', "value", "not one JSON object"),
         ('{}} {"n": 1, "v": {}', "value", "not one JSON object"),
+        ('{"op":' * 100_000 + "1" + "}" * 100_000, "value", "nested more than 500 levels deep"),
+        ("{}}}" + "[" * 100_000, "value", "nested more than 500 levels deep"),
+        ('"' + "[" * 100_000, "value", "nested more than 500 levels deep"),
         (b"\xff{}", "value", "not UTF-8"),
         ({"ts_ms": 1}, "op", "the operation is null"),
         (change("x", None, {"id": 1}, 1), "op", "no operation is 'x'"),
@@ -206,6 +209,13 @@ def test_values_that_do_not_fit_are_counted_by_column(tmp_path: Path) -> None:
     assert [example["id"] for example in error.examples] == [1, 2, 3]
     assert "n in 3" in error.message
     assert "id in 1" in error.message
+
+
+def test_brackets_in_texts_and_beside_each_other_are_no_depth(folding: Folding) -> None:
+    name = '\\"[{' * 1000
+    event = change("c", None, {"id": 8, "name": name}, 1) | {"more": [[1]] * 1000}
+    put(folding, messages(event), MESSAGES)
+    assert names(folding)[8] == name
 
 
 def test_a_truncation_is_refused_by_name(folding: Folding) -> None:

@@ -7,6 +7,7 @@ no JSON, or more than one value, can't be taken for another row's.
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _NUMBER, _TEXT = "n", "v"
 _MOST_BYTES = 2**28
 """More text is parsed in several parts: the parser takes at most 2 GiB."""
+_MOST_DEPTH = 500
+"""Arrow's parser calls itself for each level of nesting: some thousand levels end the process (SIGSEGV)."""
+_NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[^"\[\]{}]+', re.DOTALL)
 _READ_AS_THEY_ARE = (
     types.is_boolean,
     types.is_integer,
@@ -51,7 +55,7 @@ def parsed(column: pa.ChunkedArray, kind: pa.StructType, name: str, faults: RowF
     `kind` has the types of known fields; the types of others are inferred. Notes rows that can't be read in
     `faults`, under `name`. Raises `InvalidError` if the objects have no common type.
     """
-    texts = _texts(column, name, faults)
+    texts = _without_deep(_texts(column, name, faults), name, faults)
     rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
     lines = _lines(texts.take(pa.array(rows)))
     schema = pa.schema({_NUMBER: pa.int64(), _TEXT: kind})
@@ -93,6 +97,27 @@ def _texts(column: pa.ChunkedArray, name: str, faults: RowFaults) -> pa.Array:
         array = pc.if_else(pa.array(keep), array, pa.scalar(None, array.type))
     # A line break is white space in JSON: inside of a text it is escaped.
     return pc.replace_substring_regex(array.cast(pa.large_string()), "[\\r\\n]", " ")
+
+
+def _without_deep(texts: pa.Array, name: str, faults: RowFaults) -> pa.Array:
+    """Returns the texts with null for those that are nested too deep for the parser, which are faults."""
+    brackets = pc.add(pc.count_substring(texts, "{"), pc.count_substring(texts, "["))
+    many = np.flatnonzero(pc.fill_null(brackets, 0).to_numpy() > _MOST_DEPTH)
+    deep = np.array([row for row in many if _depth(texts[row].as_py()) > _MOST_DEPTH], np.int64)
+    if not deep.size:
+        return texts
+    faults.add(deep, name, f"it is nested more than {_MOST_DEPTH} levels deep")
+    keep = np.ones(len(texts), np.bool_)
+    keep[deep] = False
+    return pc.if_else(pa.array(keep), texts, pa.scalar(None, texts.type))
+
+
+def _depth(text: str) -> int:
+    """Returns how many levels deep a text is nested, or more if it is no JSON."""
+    brackets = np.frombuffer(_NO_BRACKETS.sub("", text).encode(), np.uint8)
+    steps = np.where(np.isin(brackets, np.frombuffer(b"[{", np.uint8)), 1, -1)
+    levels = np.concatenate([[0], np.cumsum(steps)])
+    return int((levels - np.minimum.accumulate(levels)).max())
 
 
 def _lines(texts: pa.Array) -> pa.Array:
