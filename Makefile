@@ -24,7 +24,7 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 # Tests start hundreds of Python processes on this tree. Each of them would compile it again if it kept no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-oracle test-integration test-faults test-azure test-clients soak bench docs generate charts setup lock clean
+.PHONY: help demo test lint types test-fast test-rest test-oracle test-integration test-faults test-azure test-clients soak bench docs generate charts setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,8 +37,7 @@ test: setup ## run everything that CI runs: lint, types, docs, fast tests, oracl
 	@$(MAKE) --no-print-directory types
 	@$(MAKE) --no-print-directory docs
 	@$(MAKE) --no-print-directory test-fast
-	@$(MAKE) --no-print-directory test-oracle
-	@$(MAKE) --no-print-directory test-integration
+	@$(MAKE) --no-print-directory test-rest
 
 lint: setup ## check with ruff (all rules), the format, the purity of the core, the direction of imports
 	$(STEP) 'lint'
@@ -54,6 +53,11 @@ types: setup ## check types with mypy, strict, in packages and tests
 test-fast: setup ## run the tests that need no broker and no Spark (under a minute)
 	$(STEP) 'fast tests'
 	@$(BIN)/pytest -q tests $(addprefix --ignore=tests/,integration oracle azure clients faults) $(addprefix --ignore=,$(LONGER)) -n 2
+
+# Integration tests wait for most of their time, oracle tests compute: side by side they take less time.
+test-rest: .java setup ## run the tests of test-oracle and of test-integration side by side
+	$(STEP) 'oracle and integration tests'
+	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) -n 4 --dist loadgroup --no-loadscope-reorder
 
 test-oracle: setup ## compare our tables with pylance's; test stores, random and simulated histories, faults
 	$(STEP) 'oracle tests'

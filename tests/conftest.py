@@ -16,7 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.distribution import longest_first, pytest_xdist_make_scheduler
+from tests.distribution import in_order, is_integration, pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,11 +37,11 @@ FAST = {
     "deploy",
     "faults",
 }
-HISTORIES = {"properties", "simulation", "scenarios"}
+COMPUTING = {"properties", "simulation", "scenarios", "oracle", "faults", "contracts"}
 # A broker or a Spark session may take many seconds to start on two busy cores.
 INTEGRATION_TIMEOUT_SECONDS = 300
-# Histories of many steps take seconds, and minutes beside other work.
-HISTORY_TIMEOUT_SECONDS = 240
+# Tests that compute for seconds take minutes beside other work.
+COMPUTING_TIMEOUT_SECONDS = 240
 # The first test of a client installs it.
 CLIENTS_TIMEOUT_SECONDS = 1200
 # Tests that other test files take over.
@@ -74,8 +74,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by its folder; a folder that is not known is an error, not an unmarked test."""
     for item in items:
-        folder, *below = item.path.relative_to(TESTS).parts
-        if folder == "integration" or (folder == "faults" and below[0] == "broker"):
+        folder = item.path.relative_to(TESTS).parts[0]
+        if is_integration(item.path.relative_to(TESTS.parent)):
             item.add_marker(pytest.mark.integration)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(INTEGRATION_TIMEOUT_SECONDS))
@@ -87,12 +87,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(CLIENTS_TIMEOUT_SECONDS))
         elif folder in FAST:
             item.add_marker(pytest.mark.fast)
-            if folder in HISTORIES and item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(HISTORY_TIMEOUT_SECONDS))
+            if folder in COMPUTING and item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(COMPUTING_TIMEOUT_SECONDS))
         else:
             known = sorted(FAST | {"integration", "azure", "clients"})
             raise pytest.UsageError(f"{item.path}: tests lie in one of {known}")
-    longest_first(items, [item for item in items if item.get_closest_marker("integration")])
+    in_order(items)
 
 
 def pytest_collection_finish() -> None:

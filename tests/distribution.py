@@ -1,6 +1,7 @@
-"""Which integration tests run in the same process, and which of them begin first.
+"""Which tests run in the same process, and which of them begin first.
 
-`make test-integration` runs several processes. What is costly to start is started once in a process, and the
+`make test` runs the integration tests in several processes, and the oracle tests among them: the ones wait,
+the others compute. What is costly to start is started once in a process, and the
 tests that run there share it: a broker, an S3 server, DynamoDB, a Spark session. So a group of tests is given
 to one process: the tests of a file, since they may share a fixture, and the files of `TOGETHER`, so that only
 one process starts Spark, or keeps the broker behind a relay until it ends.
@@ -20,8 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pytest
 
 TOGETHER: Final = {
@@ -87,17 +86,30 @@ _GROUPS: Final = {file: group for group, files in TOGETHER.items() for file in f
 
 
 def group_of(test_id: str) -> str:
-    """Returns the name of the group of the test with this id: that of its file, or the group it is in."""
-    file = PurePath(test_id.partition("::")[0]).stem
-    return _GROUPS.get(file, file)
+    """Returns the name of the group of the test with this id.
+
+    For an integration test that is the name of its file, or of the group that the file is in. For any other
+    test it is the path of its file.
+    """
+    path = PurePath(test_id.partition("::")[0])
+    if is_integration(path):
+        return _GROUPS.get(path.stem, path.stem)
+    return str(path)
 
 
-def longest_first(items: list[pytest.Item], integration: Iterable[pytest.Item]) -> None:
-    """Move the longest groups of the tests in `integration` to the front of `items`."""
-    ranks = {group: rank for rank, group in enumerate(LONGEST)}
-    order = dict.fromkeys(items, len(ranks))
-    order |= {item: ranks.get(group_of(item.nodeid), len(ranks)) for item in integration}
-    items.sort(key=order.__getitem__)
+def is_integration(path: PurePath) -> bool:
+    """Returns whether the tests of a file, by its path below the repository, need a broker or Spark."""
+    return path.parts[:2] == ("tests", "integration") or path.parts[:3] == ("tests", "faults", "broker")
+
+
+def in_order(items: list[pytest.Item]) -> None:
+    """Sort tests: the longest groups of integration tests first, those that compute spread among them."""
+    groups = dict.fromkeys(group_of(item.nodeid) for item in items)
+    computing = [group for group in groups if "/" in group]
+    ranks: dict[str, float] = {group: len(LONGEST) for group in groups}
+    ranks |= {group: rank for rank, group in enumerate(LONGEST)}
+    ranks |= {group: at * len(LONGEST) / len(computing) for at, group in enumerate(computing)}
+    items.sort(key=lambda item: ranks[group_of(item.nodeid)])
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is used without its types

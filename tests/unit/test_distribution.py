@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.distribution import LONGEST, TOGETHER, group_of, longest_first
+from tests.distribution import LONGEST, TOGETHER, group_of, in_order
 
 TESTS = Path(__file__).parents[1]
 FOLDERS = (TESTS / "integration", TESTS / "faults" / "broker")
@@ -17,12 +17,12 @@ FOLDERS = (TESTS / "integration", TESTS / "faults" / "broker")
 class Item:
     """As much of a collected test as is read."""
 
-    def __init__(self, file: str) -> None:
-        self.nodeid = f"tests/integration/{file}.py::test_it[a::b@c.py]"
+    def __init__(self, file: str, folder: str) -> None:
+        self.nodeid = f"tests/{folder}/{file}.py::test_it[a::b@c.py]"
 
 
-def item(file: str) -> Any:  # noqa: ANN401 - stands in for a pytest.Item
-    return Item(file)
+def item(file: str, folder: str = "integration") -> Any:  # noqa: ANN401 - stands in for a pytest.Item
+    return Item(file, folder)
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,26 @@ def test_a_group_is_the_file_of_a_test_or_the_group_of_its_file(file: str, group
     assert group_of(item(file).nodeid) == group
 
 
+def test_files_of_other_folders_are_groups_of_their_own() -> None:
+    assert group_of(item("test_sink", "oracle").nodeid) == "tests/oracle/test_sink.py"
+    assert group_of(item("test_gaps", "faults/broker").nodeid) == "test_gaps"
+
+
 def test_the_longest_groups_begin_and_the_others_keep_their_order() -> None:
     others = [item("test_a"), item("test_b"), item("test_a")]
-    first, second, elsewhere = item(LONGEST[1]), item(LONGEST[2]), item(LONGEST[1])
-    items = [others[0], second, elsewhere, others[1], first, others[2]]
-    longest_first(items, [each for each in items if each is not elsewhere])
-    assert items == [first, second, others[0], elsewhere, others[1], others[2]]
+    first, second = item(LONGEST[1]), item(LONGEST[2])
+    items = [others[0], second, others[1], first, others[2]]
+    in_order(items)
+    assert items == [first, second, *others]
+
+
+def test_groups_that_compute_are_spread_among_those_that_wait() -> None:
+    waiting = [item(group) for group in LONGEST]
+    computing = [item(f"test_{number}", "oracle") for number in range(len(LONGEST))]
+    items = [*computing, *waiting]
+    in_order(items)
+    assert {*items[:6]} == {*computing[:3], *waiting[:3]}
+    assert [each for each in items if each in computing] == computing
 
 
 def test_each_name_in_the_order_is_a_group() -> None:
