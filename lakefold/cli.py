@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -205,27 +206,39 @@ def lakefold(log_level: str, log_format: str) -> None:
 def run(args: Sequence[str]) -> int:
     """Runs a command line and returns its exit code. Prints an error on stderr.
 
-    If `--json` is among `args`, an error is also printed as a JSON document on stdout.
+    If `--json` is among `args`, an error is also printed as a JSON document on stdout. A verb that runs until
+    it is stopped logs its last error as a JSON line if its log lines are JSON.
     """
     wants_json = "--json" in args
+    try:
+        return _run(args, as_json=wants_json)
+    except Exception as error:
+        if not _logs_errors(args):
+            raise
+        import structlog
+
+        structlog.get_logger("lakefold").error("failed", error=repr(error), exit_code=1, exc_info=error)
+        return 1
+
+
+def _run(args: Sequence[str], *, as_json: bool) -> int:
+    """Runs a command line, as `run` does, but raises an exception that is a fault in Lakefold."""
+    logged = partial(_logs_errors, args)
     try:
         with new_threads():
             code = lakefold.main(args=list(args), prog_name="lakefold", standalone_mode=False)
         sys.stdout.flush()
     except LakefoldError as error:
-        _print_error(error, as_json=wants_json)
+        _print_error(error, as_json=as_json, logged=logged())
         return error.exit_code
     except ModuleNotFoundError as error:
         if error.name not in INSTALLED_BY:
             raise
         missing = InvalidError(f"{error.name} is not installed", hint=INSTALLED_BY[error.name])
-        _print_error(missing, as_json=wants_json, code=USAGE)
+        _print_error(missing, as_json=as_json, logged=logged(), code=USAGE)
         return USAGE
     except click.ClickException as caught:
-        misuse = _placed(caught)
-        misuse.show()
-        if wants_json:
-            _print_json_error(InvalidError(misuse.format_message()), USAGE)
+        _print_misuse(_placed(caught), as_json=as_json, logged=logged())
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -235,8 +248,28 @@ def run(args: Sequence[str]) -> int:
     except OSError as error:
         if error.errno is None:
             raise
-        return _print_os_error(error, as_json=wants_json)
+        return _print_os_error(error, as_json=as_json, logged=logged())
     return code if isinstance(code, int) else 0
+
+
+def _logs_errors(args: Sequence[str]) -> bool:
+    """Returns whether the last error is a line of the log: a daemon's is, if its log lines are JSON."""
+    verb = VERBS.get(next((word for word in args if word in VERBS), ""))
+    if verb is None or not verb.runs_on:
+        return False
+    from lakefold.console.logs import are_json
+
+    return are_json()
+
+
+def _print_misuse(misuse: click.ClickException, *, as_json: bool, logged: bool) -> None:
+    error = InvalidError(misuse.format_message())
+    if logged:
+        _log_error(error, USAGE)
+    else:
+        misuse.show()
+    if as_json:
+        _print_json_error(error, USAGE)
 
 
 def _placed(error: click.ClickException) -> click.ClickException:
@@ -261,17 +294,34 @@ def _name_tables_below(error: NotATableError) -> None:
         error.hint = "; ".join(text for text in (error.hint, f"tables below it: {names}{more}") if text)
 
 
-def _print_error(error: LakefoldError, *, as_json: bool, code: int | None = None) -> None:
+def _print_error(
+    error: LakefoldError, *, as_json: bool, logged: bool = False, code: int | None = None
+) -> None:
     if isinstance(error, NotATableError):
         _name_tables_below(error)
+    code = error.exit_code if code is None else code
+    if logged:
+        _log_error(error, code)
+    else:
+        _show_error(error)
+    if as_json:
+        _print_json_error(error, code)
+
+
+def _log_error(error: LakefoldError, code: int) -> None:
+    import structlog
+
+    text = f"{f'{error.where}: ' if error.where else ''}{error.message}"
+    structlog.get_logger("lakefold").error("failed", error=text, hint=error.hint or None, exit_code=code)
+
+
+def _show_error(error: LakefoldError) -> None:
     print_line(f"Error: {f'{error.where}: ' if error.where else ''}{error.message}", err=True)
     if error.hint:
         print_line(f"Hint: {error.hint}", err=True)
-    if as_json:
-        _print_json_error(error, error.exit_code if code is None else code)
 
 
-def _print_os_error(error: OSError, *, as_json: bool) -> int:
+def _print_os_error(error: OSError, *, as_json: bool, logged: bool) -> int:
     """Prints an error of the operating system: an unwritable file, a full disk. Returns the exit code."""
     import structlog
 
@@ -281,7 +331,7 @@ def _print_os_error(error: OSError, *, as_json: bool) -> int:
         structlog.get_logger("lakefold").debug("refused by the system", exc_info=error)
     failed = failure(error, "" if error.filename is None else str(error.filename))
     try:
-        _print_error(failed, as_json=as_json)
+        _print_error(failed, as_json=as_json, logged=logged)
         sys.stdout.flush()
     except OSError:
         # stdout itself can't be written.

@@ -55,6 +55,12 @@ def configure(level: str = "info", stream: TextIO | None = None, form: str = "au
     _adopt_standard_logging([*shared, structlog.stdlib.ExtraAdder()], ending, number, stream)
 
 
+def are_json() -> bool:
+    """Returns whether the logs are JSON lines. False before `configure` was called."""
+    last = structlog.get_config()["processors"][-1]
+    return isinstance(last, structlog.processors.JSONRenderer)
+
+
 def _lost_of(stream: TextIO) -> structlog.typing.Processor:
     """Returns a processor that adds `lost` to lines: how many earlier lines could not be written.
 

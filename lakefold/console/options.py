@@ -46,6 +46,7 @@ _TYPES: Final[dict[Any, str]] = {
     int | None: "INTEGER",
     float: "SECONDS",
     str: "TEXT",
+    str | None: "TEXT",
 }
 
 Result = TypeVar("Result")
@@ -56,8 +57,8 @@ LOG = structlog.get_logger("lakefold")
 def settings_options(*names: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Returns a decorator that gives a verb `--config` and an option for each named setting.
 
-    The verb is called with `settings`. Settings that are not named here still come from the environment or
-    the file. Raises `SettingError` on call if a value is wrong.
+    The verb is called with `settings`, under their umask. Settings that are not named here still come
+    from the environment or the file. Raises `SettingError` on call if a value is wrong.
     """
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -68,7 +69,9 @@ def settings_options(*names: str) -> Callable[[Callable[..., Result]], Callable[
             _warn_of_secrets(flags)
             if "roots" in flags:
                 flags["roots"] = list(flags["roots"])  # type: ignore[call-overload]
-            return function(*args, settings=read_settings(flags, config), **rest)
+            settings = read_settings(flags, config)
+            settings.apply_umask()
+            return function(*args, settings=settings, **rest)
 
         decorated: Callable[..., Result] = call
         for name in reversed(names):

@@ -74,8 +74,12 @@ class Settings(BaseModel):
     outcomes_topic: Topic = Field("lakefold.outcomes", description="the topic of outcomes")
     dead_letters_topic: Topic = Field("lakefold.dead-letters", description="the topic of refused proposals")
     topic_partitions: int = Field(1, ge=1, description="partitions of a topic that the committer creates")
-    topic_replication: int = Field(
-        1, ge=1, le=32_767, description="replicas of a topic that the committer creates"
+    topic_replication: int | None = Field(
+        None,
+        ge=1,
+        le=32_767,
+        description="replicas of a topic that the committer creates [default: default.replication.factor of "
+        "the brokers]",
     )
     partitions: tuple[Annotated[int, Field(ge=0)], ...] | str | None = Field(
         None,
@@ -98,8 +102,17 @@ class Settings(BaseModel):
     storage_options: dict[str, str] = Field(
         {}, description="an option of the object store, as pylance takes it; repeatable"
     )
-    http_host: str = Field("0.0.0.0", description="the address on which metrics and health are served")  # noqa: S104 - an orchestrator's probes come from other hosts; nothing else is served
+    http_host: str = Field(
+        "127.0.0.1",
+        description="the address on which metrics and health are served; 0.0.0.0, as in the image, serves "
+        "other hosts too",
+    )
     http_port: int = Field(8080, ge=0, le=65_535, description="the port of metrics and health; 0 = off")
+    umask: str | None = Field(
+        None,
+        description="the umask of this process, in octal: with 002, the group may write to folders that it "
+        "creates [default: that of the process]",
+    )
     group_max_entries: int = Field(4096, ge=1, description="the number of entries at which a group is full")
     group_max_bytes: int = Field(4_194_304, ge=1, description="the number of bytes at which a group is full")
     group_max_wait: float = Field(
@@ -166,6 +179,13 @@ class Settings(BaseModel):
             raise ValueError(message)
         return options
 
+    @field_validator("umask")
+    @classmethod
+    def _umask_is_octal(cls, umask: str | None) -> str | None:
+        if umask is not None and not re.fullmatch("0?[0-7]{3}", umask):
+            raise ValueError(f"{umask!r} is not three octal digits, such as 002")
+        return umask
+
     @field_validator("partitions", mode="before")
     @classmethod
     def _read_partitions(cls, value: object) -> object:
@@ -217,6 +237,11 @@ class Settings(BaseModel):
         from lakefold_log.client.admin import KafkaConfig
 
         return KafkaConfig(self.brokers(), self.kafka)
+
+    def apply_umask(self) -> None:
+        """Sets the umask of this process if the setting has a value."""
+        if self.umask is not None:
+            os.umask(int(self.umask, 8))
 
     def topics(self) -> Topics:
         """Returns the names of the three topics. Raises `InvalidError` if two of them are the same."""

@@ -52,6 +52,7 @@ WORK = (
     "http_port",
     "topic_partitions",
     "topic_replication",
+    "umask",
 )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
     from lakefold_maintenance.upkeep.table_upkeep import RoundReport
 
-SETTINGS = ("group", "roots", "http_host", "http_port", "maintenance")
+SETTINGS = ("group", "roots", "http_host", "http_port", "umask", "maintenance")
 
 
 @click.command(

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 GOLDEN = sorted((ROOT / "tests/deploy/golden").glob("*.yaml"))
 BASE = DEPLOY / "kustomize/base"
+TABLES = DEPLOY / "kustomize/tables"
 
 Manifest = dict[str, Any]
 
@@ -29,10 +30,14 @@ def manifests(path: Path) -> list[Manifest]:
 
 
 def kustomized() -> list[Manifest]:
-    """The manifests of the kustomize base, as its kustomization lists them."""
-    return [
-        each for name in load(BASE / "kustomization.yaml")["resources"] for each in manifests(BASE / name)
-    ]
+    """The manifests of the kustomize base and of the tables' claim, as their kustomizations list them."""
+    return [*listed_by(TABLES), *listed_by(BASE)]
+
+
+def listed_by(folder: Path) -> list[Manifest]:
+    """The manifests that the kustomization in a folder lists."""
+    names = load(folder / "kustomization.yaml")["resources"]
+    return [each for name in names for each in manifests(folder / name)]
 
 
 def of_kind(documents: list[Manifest], kind: str) -> list[Manifest]:

@@ -100,6 +100,8 @@ def test_the_image_runs_as_nobody_in_particular_and_without_java() -> None:
     assert user
     assert int(user[1]) > 0
     assert "RUN" not in last
+    # Outside of a container the port is served on loopback only.
+    assert "LAKEFOLD_HTTP_HOST=0.0.0.0" in last
     assert not re.search(r"apt-get|java|jre|jdk|curl|wget", DOCKERFILE, re.IGNORECASE)
 
 
@@ -118,6 +120,14 @@ def test_files_meet_their_schemas(schema: list[str], files: list[str]) -> None:
     names = [sys.executable, "-m", "check_jsonschema", *schema, *(str(DEPLOY / each) for each in files)]
     checked = subprocess.run(names, check=False, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_pip_gets_another_index_and_certificate_by_files_that_are_not_kept() -> None:
+    mounts = dict(re.findall(r"--mount=type=secret,id=(\S+),target=(\S+)", DOCKERFILE))
+    assert mounts == {"pip.conf": "/etc/pip.conf", "ca.crt": "/run/secrets/ca.crt"}
+    heading = DOCKERFILE[: DOCKERFILE.index("ARG BASE")]
+    assert all(f"--secret id={name},src=" in heading for name in mounts)
+    assert f"`cert = {mounts['ca.crt']}`" in heading
 
 
 def test_compose_runs_the_image_as_carefully_as_kubernetes_does() -> None:

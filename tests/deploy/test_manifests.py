@@ -17,12 +17,14 @@ from lakefold.console.settings import read_settings
 from lakefold.folding.committer import fixed
 from lakefold_committer.process.ordinals import Turn
 from tests.deploy.manifests import (
+    BASE,
     DEPLOY,
     GOLDEN,
     ROOT,
     Manifest,
     committers_of,
     kustomized,
+    listed_by,
     load,
     manifests,
     of_kind,
@@ -109,10 +111,74 @@ def test_no_partition_has_two_committers() -> None:
 
 def test_a_pod_that_shares_is_there_before_another_leaves() -> None:
     shared = [each["spec"] for each in DEPLOYMENTS if _partitions(each) == "shared"]
-    assert len(shared) == 3
+    assert len(shared) == 4
     for spec in shared:
         assert spec["replicas"] > 1
         assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_pods_that_a_rollout_replaces_do_not_count_for_the_spread() -> None:
+    keys = {
+        (_partitions(each) == "shared", tuple(spread.get("matchLabelKeys", ())))
+        for each in DEPLOYMENTS
+        for spread in pod_of(each)["topologySpreadConstraints"]
+    }
+    assert keys == {(True, ("pod-template-hash",)), (False, ())}
+
+
+def test_a_drain_does_not_wait_for_brokers() -> None:
+    budgets = [each for documents in ALL.values() for each in of_kind(documents, "PodDisruptionBudget")]
+    assert {each["spec"]["unhealthyPodEvictionPolicy"] for each in budgets} == {"AlwaysAllow"}
+    assert len(budgets) == len(ALL)
+
+
+def test_verbs_that_are_run_in_a_pod_find_the_settings() -> None:
+    for each in DEPLOYMENTS:
+        container = pod_of(each)["containers"][0]
+        files = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "settings"]
+        variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+        assert [variables["LAKEFOLD_CONFIG"]] == files
+        assert [arg for arg in container["args"] if arg.startswith("--config")] == []
+
+
+def test_a_pod_says_why_it_stopped_and_logs_json_alone() -> None:
+    for each in DEPLOYMENTS:
+        container = pod_of(each)["containers"][0]
+        assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+        assert "--json" in container["args"]
+
+
+def test_arguments_of_the_runbooks_can_be_given() -> None:
+    arguments = {
+        where: pod_of(committers_of(documents)[0])["containers"][0]["args"]
+        for where, documents in RENDERED.items()
+    }
+    assert {where for where, args in arguments.items() if "--accept-new-log" in args} == {"kept"}
+
+
+def test_the_base_does_not_hold_the_claim_of_the_tables() -> None:
+    assert of_kind(listed_by(BASE), "PersistentVolumeClaim") == []
+    (claim,) = of_kind(kustomized(), "PersistentVolumeClaim")
+    volumes = pod_of(committers_of(kustomized())[0])["volumes"]
+    claims = [
+        each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each
+    ]
+    assert claims == [claim["metadata"]["name"]]
+
+
+def test_helm_test_asks_the_committers_and_is_let_in() -> None:
+    for documents in RENDERED.values():
+        (pod,) = of_kind(documents, "Pod")
+        assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+        labels, service = pod["metadata"]["labels"], of_kind(documents, "Service")[0]
+        assert not service["spec"]["selector"].items() <= labels.items()
+        script, name, port, replicas = pod["spec"]["containers"][0]["args"]
+        compile(script, "ready.py", "exec")
+        assert (name, int(port)) == (service["metadata"]["name"], service["spec"]["ports"][0]["port"])
+        assert int(replicas) == sum(each["spec"]["replicas"] for each in committers_of(documents))
+        (rule,) = of_kind(documents, "NetworkPolicy")[0]["spec"]["ingress"]
+        peers = [each.get("podSelector", {}).get("matchLabels", {"": ""}) for each in rule.get("from", ())]
+        assert not peers or any(each.items() <= labels.items() for each in peers)
 
 
 def test_ordinals_are_those_of_the_pods() -> None:
@@ -168,6 +234,7 @@ def test_the_settings_file_is_one_that_a_committer_reads(where: str, tmp_path: P
         name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()
     }
     assert settings.roots == tuple(storage.get("roots", [f"file://{mount}"]))
+    assert (settings.http_host, settings.umask) == ("0.0.0.0", "002")  # noqa: S104 - probes come from the node
     assert settings.storage_options == {
         name: str(value) for name, value in storage.get("options", {}).items()
     }
@@ -184,6 +251,7 @@ def test_the_settings_file_of_the_base_is_one_that_a_committer_reads() -> None:
     settings = read_settings({}, DEPLOY / "kustomize/base/committer.toml")
     assert settings.bootstrap_servers
     assert settings.roots == ("file:///tables",)
+    assert (settings.http_host, settings.umask) == ("0.0.0.0", "002")  # noqa: S104 - probes come from the node
 
 
 def test_secrets_reach_the_client_by_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +310,8 @@ def test_there_is_a_volume_for_tables_where_they_lie_on_one_and_nowhere_else() -
     }
     claims = {where for where, documents in ALL.items() if of_kind(documents, "PersistentVolumeClaim")}
     assert with_volume == ALL.keys() - {"eks"}
-    assert claims == with_volume - {"full"}
+    # "kept" names a claim that is there already.
+    assert claims == with_volume - {"kept"}
 
 
 def test_selectors_find_the_pods() -> None:
@@ -273,8 +342,13 @@ def test_stores_and_collectors_can_be_reached_through_it_where_there_are_some() 
         where: {port["port"] for rule in actual for port in rule["ports"]} - {53}
         for where, actual in rules.items()
     }
-    brokers = {9092, 9093, 9094, 9096}
-    assert let == {"minimal": brokers, "counted": brokers, "eks": {9096, 443, 4318}, "full": {9094, 9000}}
+    assert let == {
+        "minimal": {9092},
+        "counted": {9092},
+        "kept": {9092},
+        "eks": {9096, 443, 4318},
+        "full": {9094, 9000},
+    }
     assert rules["full"][-1]["to"] == [{"ipBlock": {"cidr": "198.51.100.0/24"}}]
     assert "to" not in rules["eks"][-2]
 

@@ -217,7 +217,7 @@ def test_until_caught_up_it_gives_up_on_brokers_that_never_answer(bench: Bench) 
     arguments += ["--http-port", "0", "--until-caught-up", "--give-up-after", "1"]
     done = command_line().run(arguments, timeout=60)
     assert done.returncode == 5
-    assert f"Error: {nobody}: " in done.stderr
+    assert f'"error": "{nobody}: ' in done.stderr
 
 
 def test_a_second_committer_takes_over_and_the_first_one_steps_down(bench: Bench) -> None:

@@ -36,7 +36,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for names in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE):
         for name in names.split():
             _copy(ROOT / name, context / name)
-    run = re.findall(r"^RUN (.+)$", DOCKERFILE, re.MULTILINE)
+    joined = re.sub(r"\\\n\s*|--mount=\S+ *", "", DOCKERFILE)
+    run = re.findall(r"^RUN (.+)$", joined, re.MULTILINE)
     assert run == ["deploy/image/install.sh /src /lakefold"]
     command = run[0].replace("/src", str(context)).replace(" /lakefold", f" {target}").split()
     subprocess.run(command, cwd=context, check=True, env=_environment(PYTHON=sys.executable))

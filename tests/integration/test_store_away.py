@@ -75,9 +75,10 @@ class Store:
         )
 
     def check_waiting(self, committer: CommitterProcess, reason: str) -> None:
-        """It says why it waits, and keeps running."""
+        """It says why the table waits, keeps running, and is ready: the table is parked, not the process."""
         until(lambda: reason in committer.get("/readyz")[1], f"a word of {reason!r}", seconds=60)
-        assert committer.get("/readyz")[0] == 503
+        assert committer.get("/readyz")[0] == 200
+        assert 'lakefold_parked_tables{partition="0"} 1.0' in committer.get("/metrics")[1]
         assert committer.get("/livez")[0] == 200
 
     def audit(self) -> None:

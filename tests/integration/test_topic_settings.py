@@ -185,6 +185,7 @@ def test_settings_that_may_do_harm_are_told(stage: Stage) -> None:
     assert check_policies(own.admin, own.topics) == ()
     set_to(own, own.topics.transactions, retention_ms="3600000", compression_type="producer")
     set_to(own, own.topics.outcomes, max_message_bytes="5000", retention_bytes="1000000")
+    set_to(own, own.topics.outcomes, min_insync_replicas="2")
     set_to(own, own.topics.dead_letters, compression_type="producer")
     actual = {
         (warning.topic, warning.setting, warning.value) for warning in check_policies(own.admin, own.topics)
@@ -194,5 +195,6 @@ def test_settings_that_may_do_harm_are_told(stage: Stage) -> None:
         (own.topics.transactions, "compression.type", "producer"),
         (own.topics.outcomes, "max.message.bytes", "5000"),
         (own.topics.outcomes, "retention.bytes", "1000000"),
+        (own.topics.outcomes, "min.insync.replicas", "2"),
         (own.topics.dead_letters, "compression.type", "producer"),
     }

@@ -43,9 +43,9 @@ def run_lakefold(*args: str) -> subprocess.CompletedProcess[str]:
     return run_python("from lakefold.cli import main; main()", *args)
 
 
-def with_verb(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
+def with_verb(monkeypatch: pytest.MonkeyPatch, command: click.Command, *, runs_on: bool = False) -> None:
     """Let the command line have a verb `try` that runs `command`."""
-    monkeypatch.setitem(cli.VERBS, "try", cli.Verb("lakefold.cli:command", "Try."))
+    monkeypatch.setitem(cli.VERBS, "try", cli.Verb("lakefold.cli:command", "Try.", runs_on=runs_on))
     monkeypatch.setattr(cli, "command", command, raising=False)
 
 
@@ -137,6 +137,43 @@ def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> No
     with_verb(monkeypatch, raising(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         cli.run(["try"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "logged"),
+    [
+        (StopError("no", where="here", hint="do"), 5, {"error": "here: no", "hint": "do", "exit_code": 5}),
+        (click.UsageError("no"), 2, {"error": "no", "hint": None, "exit_code": 2}),
+        (PermissionError(13, "Permission denied", "f"), 2, {"error": "f: Permission denied", "exit_code": 2}),
+        (ModuleNotFoundError("no", name="lance"), 2, {"error": "lance is not installed", "exit_code": 2}),
+        (ZeroDivisionError("no"), 1, {"error": "ZeroDivisionError('no')", "exit_code": 1}),
+    ],
+)
+def test_the_last_error_of_a_daemon_is_a_line_of_its_log(
+    error: Exception,
+    code: int,
+    logged: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with_verb(monkeypatch, raising(error), runs_on=True)
+    assert cli.run(["--log-format", "json", "try", "--json"]) == code
+    captured = capsys.readouterr()
+    (line,) = [json.loads(line) for line in captured.err.splitlines()]
+    assert line["level"] == "error"
+    assert line["event"] == "failed"
+    assert logged.items() <= line.items()
+    assert [json.loads(line)["error"]["exit_code"] for line in captured.out.splitlines()] == [code] * (
+        code > 1
+    )
+
+
+def test_the_last_error_of_a_daemon_is_text_if_its_log_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_verb(monkeypatch, raising(StopError("no", hint="do")), runs_on=True)
+    assert cli.run(["--log-format", "text", "try"]) == 5
+    assert capsys.readouterr().err == "Error: no\nHint: do\n"
 
 
 def test_a_full_disk_is_told_and_no_traceback() -> None:

@@ -126,12 +126,18 @@ class PartitionCommitter:
         self._busy = self._is_urgent = self._has_skipped = False
         self._summarize_at = 0.0
         self._trouble = "starting"
+        self._stores_trouble = ""
         self._status = FoldStatus(position=reader.position)
 
     @property
     def trouble(self) -> str:
-        """Why it isn't folding now: no broker answers, or no store of a table does. Empty otherwise."""
+        """Why it isn't folding now: no broker answers. Empty otherwise, whatever happens to single tables."""
         return self._trouble or self._reporting.trouble
+
+    @property
+    def standstill(self) -> str:
+        """As `trouble`, or the error of a store if no table with waiting entries has one that answers."""
+        return self.trouble or self._stores_trouble
 
     def status(self) -> FoldStatus:
         """Returns the state of this partition for metrics and probes. For any thread."""
@@ -539,10 +545,11 @@ class PartitionCommitter:
         if not self._reader.connected:
             self._trouble = "the broker is not reachable"
         else:
-            # A table that is parked for another reason says nothing about this process.
-            errors = [queue.parked.error for queue in waiting if queue.parked is not None]
-            away = [str(error) for error in errors if isinstance(error, RetryError)]
-            self._trouble = away[0] if away and len(away) == len(waiting) else ""
+            self._trouble = ""
+        # A table that is parked for another reason may be folded by no other process either.
+        errors = [queue.parked.error for queue in waiting if queue.parked is not None]
+        away = [str(error) for error in errors if isinstance(error, RetryError)]
+        self._stores_trouble = away[0] if away and len(away) == len(waiting) else ""
 
     def _parked_table(self, queue: TableQueue, parked: Parked) -> ParkedTable:
         """Returns what `/parked` shows of a table that is parked."""

@@ -56,7 +56,7 @@ from lakefold_table.uri import is_under
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakefold_committer.observability.metrics import Metrics
+    from lakefold_committer.observability.metrics import Metrics, ParkedTable
     from lakefold_committer.observability.traces import Tracing
     from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_committer.tables.table_writer import TableWriter
@@ -96,7 +96,7 @@ class Options:
     group: str = "lakefold"
     accept_new_log: bool = False
     topic_partitions: int = 1
-    topic_replication: int = 1
+    topic_replication: int | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     group_max_entries: int = 4096
     group_max_bytes: int = 4 * 1024 * 1024
@@ -142,7 +142,8 @@ class Committer:
     def trouble(self) -> str:
         """Why the committer isn't folding now. Empty while each of its partitions is folded.
 
-        It also names a root that can't be used, though tables below the other roots are folded.
+        It also names a root that can't be used, though tables below the other roots are folded. A table that
+        is parked, whatever the reason, is no trouble of the process: `detail` names it.
         """
         return self._starting or self._trouble() or ("" if self._roots is None else self._roots.trouble)
 
@@ -154,8 +155,12 @@ class Committer:
 
     @property
     def detail(self) -> str:
-        """The transactions that others left open, whose entries it can't read. Empty if there are none."""
-        return "" if self._open_transactions is None else self._open_transactions.detail
+        """What an operator should look after though this process is well, on a line each. Empty if nothing.
+
+        That is: transactions that others left open, whose entries it can't read; the parked tables.
+        """
+        held_back = "" if self._open_transactions is None else self._open_transactions.detail
+        return "\n".join(filter(None, (held_back, parked_line(self._metrics.parked()))))
 
     def stop(self) -> None:
         """Finishes the groups in flight and leaves. May be called from a signal handler."""
@@ -239,7 +244,7 @@ class Committer:
         standstill = Standstill(self._options.give_up_after_s) if until_caught_up else None
         while running := [holding for holding in self._holdings if not holding.over]:
             if self._error() is not None or (
-                standstill is not None and standstill.is_too_long(self._trouble())
+                standstill is not None and standstill.is_too_long(self._standstill())
             ):
                 self._stop.set()
             running[0].ended(JOIN_SECONDS)
@@ -273,6 +278,9 @@ class Committer:
         if self._sharing is not None:
             return self._sharing.trouble
         return next((holding.trouble for holding in self._holdings if holding.trouble), "")
+
+    def _standstill(self) -> str:
+        return next((holding.standstill for holding in self._holdings if holding.standstill), "")
 
     def _say(self, trouble: str) -> None:
         self._starting = trouble
@@ -358,7 +366,7 @@ class Committer:
                 anchor=recovery.anchor,
                 traces=self._tracing.partition(log, options.topics.transactions),
             )
-            holding.show(lambda: committer.trouble)
+            holding.show(lambda: committer.trouble, lambda: committer.standstill)
             self._metrics.watch(partition, committer.status, lambda: reader.known_end)
             LOG.info(
                 "folding", partition=partition, topic=options.topics.transactions, offset=reader.position
@@ -504,6 +512,15 @@ class Standstill:
             hint = "try again later; without --until-caught-up the committer waits"
             self.error = RetryError(f"nothing was folded for {self._longest_s:g} s: {trouble}", hint=hint)
         return self.error is not None
+
+
+def parked_line(parked: Sequence[ParkedTable]) -> str:
+    """Returns how many tables are parked, and why the first one is. Empty if none is."""
+    if not parked:
+        return ""
+    first = parked[0]
+    others = f" and {len(parked) - 1:,} more tables" if len(parked) > 1 else ""
+    return f"parked: {f'{first.table} {first.branch}'.rstrip()}{others}: {first.reason}"
 
 
 def _holds(holding: PartitionThread) -> Callable[[], bool]:

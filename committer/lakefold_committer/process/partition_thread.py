@@ -36,6 +36,7 @@ class PartitionThread:
         self.lost = threading.Event()
         self.error: BaseException | None = None
         self._trouble: Callable[[], str] = lambda: STARTING
+        self._standstill = self._trouble
         self._thread = threading.Thread(target=self._run, args=(work, after), name=f"partition-{partition}")
         start_thread(self._thread)
 
@@ -45,13 +46,19 @@ class PartitionThread:
         return self._trouble()
 
     @property
+    def standstill(self) -> str:
+        """Why nothing is folded now: its trouble, or that no store answers. Empty while something is."""
+        return self._standstill()
+
+    @property
     def over(self) -> bool:
         """Whether it has ended."""
         return not self._thread.is_alive()
 
-    def show(self, trouble: Callable[[], str]) -> None:
-        """Sets the function that returns `trouble` from now on."""
+    def show(self, trouble: Callable[[], str], standstill: Callable[[], str] | None = None) -> None:
+        """Sets the functions that return `trouble` and `standstill` from now on: the same one by default."""
         self._trouble = trouble
+        self._standstill = trouble if standstill is None else standstill
 
     def ended(self, seconds: float) -> bool:
         """Waits until it has ended, at most so many seconds. Returns whether it has."""

@@ -306,6 +306,10 @@ class Admin:
             raise RetryError("the cluster has no live broker yet", where=self.config.bootstrap_servers)
         return cluster_id
 
+    def broker_count(self) -> int:
+        """Returns how many brokers the cluster has now. Raises `RetryError` if none answers in time."""
+        return len(self.answer(self._ask_for_cluster(), "count the brokers").brokers)
+
     def _ask_for_cluster(self) -> Future[ClusterMetadata]:
         """Request the cluster's brokers without waiting, in a thread.
 

@@ -58,10 +58,14 @@ class Watermarks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicAnswer:
-    """What the cluster reports about a topic: its id in Kafka's text form, its number of partitions."""
+    """What the cluster reports about a topic: its id in Kafka's text form, its number of partitions.
+
+    `replicas` is the number of replicas of the partition that has the fewest.
+    """
 
     topic_id: str
     partitions: int
+    replicas: int
 
 
 def offset_ranges(
@@ -124,7 +128,8 @@ def topic_answer(name: str, answer: RawDescription) -> TopicAnswer:
     if not topic_id.strip("A") or not numbers or numbers != list(range(len(numbers))):
         message = f"the client library reports the id {topic_id or None} and the partitions {numbers}"
         raise UnknownAnswerError(f"{message}, which can't be true", where=name, hint=_HINT)
-    return TopicAnswer(topic_id, len(numbers))
+    replicas = min(len(partition.replicas) for partition in answer.partitions)
+    return TopicAnswer(topic_id, len(numbers), replicas)
 
 
 def topic_id_text(topic_id: Uuid) -> str:

@@ -1,4 +1,4 @@
-"""The settings that the committer needs of its topics, as a table, and the check of them.
+"""The settings that the committer needs of its topics, as a table, and the check of them and of the replicas.
 
 Any user with the right can change a setting at any time. Some changes lose entries without a trace
 (compaction keeps the last message of each table), others let a client's clock into the versions. So the
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.client.questions import settings_of
+from lakefold_log.client.questions import ask_for_topic, settings_of, topic_answer
 from lakefold_table.errors import InvalidError, StopError
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import Admin
     from lakefold_log.client.topic_names import Topics
+
+_LEAST_IN_SYNC: Final = "min.insync.replicas"
+_TWO: Final = 2
 
 LEAST_MESSAGE_BYTES: Final = 1_000_000
 """A topic whose limit is smaller may not accept an outcome, or a claim."""
@@ -43,7 +46,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyWarning:
-    """A setting that may do harm; `value` is empty if the brokers don't show the settings."""
+    """A setting that may do harm; `value` is empty if the brokers don't show the settings.
+
+    `replication.factor`, the number of replicas, counts as a setting here.
+    """
 
     topic: str
     setting: str
@@ -79,6 +85,7 @@ def check_policies(admin: Admin, topics: Topics) -> tuple[PolicyWarning, ...]:
     show the settings, that is a warning.
     """
     warnings: list[PolicyWarning] = []
+    brokers = admin.broker_count()
     for name, policies in (
         (topics.transactions, _TRANSACTIONS),
         (topics.outcomes, _ANSWERS),
@@ -91,7 +98,42 @@ def check_policies(admin: Admin, topics: Topics) -> tuple[PolicyWarning, ...]:
             warnings.append(PolicyWarning(name, "", "", f"its settings can't be checked: {error}", hint))
             continue
         warnings.extend(_wrong(name, policies, settings))
+        doing = f"describe topic {name}"
+        replicas = topic_answer(name, admin.answer(ask_for_topic(admin, name), doing)).replicas
+        warnings.extend(replication_warnings(name, replicas, brokers, settings.get(_LEAST_IN_SYNC, "")))
     return tuple(warnings)
+
+
+def replication_warnings(
+    topic: str, replicas: int, brokers: int, least_in_sync: str
+) -> tuple[PolicyWarning, ...]:
+    """Returns what may be lost, or may stop, because of a topic's replicas on so many brokers.
+
+    `least_in_sync` is the topic's `min.insync.replicas`, or empty if it is unknown. One replica on the only
+    broker gives no warning, since nothing better is possible there.
+    """
+    more = "kafka-reassign-partitions.sh with three replicas for each partition"
+    alter = (
+        f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {_LEAST_IN_SYNC}"
+    )
+    if replicas == 1 and brokers > 1:
+        reason = f"its messages are lost with one disk, although there are {brokers} brokers"
+        return (PolicyWarning(topic, "replication.factor", "1", reason, more),)
+    if not least_in_sync.isdecimal():
+        return ()
+    least = int(least_in_sync)
+    if replicas > 1 and least == 1:
+        reason = "a message that was confirmed may be on one broker only, and is lost with it"
+        hint = f"{alter}=2" if replicas > _TWO else f"{more}, then {alter}=2"
+        return (PolicyWarning(topic, _LEAST_IN_SYNC, least_in_sync, reason, hint),)
+    if least > replicas:
+        reason = f"nothing can be written: the topic has {replicas} replica{'s' * (replicas > 1)}"
+    elif least == replicas and replicas > 1:
+        reason = "nothing can be written while one broker is away"
+    else:
+        return ()
+    hint = f"{more}, or {alter}={max(1, replicas - 1)}"
+    return (PolicyWarning(topic, _LEAST_IN_SYNC, least_in_sync, reason, hint),)
 
 
 def _wrong(name: str, policies: tuple[Policy, ...], settings: dict[str, str]) -> list[PolicyWarning]:

@@ -67,6 +67,8 @@ _BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
 _FULL_SIZE = {"compression.type": "uncompressed"}
 # With three replicas or more, one may be down while a write still reaches two.
 _SAFE_REPLICATION = 3
+# Kafka's number for its brokers' default.replication.factor.
+_DEFAULT_REPLICATION = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,24 +149,26 @@ def ensure_topics(
     topics: Topics,
     *,
     partitions: int = 1,
-    replication: int = 1,
+    replication: int | None = None,
     wait_s: float = 30.0,
     stop: threading.Event | None = None,
 ) -> TopicDescription:
     """Create those of the topics that are missing, and check those that exist. For the committer alone.
 
     Messages get the broker's time, are kept for ever, and none is larger than the broker's limit after
-    unpacking; outcomes get as many partitions as transactions, dead letters get one. Topics that exist are
-    not changed. Returns the description of the transactions topic. Raises `StopError` naming a setting of an
-    existing topic that would lose entries or use a client's time, `InvalidError` if the cluster refuses to
-    create a topic, `RetryError` if `stop` is set while it waits.
+    unpacking; outcomes get as many partitions as transactions, dead letters get one. They get `replication`
+    replicas, or as many as the brokers' default says. Topics that exist are not changed. Returns the
+    description of the transactions topic. Raises `StopError` naming a setting of an existing topic that would
+    lose entries or use a client's time, `InvalidError` if the cluster refuses to create a topic, `RetryError`
+    if `stop` is set while it waits.
     """
-    safe = {"min.insync.replicas": "2"} if replication >= _SAFE_REPLICATION else {}
+    safe = {"min.insync.replicas": "2"} if (replication or 0) >= _SAFE_REPLICATION else {}
+    replicas = _DEFAULT_REPLICATION if replication is None else replication
     settings = {**_BROKER_TIME, **_KEEP_FOREVER, **_FULL_SIZE, **safe}
-    _create(admin, NewTopic(topics.transactions, partitions, replication, config=settings))
+    _create(admin, NewTopic(topics.transactions, partitions, replicas, config=settings))
     transactions = describe(admin, topics.transactions, wait_s=wait_s, stop=stop)
-    _create(admin, NewTopic(topics.outcomes, transactions.partitions, replication, config=settings))
-    _create(admin, NewTopic(topics.dead_letters, 1, replication, config=settings))
+    _create(admin, NewTopic(topics.outcomes, transactions.partitions, replicas, config=settings))
+    _create(admin, NewTopic(topics.dead_letters, 1, replicas, config=settings))
     outcomes = describe(admin, topics.outcomes, wait_s=wait_s, stop=stop)
     describe(admin, topics.dead_letters, wait_s=wait_s, stop=stop)
     check_policies(admin, topics)

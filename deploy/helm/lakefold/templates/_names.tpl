@@ -20,11 +20,34 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: committer
 {{- end -}}
 
-{{- define "lakefold.labels" -}}
+{{/* The labels of the pod that `helm test` starts: the selector doesn't match them. */}}
+{{- define "lakefold.testSelector" -}}
+app.kubernetes.io/name: {{ include "lakefold.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: test
+{{- end -}}
+
+{{- define "lakefold.chartLabels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{ include "lakefold.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "lakefold.labels" -}}
+{{ include "lakefold.selector" . }}
+{{ include "lakefold.chartLabels" . }}
+{{- end -}}
+
+{{/* The brokers' ports: those of the values, else those in the brokers' addresses, as a JSON list. */}}
+{{- define "lakefold.kafkaPorts" -}}
+{{- $ports := .Values.networkPolicy.kafkaPorts | default list }}
+{{- if not $ports }}
+{{- range splitList "," (.Values.kafka.bootstrapServers | default "") }}
+{{- $port := regexFind ":[0-9]+$" (trim .) | trimPrefix ":" | default "9092" | int }}
+{{- if not (has $port $ports) }}{{ $ports = append $ports $port }}{{ end }}
+{{- end }}
+{{- end }}
+{{- $ports | toJson -}}
 {{- end -}}
 
 {{- define "lakefold.image" -}}
@@ -78,7 +101,9 @@ dead_letters_topic = {{ .Values.topics.deadLetters | toJson }}
 topic_partitions = {{ .Values.topics.partitions | int }}
 topic_replication = {{ .Values.topics.replication | int }}
 roots = {{ include "lakefold.roots" . }}
+http_host = "0.0.0.0"
 http_port = 8080
+umask = {{ .Values.umask | toString | toJson }}
 {{- range $name, $value := .Values.settings }}
 {{ $name }} = {{ $value | toJson }}
 {{- end }}
