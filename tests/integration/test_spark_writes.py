@@ -1,10 +1,14 @@
-"""Spark writes by `format("lakefold")`: each row once, nothing that doesn't fit, no files of failed tasks."""
+"""Spark writes by `format("lakefold")`: each row once, nothing that doesn't fit, no files of failed tasks.
+
+Promise: older-batches (docs/operations.md).
+"""
 
 from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import lance
@@ -14,7 +18,7 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.types import LongType, StructField, StructType
 
-from lakefold.spark import register
+from lakefold.spark import register, sink
 from lakefold.spark_format import LakefoldFormat
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark import data_source
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from lakefold_ingest.spark.write_plan import WritePlan
     from tests.integration.conftest import TopicNames
@@ -61,6 +66,11 @@ def files_of(table: Path) -> tuple[int, int]:
     """How many data files the folder has, and how many of them the newest version names."""
     named = [file for fragment in lance.dataset(table).get_fragments() for file in fragment.data_files()]
     return len(list((table / "data").iterdir())), len(named)
+
+
+def is_committed(query: StreamingQuery, batch_id: int) -> bool:
+    """Whether the query has completed this batch."""
+    return query.lastProgress is not None and query.lastProgress.batchId >= batch_id
 
 
 def numbers(table: Path, column: str = "n") -> list[int]:
@@ -280,6 +290,51 @@ def test_a_query_killed_at_any_step_adds_each_row_once(
     assert outcomes[:1] == [Committed]
     assert outcomes.count(Committed) == 5
     assert set(outcomes) <= {Committed, Duplicate}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("merge", [{}, {"writeMode": "upsert", "keys": "n"}], ids=["append", "upsert"])
+def test_a_second_query_with_the_same_app_id_is_noticed(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path, merge: dict[str, str]
+) -> None:
+    """It is at the same batch and sends it first."""
+    table, events = tmp_path / "t", tmp_path / "events"
+    events.mkdir()
+
+    def add(n: int) -> None:
+        (events / f".{n}").write_text(json.dumps({"n": n}))
+        (events / f".{n}").rename(events / f"{n}.json")
+
+    frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(events))
+    writing = (
+        frame.writeStream.format("lakefold")
+        .options(**options(bootstrap, topic_names), **merge, txnAppId="app")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+    )
+    put = sink(
+        table,
+        bootstrap,
+        "app",
+        transactions_topic=topic_names.transactions,
+        outcomes_topic=topic_names.outcomes,
+    )
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        query = writing.start(str(table))
+        try:
+            for n in range(2):
+                add(n)
+                until(partial(is_committed, query, n), f"batch {n}", seconds=120)
+            put(spark.sql("select 100L as n"), 2)
+            add(2)
+            with pytest.raises(StreamingQueryException, match=r"batch 2 of app .* another query uses"):
+                query.awaitTermination(120)
+        finally:
+            query.stop()
+        assert numbers(table) == [0, 1, 100]
+        # The first batch of a run may be a repetition.
+        query = writing.trigger(availableNow=True).start(str(table))
+        query.awaitTermination()
+    assert numbers(table) == [0, 1, 100]
 
 
 def test_a_stream_proposes_what_its_tasks_relied_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
 from lakefold_ingest.spark.change_plan import ChangePlan, plan_changes
 from lakefold_ingest.spark.merge_plan import MergePlan, commit_rows, pack_rows, plan_merge
+from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder
 from lakefold_ingest.spark.write_plan import abort_files, commit_files, plan_write, write_rows
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_table.errors import InvalidError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.rows.task_files import TaskFiles
     from lakefold_ingest.spark.merge_plan import TaskRows
     from lakefold_ingest.spark.write_plan import WritePlan
+    from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
 
     Plan = WritePlan | MergePlan | ChangePlan
@@ -58,10 +60,11 @@ class WrittenMessage(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class StreamMessage(WrittenMessage):
-    """What a task of a streaming query sends, with the plan by which it wrote, and the query's id."""
+    """What a task of a streaming query sends: also its plan, and the ids of query and run."""
 
     plan: Plan
     query_id: str
+    run_id: str
 
 
 class FrameWriter(DataSourceArrowWriter):
@@ -95,8 +98,10 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of a task as files, or sends them to the driver."""
         context = TaskContext.get()
-        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-        return StreamMessage(_run(self._plan, iterator), self._plan, query_id or "")
+        query_id, run_id = (
+            ("" if context is None else context.getLocalProperty(name) or "") for name in (QUERY_ID, RUN_ID)
+        )
+        return StreamMessage(_run(self._plan, iterator), self._plan, query_id, run_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
@@ -105,7 +110,10 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         app_id = self._app_id or next((message.query_id for message in written), "")
         # The tasks relied on the plan of another process, which may have read an older version of the table.
         plan = written[0].plan if written else self._plan
-        _commit(plan, Key(app_id, batchId), written, in_order=True)
+        run_id, key = next((message.run_id for message in written), ""), Key(app_id, batchId)
+        # Spark may commit each batch of a run in another process.
+        batch = begin_batch(run_id, key, plan.settings, notes_folder())
+        batch.check(_commit(plan, key, written, in_order=True))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Removes the files of a batch that was not sent."""
@@ -169,12 +177,13 @@ def _run(plan: Plan, batches: Iterator[pa.RecordBatch]) -> TaskFiles | TaskRows:
     return write_rows(plan, batches)
 
 
-def _commit(plan: Plan, key: Key, messages: Sequence[WrittenMessage], *, in_order: bool = False) -> None:
+def _commit(
+    plan: Plan, key: Key, messages: Sequence[WrittenMessage], *, in_order: bool = False
+) -> BatchReport:
     results = [message.result for message in messages]
     if isinstance(plan, MergePlan | ChangePlan):
-        commit_rows(plan, key, cast("list[TaskRows]", results), in_order=in_order)
-    else:
-        commit_files(plan, key, cast("list[TaskFiles]", results), in_order=in_order)
+        return commit_rows(plan, key, cast("list[TaskRows]", results), in_order=in_order)
+    return commit_files(plan, key, cast("list[TaskFiles]", results), in_order=in_order)
 
 
 def _abort(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:

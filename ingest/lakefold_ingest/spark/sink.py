@@ -25,9 +25,8 @@ from lakefold_ingest.operations.upsert_parts import MergedRows, UpsertParts
 from lakefold_ingest.proposals.key import Key, check_app_id
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_fragments, write_task
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch
 from lakefold_ingest.writing.batch import put_batch
-from lakefold_ingest.writing.report import in_version
-from lakefold_table.entry import Duplicate
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -47,10 +46,6 @@ SinkMode = Literal["append", "upsert", "delete", "cdc"]
 ROWS_A_TASK = 50_000
 """So many rows of an upsert or a delete are merged by one task; each task reads the table's key columns."""
 _QUERY_ID = "sql.streaming.queryId"
-_RUN_ID = "spark.jobGroup.id"
-"""Spark runs the jobs of a streaming query in a group that has the id of the query's run."""
-_begun: dict[tuple[str, str, str], int] = {}
-"""The highest batch that this process has begun, by run, table and app id."""
 _RESULT = "fragments array<binary>, fault array<string>, seconds double, misfits bigint, bad_rows binary"
 _ARROW_RESULT = pa.schema(
     {
@@ -125,32 +120,14 @@ class Sink:
         """
         query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
-        may_repeat = not query_id or self._may_repeat(frame, key)
+        run_id = frame.sparkSession.sparkContext.getLocalProperty(RUN_ID) if query_id else None
+        batch = begin_batch(run_id, key, self.settings)
         with self._operation(frame) as operation:
             report = put_batch(self.settings, key, operation, in_order=bool(query_id))
         if self.on_report is not None:
             self.on_report(report)
-        result = report.result
-        if may_repeat or report.is_by_marks or not isinstance(result, Duplicate):
-            return result
-        if not result.rolled_back_by:
-            raise _of_another_query(key, result, self.settings.table)
-        return result
-
-    def _may_repeat(self, frame: DataFrame, key: Key) -> bool:
-        """Returns whether this batch may have been sent before, and notes that it is sent now.
-
-        A run of a query repeats at most the first of its batches, which an earlier run had begun. But a
-        function that calls the sink may call it again after an error, and a query may be far behind the table
-        on purpose.
-        """
-        run_id = frame.sparkSession.sparkContext.getLocalProperty(_RUN_ID)
-        if not run_id or key.batch_id is None or self.settings.on_older_batch == "skip":
-            return True
-        run = (run_id, self.settings.table, key.app_id)
-        begun = _begun.get(run)
-        _begun[run] = key.batch_id if begun is None else max(begun, key.batch_id)
-        return begun is None or key.batch_id <= begun
+        batch.check(report)
+        return report.result
 
     @contextmanager
     def _operation(self, frame: DataFrame) -> Iterator[Operation]:
@@ -211,16 +188,6 @@ def sink_merge(
         hint = 'give write_mode="upsert", or leave keys, order_by and clauses out'
         raise InvalidError("rows that are appended need no keys", where="write_mode", hint=hint)
     return None
-
-
-def _of_another_query(key: Key, folded: Duplicate, table: str) -> InvalidError:
-    return InvalidError(
-        f"{key} was folded before {in_version(folded)}, but this query sends it for the first time: another "
-        "query uses this app_id; the rows of this one were not added",
-        where=table,
-        hint="give each query an app_id of its own; with another one this query begins with batch "
-        f"{key.batch_id}, whose rows are added then",
-    )
 
 
 def _checked_app_id(query_id: str) -> str:

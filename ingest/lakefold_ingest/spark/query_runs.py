@@ -1,0 +1,132 @@
+"""Which batches a run of a streaming query has begun, by which a second query with its app id is noticed.
+
+A run of a query is what Spark calls by its run id: it begins when the query is started, also from a
+checkpoint. It repeats at most the first of its batches, which an earlier run had begun. If the table has a
+later batch before this run sends it, another query uses the same app id, and the rows of this one are not in
+the table. Nothing here knows Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.writing.report import in_version
+from lakefold_table.entry import Duplicate
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.writing.report import BatchReport
+    from lakefold_ingest.writing.settings import WriteSettings
+
+RUN_ID = "spark.jobGroup.id"
+"""The local property in which Spark keeps the run id: the jobs of a streaming query are a group."""
+_KEPT_SECONDS = 30 * 24 * 3600
+"""A run without a batch for so long is forgotten: its next batch counts as its first."""
+_LOGGER = logging.getLogger("lakefold")
+_begun: dict[tuple[str, str, str], int] = {}
+"""The highest batch that this process has begun, by run, table and app id."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunBatch:
+    """A batch of a run that is about to be sent. `may_repeat`: it may have been sent before."""
+
+    key: Key
+    table: str
+    may_repeat: bool
+
+    def check(self, report: BatchReport) -> None:
+        """Raises `InvalidError` if the batch was folded before, though this run sends it for the first time.
+
+        A batch that was found in the marks only, because no outcome came in time, may be this run's own.
+        """
+        if self.may_repeat or report.is_by_marks:
+            return
+        folded = report.result
+        if isinstance(folded, Duplicate) and not folded.rolled_back_by:
+            raise InvalidError(
+                f"{self.key} was folded before {in_version(folded)}, but this query sends it for the first "
+                "time: another query uses this app_id; the rows of this one were not added",
+                where=self.table,
+                hint="give each query an app_id of its own; with another one this query begins with batch "
+                f"{self.key.batch_id}, whose rows are added then",
+            )
+
+
+def begin_batch(
+    run_id: str | None, key: Key, settings: WriteSettings, folder: Path | None = None
+) -> RunBatch:
+    """Returns the batch that the run is about to send, and notes that it has begun it.
+
+    `run_id`: None or "" if no streaming query runs the batch. `folder`: where the note is stored as well, if
+    each batch of the run is sent by another process (`notes_folder`). Any batch may repeat an earlier one if
+    the query may be far behind the table on purpose. A batch that was begun before may be a repetition, as a
+    function that calls the sink may call it again after an error.
+    """
+    if not run_id or key.batch_id is None or settings.on_older_batch == "skip":
+        return RunBatch(key, settings.table, may_repeat=True)
+    run = (run_id, settings.table, key.app_id)
+    note = None if folder is None else folder / hashlib.sha256("\n".join(run).encode()).hexdigest()
+    begun = max(_begun.get(run, -1), -1 if note is None else _read(note))
+    _begun[run] = max(begun, key.batch_id)
+    if note is not None:
+        _write(note, _begun[run])
+    return RunBatch(key, settings.table, may_repeat=begun < 0 or key.batch_id <= begun)
+
+
+def notes_folder() -> Path:
+    """Returns the folder of this user in which the processes of one machine share the notes of runs."""
+    return Path(tempfile.gettempdir()) / f"lakefold-{os.getuid()}" / "query-runs"
+
+
+def _read(note: Path) -> int:
+    """Returns the batch that is noted, or -1 if none is."""
+    try:
+        return int(note.read_text())
+    except FileNotFoundError:
+        return -1
+    except (OSError, ValueError) as error:
+        _warn(note, error)
+        return -1
+
+
+def _write(note: Path, batch_id: int) -> None:
+    """Stores the note completely or not at all, in a folder that no other user can write to."""
+    scratch = note.with_suffix(f".{os.getpid()}")
+    try:
+        if not note.exists():
+            _prepare(note.parent)
+        scratch.write_text(str(batch_id))
+        scratch.replace(note)
+    except OSError as error:
+        _warn(note, error)
+
+
+def _prepare(folder: Path) -> None:
+    """Creates the folder, and removes the notes of runs that ended long ago."""
+    for each in (folder.parent, folder):
+        each.mkdir(mode=0o700, exist_ok=True)
+        status = each.lstat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise PermissionError(f"{each} belongs to another user, or others may write to it")
+    for old in folder.iterdir():
+        if time.time() - old.lstat().st_mtime > _KEPT_SECONDS:
+            old.unlink(missing_ok=True)
+
+
+def _warn(note: Path, error: Exception) -> None:
+    """Logs that a second query with the same app id is not noticed; the batch is sent all the same."""
+    _LOGGER.warning(
+        "%s: which batches this query has begun can't be stored (%s), so a second query with the same "
+        "app id is not noticed; set TMPDIR of Spark's driver to a folder that it can write to",
+        note.parent,
+        error,
+    )
