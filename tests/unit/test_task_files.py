@@ -90,6 +90,15 @@ def test_a_task_that_fails_leaves_no_file(table: Path) -> None:
     assert files_in(table) == before
 
 
+def test_a_folder_that_can_not_be_written_is_named(table: Path) -> None:
+    target = target_for(ROWS.schema, view_of(table), settings_of(table))
+    (table / "data").rename(table / "moved")
+    (table / "data").touch()
+    with pytest.raises(RetryError, match="rows can't be written: ") as raised:
+        write_task(target, [ROWS])
+    assert raised.value.where == canonical(table)
+
+
 def test_the_fault_of_one_task_removes_the_files_of_the_others(table: Path) -> None:
     before = files_in(table)
     target = target_for(ROWS.schema, view_of(table), settings_of(table))

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
+from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.manifests.naming import DATA, data_path
 from lakefold_table.uri import FILE, local_path, parse_location
 
@@ -66,14 +67,17 @@ def write_fragments(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterat
     """Writes the rows of `batches`. Yields the fragment of each file when the file is durable.
 
     Writes no file if there are no rows. The fragments' ids are 0, which means not assigned: the committer
-    numbers them. Raises `InvalidError` naming a column if its values don't fit the table. Files that were
-    written before that remain, but no version names them.
+    numbers them. Raises `InvalidError` naming a column if its values don't fit the table, and `RetryError` if
+    a file can't be written. Files that were written before that remain, but no version names them.
     """
     feed = _Feed(target, batches)
     while feed.has_rows():
         written = _write_file(target, feed)
         if parse_location(target.uri).scheme == FILE:
-            _make_durable(Path(local_path(target.uri)), [file.path for file in written.files])
+            try:
+                _make_durable(Path(local_path(target.uri)), [file.path for file in written.files])
+            except OSError as error:
+                raise _not_written(error, target.uri) from error
         yield _fragment(written, target.field_ids)
 
 
@@ -128,10 +132,24 @@ def _write_file(target: Target, feed: _Feed) -> FragmentMetadata:
             data_storage_version=target.data_storage_version,
             storage_options=dict(target.storage_options) or None,
         )
-    except Exception:
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         if feed.error is not None:
             raise feed.error from None
-        raise
+        raise _not_written(error, target.uri) from error
+
+
+def _not_written(error: Exception, uri: str) -> LakefoldError:
+    """Returns what an error means for the caller. Another process may be able to write the same rows."""
+    from lakefold_reader.lance.scan.scan_errors import meaning
+
+    known = meaning(error, uri)
+    if isinstance(known, InvalidError) and not isinstance(error, OSError):
+        return known
+    hint = "see that the table's folder or bucket exists, and that this process may write to it"
+    if isinstance(known, LakefoldError) and not isinstance(known, DamagedError):
+        hint = known.hint
+    message = known.message if isinstance(known, LakefoldError) else str(known)
+    return RetryError(f"rows can't be written: {message}", where=uri, hint=hint)
 
 
 def _address(uri: str) -> str:
