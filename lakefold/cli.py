@@ -42,6 +42,7 @@ INSTALLED_BY: Final = {
     "prometheus_client": "pip install 'lakefold[committer]'",
     "pyspark": "pip install 'lakefold[ingest]'",
     "lance": "the committer's image leaves pylance out: run this verb where lakefold is installed by pip",
+    "duckdb": "only the demo needs it: run `make demo` in a clone of the repository",
 }
 """The libraries that an installation may lack, and what to do then."""
 
@@ -98,6 +99,12 @@ VERBS: Final = {
     "tail": Verb("lakefold.reading.tail:command", "Print new versions as they come."),
     "changes": Verb("lakefold.reading.changes:command", "Print the change feed."),
     "refs": Verb("lakefold.reading.refs:command", "List a table's tags and branches."),
+    "tag": Verb("lakefold.branching.tag_verb:command", "Give a version of a table a name."),
+    "branch": Verb("lakefold.branching.branch_verb:command", "Begin a branch of a table, through the log."),
+    "restore": Verb(
+        "lakefold.branching.restore_verb:command",
+        "Make an earlier version the newest again, through the log.",
+    ),
     "consumers": Verb("lakefold.reading.consumers:command", "List, set and drop a table's named consumers."),
     "cleanup": Verb("lakefold.reading.cleanup:command", "Remove old versions that no consumer needs."),
     "compact": Verb(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.binding.bound_partition import bound_partition
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.outcomes import print_outcome
 from lakefold.console.output import print_json, print_line
@@ -107,29 +105,15 @@ def command(
         else:
             print_line(f"written to {into} at offset {offset}")
         return
-    from lakefold_log.read.outcomes import OutcomeWaiter
-    from lakefold_log.write.producer import Proposer
-    from lakefold_log.write.tracing import headers_from
+    from lakefold.proposals.sending import send
 
-    partition = bound_partition(envelope.table, settings.storage_options)
-    config, topics = settings.kafka_config(), settings.topics()
-    with Proposer(config, topics) as proposer:
-        send = partial(
-            proposer.send_wait,
-            envelope,
-            partition,
-            headers=headers_from(os.environ),
-            storage_options=settings.storage_options,
-        )
-        if wait is None:
-            position = send()
-            _print_position(position.topic, position.log.partition, position.offset, as_json=as_json)
-            return
-        with OutcomeWaiter(config, topics, envelope.table, partition=partition) as waiter:
-            position = send()
-            outcome = waiter.wait(position, envelope, wait)
-    print_outcome(outcome, as_json=as_json)
-    if isinstance(outcome.result, Rejected | Invalid):
+    sent = send(settings, envelope, wait)
+    if sent.outcome is None:
+        position = sent.position
+        _print_position(position.topic, position.log.partition, position.offset, as_json=as_json)
+        return
+    print_outcome(sent.outcome, as_json=as_json)
+    if isinstance(sent.outcome.result, Rejected | Invalid):
         context.exit(REFUSED)
 
 

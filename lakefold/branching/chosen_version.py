@@ -1,0 +1,94 @@
+"""The version that `tag`, `branch` and `restore` are about, by the options that choose it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from lakefold.console.options import check_one_of, point_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakefold.console.options import Point
+    from lakefold_reader.format.source import Source
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChoice:
+    """How a version was chosen on the command line; no field is set for the newest version."""
+
+    number: int | None
+    tag: str | None
+    branch: str | None
+    point: Point
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether nothing but a branch was named."""
+        return (self.number, self.tag, self.point.as_of, self.point.at_position) == (None, None, None, None)
+
+    def find(self, table: str, storage_options: Mapping[str, str]) -> ChosenVersion:
+        """Returns the version. Raises as `lakefold.open` does."""
+        from lakefold_reader.snapshot.snapshot import find_version, table_of
+        from lakefold_reader.versions.branches import main_and_branch
+
+        source, number = find_version(
+            table,
+            self.number,
+            tag=self.tag,
+            branch=self.branch,
+            as_of=self.point.as_of,
+            at_position=self.point.at_position,
+            storage_options=storage_options,
+        )
+        # Opening it shows that it exists and is no stray file.
+        version = table_of(source, number).version
+        return ChosenVersion(source, *main_and_branch(source), version)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenVersion:
+    """A version that exists, the name of its branch (empty: the main one), and the two branches' sources."""
+
+    source: Source
+    main: Source
+    branch: str
+    version: int
+
+
+def version_options(lead: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Gives a verb the options that choose a version, which it gets as `choice`; see `point_options`."""
+
+    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
+        @wraps(function)
+        def call(
+            *args: object,
+            number: int | None,
+            tag: str | None,
+            branch: str | None,
+            point: Point,
+            **rest: object,
+        ) -> Result:
+            check_one_of(point, version=number, tag=tag)
+            if tag is not None and branch is not None:
+                raise click.UsageError("a tag belongs to one branch already; leave --branch out")
+            return function(*args, choice=VersionChoice(number, tag, branch, point), **rest)
+
+        decorated: Callable[..., Result] = point_options(lead)(call)
+        decorated = click.option("--tag", metavar="TAG", help=f"{lead} this tag names, on its branch.")(
+            decorated
+        )
+        text = "The branch that has the version.  [default: main, or the branch at TABLE]"
+        decorated = click.option("--branch", metavar="NAME", help=text)(decorated)
+        number = click.option(
+            "--version", "number", type=click.IntRange(min=1), help=f"{lead} has this number."
+        )
+        return number(decorated)
+
+    return decorate

@@ -1,0 +1,81 @@
+"""What a restore takes back: the batches that were folded into the versions after the restored one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from lakefold_reader.snapshot.history import history_of
+from lakefold_reader.versions.listing import numbers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold.branching.chosen_version import ChosenVersion
+    from lakefold_reader.snapshot.history import HistoryRow
+    from lakefold_table.marks.record import Batches
+
+
+@dataclass(frozen=True, slots=True)
+class AppBatches:
+    """The batches of an app that are taken back: the lowest and highest id, and how many."""
+
+    app_id: str
+    first: int
+    last: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What the versions after the restored one contain.
+
+    `versions`: how many there are. `apps`: their batches, by app. `entries_without_app_id`: how many other
+    proposals were folded into them. `foreign_versions`: those that other Lance clients have made.
+    """
+
+    versions: int
+    apps: tuple[AppBatches, ...]
+    entries_without_app_id: int
+    foreign_versions: tuple[int, ...]
+
+
+def newest_before(chosen: ChosenVersion, made: int | None) -> int:
+    """Returns the number of the newest version of the branch before the version `made`; None: of all."""
+    return max(number for number in numbers_of(chosen.source) if made is None or number < made)
+
+
+def taken_back(chosen: ChosenVersion, newest: int) -> TakenBack:
+    """Returns what the versions after the chosen one, up to `newest`, contain."""
+    if newest <= chosen.version:
+        return TakenBack(0, (), 0, ())
+    return summed(history_of(chosen.source, chosen.version + 1, newest))
+
+
+def summed(rows: Iterable[HistoryRow]) -> TakenBack:
+    """Returns the sum of these versions."""
+    versions = list(rows)
+    apps = sorted((app for row in versions for app in row.apps), key=attrgetter("app_id"))
+    in_apps = sum(app.count for app in apps)
+    return TakenBack(
+        len(versions),
+        tuple(_joined(list(group)) for _, group in groupby(apps, attrgetter("app_id"))),
+        sum(row.entries or 0 for row in versions) - in_apps,
+        tuple(sorted(row.version for row in versions if not row.own)),
+    )
+
+
+def plain(lost: TakenBack) -> dict[str, Any]:
+    """Returns it as plain values for JSON."""
+    return asdict(lost)
+
+
+def _joined(batches: list[Batches]) -> AppBatches:
+    return AppBatches(
+        batches[0].app_id,
+        min(each.first for each in batches),
+        max(each.last for each in batches),
+        sum(each.count for each in batches),
+    )

@@ -1,0 +1,147 @@
+"""`lakefold branch` and `restore` go through the log; `tag` names versions for every Lance client."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lakefold
+from lakefold import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold import WriteOptions
+
+
+class Table:
+    """A table with four batches, and the verbs on it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: WriteOptions,
+        output: pytest.CaptureFixture[str],
+        patch: pytest.MonkeyPatch,
+    ) -> None:
+        self.path = str(folder / "flights")
+        self._options = options
+        self._output = output
+        for name in ("bootstrap_servers", "transactions_topic", "outcomes_topic"):
+            patch.setenv(f"LAKEFOLD_{name.upper()}", str(options[name]))
+        self.append([1], "a", 1)
+        self.append([2], "a", 2)
+        self.append([3])
+        self.append([4], "b", 7)
+
+    def append(self, ids: list[int], app_id: str | None = None, batch_id: int | None = None) -> Any:  # noqa: ANN401 - a report
+        return lakefold.append(
+            self.path, pa.table({"id": ids}), app_id=app_id, batch_id=batch_id, **self._options
+        )
+
+    def ids(self, **version: Any) -> list[int]:  # noqa: ANN401 - as `lakefold.open` takes it
+        """The ids in a version."""
+        ids: list[int] = lakefold.open(self.path, **version).to_arrow()["id"].to_pylist()
+        return sorted(ids)
+
+    def run(self, verb: str, *words: str, code: int = 0) -> Any:  # noqa: ANN401 - a JSON document
+        """Runs a verb on the table with `--json`."""
+        self._output.readouterr()
+        assert cli.run([verb, self.path, *words, "--json"]) == code, self._output.readouterr()
+        return json.loads(self._output.readouterr().out)
+
+    def text(self, verb: str, *words: str) -> str:
+        """Runs a verb on the table, and returns what it prints."""
+        self._output.readouterr()
+        assert cli.run([verb, self.path, *words]) == 0
+        return self._output.readouterr().out
+
+
+@pytest.fixture
+def table(
+    tmp_path: Path,
+    options: WriteOptions,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Table:
+    return Table(tmp_path, options, capsys, monkeypatch)
+
+
+def version_with(table: Table, ids: list[int]) -> int:
+    """The version that has exactly these ids."""
+    newest = lakefold.open(table.path).version
+    return next(number for number in range(1, newest + 1) if table.ids(version=number) == ids)
+
+
+def test_a_restore_names_what_it_takes_back_and_how_to_send_it_again(table: Table) -> None:
+    begin, before = version_with(table, [1]), lakefold.open(table.path).version
+    expected = {
+        "versions": 3,
+        "apps": [
+            {"app_id": "a", "first": 2, "last": 2, "count": 1},
+            {"app_id": "b", "first": 7, "last": 7, "count": 1},
+        ],
+        "entries_without_app_id": 1,
+        "foreign_versions": [],
+    }
+    dry = table.run("restore", "--version", str(begin), "--dry-run")
+    assert (dry["outcome"], dry["taken_back"]) == (None, expected)
+    assert table.ids() == [1, 2, 3, 4]
+
+    done = table.run("restore", "--version", str(begin))
+    assert int(done["outcome"]["committed"]["version"]) == before + 1
+    assert (done["restored_version"], done["taken_back"]) == (begin, expected)
+    assert "another app id" in done["hint"]
+    assert table.ids() == [1]
+    with pytest.raises(lakefold.InvalidError):
+        table.append([2], "a", 2)
+    assert table.append([2], "a-again", 2).kind == "committed"
+    assert table.ids() == [1, 2]
+
+
+def test_a_restore_by_a_tag_or_a_time_is_printed_for_people(table: Table) -> None:
+    table.run("tag", "good", "--version", str(version_with(table, [1, 2, 3])))
+    shown = table.text("restore", "--tag", "good")
+    assert "taken back: 1 version after version" in shown
+    assert "  b: batch 7 (1)" in shown
+    assert "another app id" in shown
+    assert table.ids() == [1, 2, 3]
+    table.run(
+        "restore", "--as-of", lakefold.open(table.path, version_with(table, [1, 2])).timestamp.isoformat()
+    )
+    assert table.ids() == [1, 2]
+
+
+def test_a_branch_begins_at_a_version_and_goes_on_by_itself(table: Table) -> None:
+    begin = version_with(table, [1, 2])
+    outcome = table.run("branch", "audit", "--version", str(begin))
+    assert outcome["branch"] == "audit"
+    assert int(outcome["committed"]["version"]) == begin
+    assert table.ids(branch="audit") == [1, 2]
+    again = table.run("branch", "audit", code=3)
+    assert "exists already" in json.dumps(again)
+    table.run("branch", "next", "--branch", "audit")
+    assert table.ids(branch="next") == [1, 2]
+    assert set(lance.dataset(table.path).branches.list()) == {"audit", "next"}
+    assert table.ids() == [1, 2, 3, 4]
+
+
+def test_a_tag_is_made_moved_and_removed(table: Table) -> None:
+    first, newest = version_with(table, [1]), lakefold.open(table.path).version
+    assert table.run("tag", "v1", "--version", str(first))["version"] == first
+    assert lance.dataset(table.path, version="v1").to_table()["id"].to_pylist() == [1]
+    assert "exists already" in table.run("tag", "v1", code=2)["error"]["message"]
+    moved = table.run("tag", "v1", "--move")
+    assert (moved["version"], table.ids(tag="v1")) == (newest, [1, 2, 3, 4])
+    assert table.run("tag", "new", "--move")["version"] == newest
+    assert table.run("tag", "v1", "--delete")["deleted"] is True
+    assert set(lance.dataset(table.path).tags.list()) == {"new"}
+    assert "does not exist" in table.run("tag", "v1", "--delete", code=2)["error"]["message"]
+    missing = table.run("tag", "v9", "--version", "999", code=2)["error"]
+    assert "version 999 is not there yet" in missing["message"]
+    for words in (["lakefold-consumer-x"], ["x", "--delete", "--move"]):
+        table.run("tag", *words, code=2)
