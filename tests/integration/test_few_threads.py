@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
+import lance
 import pytest
 
 from lakefold.local.ports import free_port
@@ -35,7 +37,11 @@ TOO_FEW = "Error: the system allows this process no more threads"
 def run(threads: int, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs a verb in a process that may have so many threads."""
     command = limited(threads, *NEW_PROCESS, *arguments)
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    # numpy would end a process in which it can't start a thread for each core.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment
+    )
 
 
 @pytest.mark.parametrize("threads", [2, 6])
@@ -46,6 +52,14 @@ def test_a_verb_names_the_limit(threads: int, tmp_path: Path) -> None:
     assert TOO_FEW in ended.stderr
     assert "Hint: raise the limit of processes" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_scan_names_the_limit(tmp_path: Path) -> None:
+    """It waited for ever for a thread."""
+    lance.write_dataset(rows([1]), tmp_path / "t")
+    ended = run(5, ["tail", str(tmp_path / "t"), "--rows", "--from", "0"])
+    assert ended.returncode == RetryError.exit_code, ended.stderr
+    assert TOO_FEW in ended.stderr
 
 
 def test_no_limit_makes_a_committer_lose_an_entry(

@@ -10,6 +10,7 @@ equal rows.
 from __future__ import annotations
 
 import functools
+import os
 import re
 import threading
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from lakefold_reader.lance.scan.deletion_files import DeletionFiles
 from lakefold_reader.lance.scan.scan_errors import translated_batches, translated_errors
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.new_threads import check_room
 from lakefold_table.roots import below
 from lakefold_table.uri import FILE, local_path, parse_location
 
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from lakefold_reader.lance.scan.columns import ColumnSource, TableSchema
     from lakefold_table.lance.state import LanceState
 
+_THREADS_BESIDE_CORES = 6
+"""With so many threads more, and one for each core, a scan by pylance ends; with fewer it may never end."""
 _ONE_AT_A_TIME = threading.Lock()
 """Held while pylance opens a data file or begins a scan.
 
@@ -98,6 +102,7 @@ class Dataset:
     def _opened(self) -> Any:  # noqa: ANN401 - pylance is published without types
         import lance
 
+        _check_threads()
         with translated_errors(self.uri):
             return lance.dataset(self.uri, version=self.version, storage_options=dict(self.options) or None)
 
@@ -239,6 +244,15 @@ class Dataset:
         opened = self._opened
         with translated_errors(self.uri):
             return int(opened.count_rows(filter=where))
+
+
+@functools.cache
+def _check_threads() -> None:
+    """Raises `NoThreadsError` before pylance is first used, if its threads can't be started.
+
+    A scan would wait for ever for a thread that the system refused (pylance 14).
+    """
+    check_room(_THREADS_BESIDE_CORES + (os.cpu_count() or 1))
 
 
 def for_legacy_files(where: str) -> str:
@@ -443,6 +457,7 @@ class _OpenFile:
         # Not from `lance.file`: while another thread imports `lance`, that would not wait for all of it.
         import lance
 
+        _check_threads()
         with translated_errors(self.path), _ONE_AT_A_TIME:
             return lance.file.LanceFileReader(self.path, storage_options=self._options, columns=columns)
 
