@@ -15,6 +15,7 @@ from lakefold.console.settings import Settings
 from lakefold.setup.status import _show_parked, parked_tables
 from lakefold_committer.observability.health import MAX_CONNECTIONS, HealthServer
 from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable
+from lakefold_committer.process.daemon import parked_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +55,14 @@ def test_what_else_is_to_be_seen_to_is_a_second_line(trouble: str, status: int, 
     with HealthServer(HOST, 0, Metrics(), lambda: trouble, lambda: "ready", lambda: detail) as server:
         number, body, _ = ask(server.port, "/readyz")
     assert (number, body.decode()) == (status, f"{first}\n{detail}\n")
+
+
+def test_parked_tables_are_named_with_the_reason_and_what_to_do() -> None:
+    full = ParkedTable("file:///t", "", 0, 5, 2, 1.0, "can't be written", "the disk is full")
+    bare = ParkedTable("file:///t", "audit", 0, 5, 2, 1.0, "damaged", "")
+    assert parked_line([]) == ""
+    assert parked_line([full]) == "parked: file:///t: can't be written (the disk is full)"
+    assert parked_line([bare, full, full]) == "parked: file:///t audit and 2 more tables: damaged"
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/parked", "/metrics?name[]=x"])

@@ -515,12 +515,13 @@ class Standstill:
 
 
 def parked_line(parked: Sequence[ParkedTable]) -> str:
-    """Returns how many tables are parked, and why the first one is. Empty if none is."""
+    """Returns how many tables are parked, why the first one is, and what to do. Empty if none is."""
     if not parked:
         return ""
     first = parked[0]
     others = f" and {len(parked) - 1:,} more tables" if len(parked) > 1 else ""
-    return f"parked: {f'{first.table} {first.branch}'.rstrip()}{others}: {first.reason}"
+    hint = f" ({first.hint})" if first.hint else ""
+    return f"parked: {f'{first.table} {first.branch}'.rstrip()}{others}: {first.reason}{hint}"
 
 
 def _holds(holding: PartitionThread) -> Callable[[], bool]:
