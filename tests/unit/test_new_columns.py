@@ -125,6 +125,7 @@ def test_structs_in_maps_and_some_lists_get_no_field(kind: Callable[[pa.DataType
         (pa.field("ID", pa.int8()), "ID can't be added, because the table has id"),
         (pa.field("place", pa.struct([("X", pa.int8())])), "place.X can't be added, because the table has"),
         (pa.field("a.b", pa.int8()), "a.b can't be added: the name of a column can't contain a dot"),
+        (pa.field("a`b", pa.int8()), "a`b can't be added: the name of a column can't contain a backtick"),
         (pa.field("_rowid", pa.int8()), "_rowid can't be added: this name is reserved by Lance"),
         (pa.field("u", pa.month_day_nano_interval()), "u can't be added: Lance can't store month_day_nano"),
         (pa.field("k", pa.int8(), metadata=KEY), "k can't be added: a primary key"),

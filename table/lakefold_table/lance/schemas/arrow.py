@@ -75,6 +75,9 @@ def _check_name(name: str, before: Sequence[Field]) -> None:
     if "." in name:
         hint = "rename the column, or make it a field of a struct"
         raise InvalidError("the name of a column can't contain a dot", where=name, hint=hint)
+    if "`" in name:
+        message = "the name of a column can't contain a backtick, because no Lance client could read it"
+        raise InvalidError(message, where=name, hint="rename the column")
     if any(field.name == name and field.parent_id == TOP for field in before):
         raise InvalidError("two columns have this name", where=name, hint="rename one of them")
 
