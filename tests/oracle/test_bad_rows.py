@@ -65,6 +65,23 @@ GOOD = [{"id": 2, "n": 255, "tags": ["x"]}, {"id": 3, "n": None, "tags": None}]
 MIXED = pa.Table.from_pylist([BAD[0], GOOD[0], BAD[1], GOOD[1]], schema=BATCH)
 
 
+def test_a_text_that_is_not_utf_8_is_a_bad_row() -> None:
+    # As Spark casts bytes to texts, and as a Parquet file may have them.
+    texts = pa.array([b"good", b"\xff\xfe", None, b"\xe9"]).cast(pa.string(), safe=False)
+    tags = pa.ListArray.from_arrays(pa.array([0, 1, 3, 3, 3], pa.int32()), texts.slice(0, 3))
+    structs = pa.StructArray.from_arrays([texts], ["text"])
+    for column, bad in ((texts, [1, 3]), (tags, [1]), (structs, [1, 3])):
+        batch = pa.RecordBatch.from_arrays([column], ["c"])
+        fitting = fit(batch.schema, batch.schema)
+        faults = faults_of(batch, fitting)
+        assert faults.rows.tolist() == bad
+        described = faults.described(pa.Table.from_batches([batch]))
+        assert set(described["reason"].to_pylist()) == {"a text is not UTF-8"}
+        assert "\\xff" in json.loads(described["row"][0].as_py()).__repr__()
+        with pytest.raises(InvalidError, match="not UTF-8"):
+            fitting.apply(batch)
+
+
 @given(st.lists(ROWS, max_size=30))
 def test_exactly_the_rows_that_do_not_fit_have_a_fault(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=BATCH)

@@ -180,12 +180,35 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
     except pa.ArrowException as error:
         reason = f"a value doesn't fit the table's {field.type}: {error}"
         raise InvalidError(reason, where=field.name, hint="correct or leave out such rows") from error
+    if _holds_text(converted.type) and not (_is_valid(converted) or _is_valid(_copied(converted))):
+        # Arrow doesn't check it when it reads a file of Parquet, nor Spark when it casts bytes to a text.
+        hint = "correct or leave out such rows: no Lance client could read the column"
+        raise InvalidError("a text is not UTF-8", where=field.name, hint=hint)
     converted = _aligned(converted)
     path = _null_at(converted, field, field.name)
     if path:
         hint = "leave out such rows, or give them a value"
         raise InvalidError("the batch has a null, and the column is not nullable", where=path, hint=hint)
     return converted
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if types.is_dictionary(kind):
+        return _holds_text(kind.value_type)
+    return _is_text(kind) or any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _is_valid(array: pa.Array) -> bool:
+    """Returns whether all texts are UTF-8, those inside of lists also beyond the slice that the array is."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _copied(array: pa.Array) -> pa.Array:
+    return array.take(pa.array(range(len(array)), pa.int64()))
 
 
 def _aligned(array: pa.Array) -> pa.Array:
@@ -197,7 +220,7 @@ def _aligned(array: pa.Array) -> pa.Array:
         return array
     if all(buffer is None or buffer.address % _DECIMAL_BYTES == 0 for buffer in array.buffers()):
         return array
-    return array.take(pa.array(range(len(array)), pa.int64()))
+    return _copied(array)
 
 
 def _holds_decimals(kind: pa.DataType) -> bool:

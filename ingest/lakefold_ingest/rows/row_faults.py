@@ -126,7 +126,22 @@ def faults_of(batch: pa.RecordBatch, fitting: Fitting) -> RowFaults:
 
 def row_texts(rows: pa.Table) -> list[str]:
     """Returns each row as a JSON object. Values that JSON doesn't have are texts; bytes are read as UTF-8."""
-    return [json.dumps(_plain(row), default=str, ensure_ascii=False) for row in rows.to_pylist()]
+    try:
+        values = rows.to_pylist()
+    except UnicodeDecodeError:
+        values = rows.cast(
+            pa.schema([field.with_type(_as_bytes(field.type)) for field in rows.schema])
+        ).to_pylist()
+    return [json.dumps(_plain(row), default=str, ensure_ascii=False) for row in values]
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """Returns the type with bytes instead of texts, which need not be UTF-8."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    return pa.binary() if pa.types.is_string(kind) or pa.types.is_large_string(kind) else kind
 
 
 def _plain(value: object) -> object:
