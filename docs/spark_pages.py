@@ -134,18 +134,32 @@ SPARK_WRITE_NOTES = """\
   in the order of `orderBy` counts. The options `when…` are the clauses of Delta's MERGE, each with a
   condition in SQL, in which `source.x` is column `x` of the batch and `target.x` column `x` of the table, or
   `true`. If one of them is given, only what is given is done. A deletion is checked before an update. In
-  Python, `clauses` of `sink` has them in an order of your own (`lakefold.MatchedUpdate`, …). `sink` has Spark
-  partition a batch of more than 50,000 rows by its keys; each task finds its keys in the table, with an index
-  of a key column if the table has one, and writes the new rows. Smaller batches are
-  merged by the driver, and so are those with `badRecords` or with clauses for rows that the batch lacks, and
-  each batch of `format("lakefold")`, where Spark doesn't let a writer partition the rows: they must fit into
-  the driver's memory (`spark.driver.maxResultSize`). These modes wait for the commit, and if others changed
-  the same rows meanwhile, the batch is built again by itself. An upsert updates all rows that the log had
-  before it. Rows that others append while it is being committed come after it, also if they have one of its
-  keys.
-- **`cdc`** (`writeMode`) applies change events by `keys`, see below. It collects and waits as `upsert` does.
+  Python, `clauses` of `sink` has them in an order of your own (`lakefold.MatchedUpdate`, …). These modes wait
+  for the commit, and if others changed the same rows meanwhile, the batch is built again by itself. An upsert
+  updates all rows that the log had before it. Rows that others append while it is being committed come after
+  it, also if they have one of its keys.
+- **`cdc`** (`writeMode`) applies change events by `keys`, see below. It waits as `upsert` does.
 - **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
   is Spark's default.
+
+## Where rows are merged
+
+This is about the modes `upsert`, `delete` and `cdc`.
+
+- **`sink`** has Spark partition a batch of more than 50,000 rows by its keys. Each task finds its keys in the
+  table and writes the new rows; no row reaches the driver. The driver merges smaller batches itself.
+- **`format("lakefold")`**: Spark doesn't let a Python writer partition the rows. So each task with more than
+  1 MiB of rows stages them in files of the table's folder `data`, divided by their keys, and the driver merges
+  them in parts of about 64 MiB or 250,000 rows. Its memory doesn't grow with the batch. It removes the staged
+  files when the batch is done.
+- **Clauses for rows that the batch lacks** (`whenNotMatchedBySource…`) need the whole batch in the driver's
+  memory (`spark.driver.maxResultSize`).
+
+Keys are compared in the table's types, and of several rows with one key the last one counts in whichever
+tasks they are. An index on a key column (BTree or Bitmap) finds the keys of small batches. Otherwise the key
+columns are read. A process remembers the lowest and the highest key of each fragment that it has read, and
+leaves out fragments none of whose keys can be in a later batch. So it helps if the rows of a fragment have
+neighbouring keys, as those of growing keys do.
 
 ## File sizes
 

@@ -27,7 +27,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from lakefold.spark import sink
 from lakefold_ingest.merge.batch_keys import BadKeysError
-from lakefold_ingest.operations.upsert_parts import UpsertParts
+from lakefold_ingest.operations.keyed_parts import KeyedParts
 from lakefold_ingest.spark import sink as sink_module
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_ingest.writing.report import BatchReport
@@ -129,18 +129,18 @@ def test_many_rows_are_merged_in_tasks_and_stay_there(
         rows = spark.range(numbers.start, numbers.stop, numbers.step, 3)
         return rows.selectExpr("id n", "cast(id % 7 as string) `k`", f"'{name}' name", f"{at} at")
 
-    def overtaken(operation: UpsertParts, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+    def overtaken(operation: KeyedParts, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         envelope = build(operation, view, key, settings)
         if not reports and view.version == read:
             adds(batch(range(150, 160), "added", 0), 1)
         return envelope
 
-    build = UpsertParts.build
+    build = KeyedParts.build
     monkeypatch.setattr(sink_module, "ROWS_A_TASK", 50)
     with ready_committer(bootstrap, topic_names, tmp_path):
         adds(batch(range(100), "first", 0), 0)
         ids, read = row_ids(table, "n"), lance.dataset(table).version
-        monkeypatch.setattr(UpsertParts, "build", overtaken)
+        monkeypatch.setattr(KeyedParts, "build", overtaken)
         with monkeypatch.context() as away:
             away.setattr(ClassicFrame, "toArrow", None)
             upserts(batch(range(80, 200), "older", 1).union(batch(range(90, 160), "newer", 2)), 0)

@@ -2,7 +2,8 @@
 
 Only the key columns are read, and the columns in conditions on rows that the batch doesn't have. If the batch
 has few keys and any of the key columns has an index, only the rows with these values are read: a filter on
-the column is answered by the index, and for fragments that the index doesn't cover by a scan.
+the column is answered by the index, and for fragments that the index doesn't cover by a scan. Otherwise
+fragments are left out if it is known that none of the keys is in their range (`key_ranges`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyarrow import types
 
 from lakefold_ingest.merge.clauses import NONE_HOLDS, first_that_holds
 from lakefold_ingest.merge.conditions import TARGET, columns_in, holds
+from lakefold_ingest.merge.key_ranges import FragmentRanges
 from lakefold_ingest.merge.read_version import column_of
 from lakefold_reader.lance.scan.scan import ADDRESS, ROW_ID
 
@@ -112,25 +114,41 @@ def _candidates(table: ReadVersion, keys: BatchKeys) -> Iterator[pa.RecordBatch]
     """Yields batches that have at least all rows whose key is in the batch; some may come twice."""
     if not keys.count:
         return
-    for filter_ in _filters(table, keys):
+    filters = _filters(table, keys)
+    for filter_ in filters:
         yield from table.scan(keys.names, filter_, _row_bytes(keys))
+    if not filters:
+        yield from _in_range(table, keys)
 
 
-def _filters(table: ReadVersion, keys: BatchKeys) -> list[str | None]:
-    """Returns filters that an index answers and that hold for all rows with these keys. [None]: all rows."""
+def _in_range(table: ReadVersion, keys: BatchKeys) -> Iterator[pa.RecordBatch]:
+    """Yields all rows of the fragments that may have one of these keys, by what is known of their ranges."""
+    ranges = FragmentRanges(table, keys.names)
+    fragments = ranges.holding(keys)
+    if not fragments:
+        return
+    chosen = None if len(fragments) == table.state.fragments.count else fragments
+    for batch in table.scan(keys.names, None, _row_bytes(keys), chosen):
+        ranges.add(batch)
+        yield batch
+    ranges.keep()
+
+
+def _filters(table: ReadVersion, keys: BatchKeys) -> list[str]:
+    """Returns filters that an index answers and that hold for all rows with these keys, none without one."""
     rows = table.state.fragments.physical_rows
     if (
         keys.count > MOST_LOOKED_UP
         or keys.count * SPARSE > rows
         or not table.indexed.intersection(keys.names)
     ):
-        return [None]
+        return []
     for name, column in zip(keys.names, keys.arrays, strict=True):
         literals = _literals(pc.unique(column)) if name in table.indexed and "`" not in name else None
         if literals is not None:
             parts = [literals[start : start + AT_ONCE] for start in range(0, len(literals), AT_ONCE)]
             return [f"`{name}` in ({','.join(part)})" for part in parts]
-    return [None]
+    return []
 
 
 def _literals(values: pa.Array) -> list[str] | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.cdc.events import Events
     from lakefold_ingest.cdc.last_changes import LastChanges
     from lakefold_ingest.merge.matching import FoundRows
+    from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.operations.append import AppendRows
     from lakefold_ingest.proposals.key import Key
@@ -105,11 +106,41 @@ class ApplyChanges:
         Raises as `last_changes` and `ReadVersion` do.
         """
         check_waits(settings)
-        changes = self.last_changes(view.schema, view.uri, keeps_bad_rows=bool(settings.bad_records))
         table = open_read_version(view, settings.storage_options)
+        batch, matched, becomes = self.changes(table, view, keeps_bad_rows=bool(settings.bad_records))
+        return write_changes(table, view, settings, batch, matched, becomes).envelope(view, key)
+
+    def with_rows(self, rows: pa.Table) -> ApplyChanges:
+        """Returns the same operation for other events."""
+        return ApplyChanges(rows, self.format, self.attempts)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The columns that identify a row."""
+        return self.format.keys
+
+    def keys(self, table: pa.Schema) -> pa.Table:
+        """Returns the key columns of the rows that the events are about; nulls if an event has none.
+
+        `table` is the table's schema. Raises `InvalidError` if the envelopes can't be read.
+        """
+        rows = self._events(table, RowFaults(self.rows.num_rows)).rows
+        return rows.select([name for name in self.format.keys if name in rows.column_names])
+
+    def check(self, view: View) -> None:
+        """Raises `InvalidError` if the events don't fit the table."""
+        self.with_rows(self.rows.slice(0, 0)).last_changes(view.schema, view.uri)
+
+    def changes(
+        self, table: ReadVersion, view: View, *, keeps_bad_rows: bool = False
+    ) -> tuple[MergeBatch, FoundRows, RowChanges]:
+        """Returns the last events, the rows of the table that have their keys, and what becomes of them.
+
+        Raises as `last_changes` and `ReadVersion` do.
+        """
+        changes = self.last_changes(view.schema, view.uri, keeps_bad_rows=keeps_bad_rows)
         matched = matched_rows(table, changes.batch.keys)
-        becomes = row_changes(table, changes, matched)
-        return write_changes(table, view, settings, changes.batch, matched, becomes).envelope(view, key)
+        return changes.batch, matched, row_changes(table, changes, matched)
 
     def _events(self, table: pa.Schema | None, faults: RowFaults) -> Events:
         """Returns the events, with the columns in their rows that the table has, or is going to have."""

@@ -125,6 +125,35 @@ class UpsertRows:
         changes = changes_of(table, batch, merge, matched, others)
         return write_changes(table, view, settings, batch, matched, changes)
 
+    def with_rows(self, rows: pa.Table) -> UpsertRows:
+        """Returns the same operation for other rows."""
+        return UpsertRows(rows, self.merge, self.attempts)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The columns by which rows are the same."""
+        return self.merge.keys
+
+    def keys(self, table: pa.Schema) -> pa.Table:
+        """Returns the key columns of the rows, as they are in the batch."""
+        del table
+        return self.rows.select([name for name in self.merge.keys if name in self.rows.column_names])
+
+    def check(self, view: View) -> None:
+        """Raises `InvalidError` if the columns don't fit the table, or a condition can't be evaluated."""
+        check_conditions(self.merge, self.with_rows(self.rows.slice(0, 0)).batch(view), view)
+
+    def changes(
+        self, table: ReadVersion, view: View, *, keeps_bad_rows: bool = False
+    ) -> tuple[MergeBatch, FoundRows, RowChanges]:
+        """Returns the batch, the rows of the table that have its keys, and what becomes of them.
+
+        Clauses for rows that the batch lacks are left out. Raises as `build`.
+        """
+        batch = self.batch(view, keeps_bad_rows=keeps_bad_rows)
+        matched = matched_rows(table, batch.keys)
+        return batch, matched, changes_of(table, batch, self.merge, matched, FoundRows.of([]))
+
     def batch(self, view: View, *, keeps_bad_rows: bool = False) -> MergeBatch:
         """Returns the batch without the rows that can't be merged, which are put into `bad_rows`.
 

@@ -9,9 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from lakefold_ingest.rows.row_faults import BAD_ROWS, bad_rows_error
+from lakefold_ingest.rows.row_streams import from_streams, rows_or_nothing
 from lakefold_ingest.rows.row_writer import RowWriter
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lance.table_pb2 import DataFragment
@@ -20,9 +19,9 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lakefold_ingest.rows.fragments import Target
+    import pyarrow as pa
 
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+    from lakefold_ingest.rows.fragments import Target
 
 
 class MisfitRowsError(InvalidError):
@@ -71,7 +70,7 @@ def write_task(target: Target, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
         remove_unused(target.uri, target.storage_options, written, fault[0])
         written = []
     encoded = tuple(fragment.SerializeToString() for fragment in written)
-    return TaskFiles(encoded, fault, time.perf_counter() - start, misfits, _encoded(writer.bad_rows))
+    return TaskFiles(encoded, fault, time.perf_counter() - start, misfits, rows_or_nothing(writer.bad_rows))
 
 
 def collect_fragments(target: Target, tasks: Sequence[TaskFiles]) -> list[DataFragment]:
@@ -96,17 +95,7 @@ def collect_fragments(target: Target, tasks: Sequence[TaskFiles]) -> list[DataFr
 
 def bad_rows_of(tasks: Iterable[TaskFiles]) -> pa.Table:
     """Returns the rows of all tasks that don't fit the table, as `BAD_ROWS`."""
-    tables = [pa.ipc.open_stream(task.bad_rows).read_all() for task in tasks if task.bad_rows]
-    return pa.concat_tables([BAD_ROWS.empty_table(), *tables])
-
-
-def _encoded(rows: pa.Table) -> bytes:
-    if not rows.num_rows:
-        return b""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
+    return from_streams(b"".join(task.bad_rows for task in tasks), BAD_ROWS)
 
 
 def decoded_fragments(tasks: Iterable[TaskFiles]) -> list[DataFragment]:

@@ -10,7 +10,7 @@ from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment
 
@@ -27,6 +27,11 @@ def remove_unused(
     why the batch failed, and `lakefold cleanup` removes such files when they are old enough.
     """
     paths = [data_path(file.path) for fragment in fragments for file in fragment.files]
+    return remove_files(uri, storage_options, paths, reason)
+
+
+def remove_files(uri: str, storage_options: Mapping[str, str], paths: Sequence[str], reason: str) -> int:
+    """Removes files by their paths in the table, as `remove_unused`."""
     removed = 0
     try:
         storage = open_storage(uri, storage_options)

@@ -20,8 +20,14 @@ from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
-from lakefold_ingest.spark.change_plan import ChangePlan, plan_changes
-from lakefold_ingest.spark.merge_plan import MergePlan, commit_rows, pack_rows, plan_merge
+from lakefold_ingest.spark.keyed_plan import (
+    KeyedPlan,
+    abort_rows,
+    commit_rows,
+    plan_changes,
+    plan_merge,
+    stage_rows,
+)
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder
 from lakefold_ingest.spark.write_plan import abort_files, commit_files, plan_write, write_rows
 from lakefold_reader.spark.data_source import LakefoldSource
@@ -39,13 +45,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakefold_ingest.options.given import GivenWrite
+    from lakefold_ingest.rows.staged_rows import TaskRows
     from lakefold_ingest.rows.task_files import TaskFiles
-    from lakefold_ingest.spark.merge_plan import TaskRows
     from lakefold_ingest.spark.write_plan import WritePlan
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
 
-    Plan = WritePlan | MergePlan | ChangePlan
+    Plan = WritePlan | KeyedPlan
 
 QUERY_ID = "sql.streaming.queryId"
 """The local property in which Spark keeps the id of the streaming query that runs a task."""
@@ -53,7 +59,7 @@ QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class WrittenMessage(WriterCommitMessage):
-    """What a task sends to the driver: what it wrote, or its rows if they are merged."""
+    """What a task sends to the driver: what it wrote, or the rows that it staged if they are merged."""
 
     result: TaskFiles | TaskRows
 
@@ -75,7 +81,7 @@ class FrameWriter(DataSourceArrowWriter):
         self._key = key
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of a task as files, or sends them to the driver."""
+        """Writes the rows of a task as files, or stages them for the driver."""
         return WrittenMessage(_run(self._plan, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -96,7 +102,7 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         self._app_id = app_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of a task as files, or sends them to the driver."""
+        """Writes the rows of a task as files, or stages them for the driver."""
         context = TaskContext.get()
         query_id, run_id = (
             ("" if context is None else context.getLocalProperty(name) or "") for name in (QUERY_ID, RUN_ID)
@@ -157,9 +163,9 @@ class TableFormat(LakefoldSource):
         merge, changes = given.merge(mode), given.changes(mode)
         settings = self.write_settings(given)
         if changes is not None:
-            return plan_changes(settings, changes, rows)
+            return plan_changes(settings, changes, rows, key)
         if merge is not None:
-            return plan_merge(settings, merge, rows)
+            return plan_merge(settings, merge, rows, key)
         return plan_write(given, settings, rows, key, use=use, overwrite=overwrite)
 
 
@@ -172,8 +178,8 @@ def _log_each_batch() -> None:
 
 
 def _run(plan: Plan, batches: Iterator[pa.RecordBatch]) -> TaskFiles | TaskRows:
-    if isinstance(plan, MergePlan | ChangePlan):
-        return pack_rows(plan.schema, batches)
+    if isinstance(plan, KeyedPlan):
+        return stage_rows(plan, batches)
     return write_rows(plan, batches)
 
 
@@ -181,14 +187,14 @@ def _commit(
     plan: Plan, key: Key, messages: Sequence[WrittenMessage], *, in_order: bool = False
 ) -> BatchReport:
     results = [message.result for message in messages]
-    if isinstance(plan, MergePlan | ChangePlan):
+    if isinstance(plan, KeyedPlan):
         return commit_rows(plan, key, cast("list[TaskRows]", results), in_order=in_order)
     return commit_files(plan, key, cast("list[TaskFiles]", results), in_order=in_order)
 
 
 def _abort(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    if not isinstance(plan, MergePlan | ChangePlan):
-        results = [
-            None if message is None else cast("WrittenMessage", message).result for message in messages
-        ]
+    results = [None if message is None else cast("WrittenMessage", message).result for message in messages]
+    if isinstance(plan, KeyedPlan):
+        abort_rows(plan, cast("list[TaskRows | None]", results))
+    else:
         abort_files(plan, cast("list[TaskFiles | None]", results))

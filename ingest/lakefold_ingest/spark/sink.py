@@ -2,9 +2,9 @@
 
 Rows that are appended never reach the driver: each task writes its Arrow batches as files and returns their
 descriptions, some hundred bytes a file. The driver makes one proposal of them (see `writing.batch`). The rows
-of an upsert or a delete are partitioned by their keys, and each task finds its keys in the table. If a batch
-is so small that one task is enough, its clauses need all rows in one place, or bad rows are kept, the driver
-does this itself. It collects change events as well.
+of an upsert or a delete, and change events, are partitioned by their keys, and each task finds its keys in
+the table. If a batch is so small that one task is enough, or its clauses need all rows in one place, the
+driver does this itself.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows, check_waits
-from lakefold_ingest.operations.upsert_parts import MergedRows, UpsertParts
 from lakefold_ingest.proposals.key import Key, check_app_id
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_fragments, write_task
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.keyed_tasks import in_tasks
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_table.errors import InvalidError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakefold_ingest.merge.clauses import Clause, Merge
-    from lakefold_ingest.operations.upsert_parts import MergeTask
+    from lakefold_ingest.operations.keyed_parts import KeyedOperation
     from lakefold_ingest.rows.fragments import Target
     from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.report import BatchReport
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 SinkMode = Literal["append", "upsert", "delete", "cdc"]
 ROWS_A_TASK = 50_000
-"""So many rows of an upsert or a delete are merged by one task; each task reads the table's key columns."""
+"""So many rows are merged, or events applied, by one task; each task reads the table's key columns."""
 _QUERY_ID = "sql.streaming.queryId"
 _RESULT = "fragments array<binary>, fault array<string>, seconds double, misfits bigint, bad_rows binary"
 _ARROW_RESULT = pa.schema(
@@ -54,17 +54,6 @@ _ARROW_RESULT = pa.schema(
         "seconds": pa.float64(),
         "misfits": pa.int64(),
         "bad_rows": pa.binary(),
-    }
-)
-
-
-_MERGED = "part binary, fault array<string>, bad_columns array<string>, bad_rows bigint"
-_ARROW_MERGED = pa.schema(
-    {
-        "part": pa.binary(),
-        "fault": pa.list_(pa.string()),
-        "bad_columns": pa.list_(pa.string()),
-        "bad_rows": pa.int64(),
     }
 )
 
@@ -138,24 +127,27 @@ class Sink:
             count = None if self.settings.bad_records else frame.count
             with _laid_out(frame, self.layout) as rows:
                 yield AppendRows(schema, partial(_write, rows, bad_rows), count=count, bad_rows=bad_rows)
-        elif isinstance(merge, ChangeFormat):
-            yield ApplyChanges(frame.toArrow().cast(arrow_schema_of(frame.schema)), merge)
         else:
             with self._merging(frame, merge) as operation:
                 yield operation
 
     @contextmanager
-    def _merging(self, frame: DataFrame, merge: Merge) -> Iterator[Operation]:
-        if not merge.needs_one_row or not merge.by_source:
-            merge.check_columns(frame.columns, frame.columns, self.settings.table)
-        if not merge.needs_one_row:
-            frame = frame.select(*merge.keys)
-        if merge.by_source or self.settings.bad_records:
-            yield _on_driver(frame, merge)
-            return
+    def _merging(self, frame: DataFrame, merge: Merge | ChangeFormat) -> Iterator[Operation]:
+        if not isinstance(merge, ChangeFormat):
+            if not merge.needs_one_row or not merge.by_source:
+                merge.check_columns(frame.columns, frame.columns, self.settings.table)
+            if not merge.needs_one_row:
+                frame = frame.select(*merge.keys)
+            if merge.by_source:
+                yield _on_driver(frame, merge)
+                return
         with _kept(frame):
             tasks = min(-(-frame.count() // ROWS_A_TASK), frame.sparkSession.sparkContext.defaultParallelism)
-            yield _in_tasks(frame, merge, tasks) if tasks > 1 else _on_driver(frame, merge)
+            yield (
+                in_tasks(frame, partial(_operation, merge=merge), tasks)
+                if tasks > 1
+                else _on_driver(frame, merge)
+            )
 
 
 def sink_merge(
@@ -236,38 +228,12 @@ def _kept(frame: DataFrame) -> Iterator[None]:
         frame.unpersist()
 
 
-def _on_driver(frame: DataFrame, merge: Merge) -> UpsertRows:
-    return UpsertRows(frame.toArrow().cast(arrow_schema_of(frame.schema)), merge)
+def _operation(rows: pa.Table, merge: Merge | ChangeFormat) -> KeyedOperation:
+    return ApplyChanges(rows, merge) if isinstance(merge, ChangeFormat) else UpsertRows(rows, merge)
 
 
-def _in_tasks(frame: DataFrame, merge: Merge, tasks: int) -> UpsertParts:
-    """Returns an upsert in so many tasks: all rows of a key are in the same one."""
-    schema = arrow_schema_of(frame.schema)
-    rows = frame.repartition(tasks, *merge.keys)
-
-    def run(task: MergeTask) -> list[MergedRows]:
-        results = rows.mapInArrow(partial(_merge_task, task, schema), _MERGED).collect()
-        return [
-            MergedRows(
-                bytes(row.part),
-                None if row.fault is None else tuple(row.fault),
-                tuple(row.bad_columns),
-                row.bad_rows,
-            )
-            for row in results
-        ]
-
-    return UpsertParts(schema, merge, run)
-
-
-def _merge_task(
-    task: MergeTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Merges the rows of one task. Yields one row that says what it found and wrote, none without rows."""
-    parts = [pa.Table.from_batches([batch]).cast(schema) for batch in batches if batch.num_rows]
-    if parts:
-        merged = asdict(task.run(pa.concat_tables(parts)))
-        yield pa.RecordBatch.from_pylist([merged], schema=_ARROW_MERGED)
+def _on_driver(frame: DataFrame, merge: Merge | ChangeFormat) -> KeyedOperation:
+    return _operation(frame.toArrow().cast(arrow_schema_of(frame.schema)), merge)
 
 
 def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[DataFragment]:

@@ -12,8 +12,8 @@ import pytest
 
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.clauses import MatchedDelete, MatchedUpdate, Merge, NotMatchedInsert
+from lakefold_ingest.operations.keyed_parts import KeyedParts
 from lakefold_ingest.operations.upsert import UpsertRows
-from lakefold_ingest.operations.upsert_parts import UpsertParts
 from lakefold_table.errors import InvalidError
 from tests.merging import Folding, people, row_ids
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakefold_ingest.operations.upsert_parts import MergedRows, MergeTask
+    from lakefold_ingest.operations.keyed_parts import MergedPart, MergeTask
 
 TASKS = 3
 MERGES = {
@@ -43,15 +43,13 @@ def folding(tmp_path: Path, request: pytest.FixtureRequest) -> Folding:
     return Folding(tmp_path / "t")
 
 
-def in_tasks(
-    rows: pa.Table, merge: Merge, part_of: Callable[[int], int] = lambda n: n % TASKS
-) -> UpsertParts:
+def in_tasks(rows: pa.Table, merge: Merge, part_of: Callable[[int], int] = lambda n: n % TASKS) -> KeyedParts:
     parts = pa.array([part_of(number) for number in rows["id"].to_pylist()])
 
-    def run(task: MergeTask) -> list[MergedRows]:
+    def run(task: MergeTask) -> list[MergedPart]:
         return [task.run(rows.filter(pc.equal(parts, number))) for number in range(TASKS)]
 
-    return UpsertParts(rows.schema, merge, run)
+    return KeyedParts(UpsertRows(rows.schema.empty_table(), merge), run)
 
 
 @pytest.mark.parametrize("merge", MERGES.values(), ids=MERGES)
@@ -92,6 +90,6 @@ def test_a_task_with_bad_keys_fails_the_batch_and_leaves_no_files(folding: Foldi
 def test_tasks_that_share_a_key_are_an_error(folding: Folding) -> None:
     files, parts = set((folding.path / "data").iterdir()), iter(range(TASKS))
     shared = in_tasks(people([3, 3]), Merge(("id",), clauses=(MatchedUpdate(),)), lambda _: next(parts))
-    with pytest.raises(InvalidError, match="rows of fragment 0 have a key that two tasks had"):
+    with pytest.raises(InvalidError, match="rows of fragment 0 have a key that two parts of the batch had"):
         folding.build(shared)
     assert set((folding.path / "data").iterdir()) == files

@@ -1,0 +1,298 @@
+"""Merges rows by their keys, or applies change events, in parts that have all rows of some of the keys.
+
+A part finds its rows in the table and writes the new ones as files; a task of Spark's does that. The driver
+gets no rows: from each part it gets the fragments, the offsets of the rows that are deleted or moved, and the
+hashes of the inserted keys. It makes one Update of them all. No two parts change the same row, because they
+have no key in common: `merge.key_numbers` divides the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.merge.batch_keys import BadKeysError
+from lakefold_ingest.merge.deletions import delete_rows, offsets_by_fragment
+from lakefold_ingest.merge.key_numbers import key_numbers, key_types
+from lakefold_ingest.merge.new_rows import changed_columns
+from lakefold_ingest.merge.read_version import open_read_version
+from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.upsert import (
+    ATTEMPTS,
+    check_waits,
+    name_inserted_keys,
+    target_of,
+    write_rows,
+)
+from lakefold_ingest.proposals.envelopes import begin_envelope
+from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.row_streams import from_streams, rows_or_nothing
+from lakefold_ingest.rows.unused_files import remove_unused
+from lakefold_ingest.writing.view import view_at
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.merge.read_version import ReadVersion
+    from lakefold_ingest.operations.append import AppendRows
+    from lakefold_ingest.operations.apply_changes import ApplyChanges
+    from lakefold_ingest.operations.upsert import UpsertRows
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.fragments import Target
+    from lakefold_ingest.writing.operation import BatchColumns
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+
+    KeyedOperation = UpsertRows | ApplyChanges
+
+LOGGER = logging.getLogger("lakefold")
+
+
+@dataclass(frozen=True, slots=True)
+class PartFault:
+    """Why a part could not be merged, as an error that another process raises.
+
+    If it is a `BadRowsError`, `bad_rows` and `bad_columns` are its rows and columns. `is_key`: it is a
+    `BadKeysError`.
+    """
+
+    message: str
+    where: str
+    hint: str
+    bad_columns: tuple[str, ...] = ()
+    bad_rows: int = 0
+    is_key: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> PartFault:
+        """Returns the fault of a `text`."""
+        message, where, hint, columns, rows, is_key = json.loads(text)
+        return cls(message, where, hint, tuple(columns), rows, is_key)
+
+    @property
+    def text(self) -> str:
+        """The fault as a text."""
+        return json.dumps(astuple(self))
+
+    @classmethod
+    def of(cls, error: InvalidError) -> PartFault:
+        """Returns the fault that this error reports."""
+        fault = error.message, error.where, error.hint
+        if not isinstance(error, BadRowsError):
+            return cls(*fault)
+        return cls(*fault, error.columns, error.rows, isinstance(error, BadKeysError))
+
+    def error(self, others: Iterable[PartFault] = ()) -> InvalidError:
+        """Returns the error. If rows are bad, it counts those of `others` with the same columns as well."""
+        if not self.bad_columns:
+            return InvalidError(self.message, where=self.where, hint=self.hint)
+        same = [each.bad_rows for each in others if each.bad_columns == self.bad_columns]
+        kind = BadKeysError if self.is_key else BadRowsError
+        return kind(
+            self.message,
+            columns=self.bad_columns,
+            rows=self.bad_rows + sum(same),
+            examples=(),
+            where=self.where,
+            hint=self.hint,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPart:
+    """What was found and written for one part.
+
+    `part`: an encoded envelope with nothing but the rows that are deleted or moved, the new fragments and the
+    inserted keys. `bad_rows`: rows that were left out, as an Arrow stream of `BAD_ROWS`, empty if there are
+    none. `fault`: the reason why it stopped, or None.
+    """
+
+    part: bytes
+    bad_rows: bytes = b""
+    fault: PartFault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """What is needed to merge a part into a version of the table: the driver sends it to executors.
+
+    `operation` has no rows. `keeps_bad_rows`: rows that can't be merged are left out and returned.
+    """
+
+    target: Target
+    version: int
+    operation: KeyedOperation
+    keeps_bad_rows: bool = False
+
+    @property
+    def key_types(self) -> pa.Schema | None:
+        """The key columns in the types of the table."""
+        return key_types(self.operation.key_names, self.target.fitting.schema)
+
+    def numbers(self, rows: pa.Table) -> NDArray[np.int64]:
+        """Returns a number for each of these rows of the batch: those with the same key have the same one.
+
+        Raises `InvalidError` if the rows are change events that can't be read.
+        """
+        return key_numbers(self.operation.with_rows(rows).keys(self.target.fitting.schema), self.key_types)
+
+    def run(self, rows: pa.Table) -> MergedPart:
+        """Merges all rows of the batch that have some of its keys. Nothing in the table changes by that.
+
+        Rows that can't be merged are returned as a fault, not raised: Spark would run the task again, and
+        then report a text of many lines. If the task fails, its files are removed.
+        """
+        operation = self.operation.with_rows(rows)
+        try:
+            part = self._part(operation).SerializeToString()
+        except InvalidError as error:
+            return MergedPart(b"", fault=PartFault.of(error))
+        return MergedPart(part, b"".join(rows_or_nothing(each) for each in operation.bad_rows))
+
+    def _part(self, operation: KeyedOperation) -> Envelope:
+        options = self.target.storage_options
+        view = view_at(self.target.uri, self.version, options)
+        table = open_read_version(view, options)
+        batch, _, changes = operation.changes(table, view, keeps_bad_rows=self.keeps_bad_rows)
+        part = Envelope()
+        for number, offsets in offsets_by_fragment(changes.deleted).items():
+            part.affected_rows[number] = encode_bitmap(offsets)
+        update = part.lance.update
+        changed = changed_columns(changes.rewritings, operation.key_names)
+        update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
+        if changes.inserted.size:
+            name_inserted_keys(update, view, batch, changes.inserted)
+        update.new_fragments.extend(write_rows(self.target, table, view, batch, changes))
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedParts:
+    """An `Operation` that merges rows, or applies events, which are not in one place.
+
+    `operation` says what is done with rows and has none, but their columns. `run` merges all parts and
+    returns what `MergeTask.run` returned for each: a part has all rows of the batch with some of its keys. It
+    may end after a part that has a fault. Clauses for rows that the batch lacks are not possible.
+    """
+
+    operation: KeyedOperation
+    run: Callable[[MergeTask], Iterable[MergedPart]]
+    attempts: int = ATTEMPTS
+    bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema with which the table is created if it doesn't exist. None: it must exist."""
+        return self.operation.schema
+
+    @property
+    def batch_columns(self) -> BatchColumns | None:
+        """The columns of the rows, if values of them are written. Raises as that of the operation."""
+        return self.operation.batch_columns
+
+    def content(self, view: View) -> str:
+        """Returns "": what it would change depends on the table as it was before the batch was folded."""
+        del view
+        return ""
+
+    def appending(self, rows: pa.Table) -> AppendRows:
+        """Returns the operation that appends these rows to the table of those left out."""
+        return append_source(RowSource(rows))
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Has the parts merged into the version of `view`. Returns the envelope of them all.
+
+        Returns None if no row changes. Raises `InvalidError` and `BadRowsError` as the operation does, before
+        the parts if it can. The files of all parts are removed if one fails.
+        """
+        check_waits(settings)
+        self.operation.check(view)
+        self.bad_rows.clear()
+        table = open_read_version(view, settings.storage_options)
+        keeps = bool(settings.bad_records)
+        task = MergeTask(target_of(view, settings), view.version, self.operation, keeps)
+        results, parts = list[MergedPart](), list[Envelope]()
+        try:
+            for result in self.run(task):
+                results.append(result)
+                parts.append(Envelope.FromString(result.part))
+            _raise_fault(results)
+            envelope = begin_envelope(view.uri, key, view.version)
+            united = _united(envelope, parts, table, self.operation.key_names)
+        except BaseException as error:
+            written = [fragment for part in parts for fragment in part.lance.update.new_fragments]
+            remove_unused(view.uri, settings.storage_options, written, str(error))
+            raise
+        bad_rows = from_streams(b"".join(result.bad_rows for result in results), BAD_ROWS)
+        if bad_rows.num_rows:
+            self.bad_rows.append(bad_rows)
+        return united
+
+
+def _raise_fault(results: Sequence[MergedPart]) -> None:
+    """Raises the fault of the first part that has one. If rows are bad, it counts those of all parts."""
+    faults = [result.fault for result in results if result.fault is not None]
+    if faults:
+        raise faults[0].error(faults[1:])
+
+
+def _united(
+    envelope: Envelope, parts: Sequence[Envelope], table: ReadVersion, keys: Sequence[str]
+) -> Envelope | None:
+    """Adds what all parts did to the envelope; writes the deletion files. Returns None if no row changes."""
+    rows = _rows_of(parts, table.source.uri)
+    updates = [part.lance.update for part in parts]
+    fragments = [fragment for update in updates for fragment in update.new_fragments]
+    if not fragments and not rows:
+        return None
+    inserted = sum(len(update.inserted_rows.exact.key_hashes) for update in updates)
+    written = sum(fragment.physical_rows for fragment in fragments)
+    LOGGER.info(
+        "%s parts change version %s of %s: %s rows updated, %s inserted, %s deleted",
+        len(parts),
+        table.version,
+        table.source.uri,
+        written - inserted,
+        inserted,
+        sum(map(len, rows.values())) - (written - inserted),
+    )
+    deleted = delete_rows(table, rows)
+    deleted.add_affected(envelope)
+    if not fragments:
+        deleted.as_delete(envelope, f"merged by {', '.join(keys)}")
+        return envelope
+    deleted.as_update(envelope, fragments)
+    changed = {number for update in updates for number in update.fields_for_preserving_frag_bitmap}
+    envelope.lance.update.fields_for_preserving_frag_bitmap.extend(sorted(changed))
+    for update in updates:
+        if update.HasField("inserted_rows"):
+            into = envelope.lance.update.inserted_rows
+            into.field_ids[:] = update.inserted_rows.field_ids
+            into.exact.key_hashes.extend(update.inserted_rows.exact.key_hashes)
+    return envelope
+
+
+def _rows_of(parts: Sequence[Envelope], where: str) -> Mapping[int, Bitmap]:
+    """Returns the rows that all parts delete or move. Raises `InvalidError` if two have the same."""
+    rows: dict[int, Bitmap] = {}
+    for part in parts:
+        for number, data in part.affected_rows.items():
+            offsets, others = decode_bitmap(data, "a part's rows"), rows.get(number, Bitmap())
+            if others & offsets:
+                raise InvalidError(
+                    f"rows of fragment {number} have a key that two parts of the batch had",
+                    where=where,
+                    hint="run the batch again: the types of the key columns may have changed meanwhile",
+                )
+            rows[number] = others | offsets
+    return rows

@@ -1,0 +1,215 @@
+"""Rows of a batch that wait for the driver: those of a small task in memory, those of a large one in files.
+
+Spark doesn't let the writer of a Python data source partition its rows by their keys. So each task divides
+its rows into buckets by the numbers of their keys, and the driver merges the rows of some buckets at a time.
+It holds as many rows as a part has, however large the batch is.
+
+A file of staged rows is in the table's folder of data files, under a name that is unique by chance, as that
+of a data file. No proposal ever names it. The driver removes it when the batch is done, and if a process was
+killed, `lakefold maintain` does, as it removes data files that nothing names.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lakefold_ingest.rows.row_streams import from_streams, to_stream
+from lakefold_ingest.rows.unused_files import remove_files
+from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Numberer = Callable[[pa.Table], NDArray[np.int64]]
+
+BUCKETS: Final = 256
+INLINE_BYTES: Final = 2**20
+"""Up to so many bytes of rows a task sends itself to the driver."""
+STAGED_BYTES: Final = 2**26
+"""About so many bytes of rows are in one file. A task holds as many."""
+PART_BYTES: Final = 2**26
+"""The driver merges about so many bytes of rows at once, unless a single bucket has more."""
+PART_ROWS: Final = 250_000
+"""And at most so many rows: their keys are looked up in the table at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file with rows in the order of their buckets.
+
+    Of each bucket: `lengths` has the bytes of its Arrow stream, `rows` how many rows it has, and `sizes` how
+    many bytes they have in memory.
+    """
+
+    path: str
+    lengths: tuple[int, ...]
+    rows: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRows:
+    """The rows of one task, in their order: those of `files`, or those of the Arrow stream `data`.
+
+    `rows` and `size`: how many there are, and their bytes in memory. `fault`: message, location and hint of
+    the reason why they can't be read, or None. `seconds`: how long it took.
+    """
+
+    data: bytes
+    files: tuple[StagedFile, ...]
+    rows: int
+    size: int
+    seconds: float
+    fault: tuple[str, str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowStage:
+    """Where rows with the columns `schema` wait: below the root `uri` of a table."""
+
+    uri: str
+    schema: pa.Schema
+    storage_options: Mapping[str, str]
+
+    def put(self, batches: Iterable[pa.RecordBatch], number: Numberer | None) -> TaskRows:
+        """Returns the rows of one task. `number` numbers their keys; None: they are sent, however many.
+
+        Rows that can't be read are returned as a fault, not raised: Spark would run the task again. If the
+        task fails, its files are removed.
+        """
+        start = time.perf_counter()
+        waiting, files, rows, size, held = list[pa.Table](), list[StagedFile](), 0, 0, 0
+        try:
+            for batch in batches:
+                table = pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema)
+                waiting.append(table)
+                rows, size, held = rows + table.num_rows, size + table.nbytes, held + table.nbytes
+                if number is not None and held >= STAGED_BYTES:
+                    files.append(self._file(pa.concat_tables(waiting), number))
+                    waiting, held = [], 0
+            rest = pa.concat_tables([self.schema.empty_table(), *waiting])
+            if number is not None and rest.num_rows and (files or held > INLINE_BYTES):
+                files.append(self._file(rest, number))
+                rest = self.schema.empty_table()
+        except InvalidError as error:
+            self._remove(files, error.message)
+            fault = error.message, error.where, error.hint
+            return TaskRows(b"", (), 0, 0, time.perf_counter() - start, fault)
+        except BaseException:
+            self._remove(files, "its task failed")
+            raise
+        data = to_stream(rest).to_pybytes() if rest.num_rows else b""
+        return TaskRows(data, tuple(files), rows, size, time.perf_counter() - start)
+
+    def _file(self, rows: pa.Table, number: Numberer) -> StagedFile:
+        buckets = _buckets(number(rows))
+        order = np.argsort(buckets, kind="stable")
+        bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1)).tolist()
+        ordered = rows.combine_chunks().take(pa.array(order))
+        streams, counts, sizes = list[pa.Buffer](), list[int](), list[int]()
+        for first, end in pairwise(bounds):
+            part = ordered.slice(first, end - first)
+            streams.append(to_stream(part) if part.num_rows else pa.py_buffer(b""))
+            counts.append(part.num_rows)
+            sizes.append(part.nbytes)
+        path = data_path(f"{uuid.uuid4().hex}_staged.lance")
+        open_storage(self.uri, self.storage_options).put(path, [memoryview(each) for each in streams])
+        return StagedFile(path, tuple(each.size for each in streams), tuple(counts), tuple(sizes))
+
+    def remove(self, tasks: Iterable[TaskRows]) -> None:
+        """Removes the files of these tasks. Their batch is done, or is going to be written again."""
+        self._remove([file for task in tasks for file in task.files], "the rows were staged for a batch")
+
+    def _remove(self, files: Sequence[StagedFile], reason: str) -> None:
+        if files:
+            remove_files(self.uri, self.storage_options, [file.path for file in files], reason)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The rows of all tasks of a batch."""
+
+    stage: RowStage
+    tasks: Sequence[TaskRows]
+
+    @property
+    def fits_in_memory(self) -> bool:
+        """Whether the batch is no larger than a part."""
+        rows, size = (sum(getattr(task, name) for task in self.tasks) for name in ("rows", "size"))
+        return bool(rows <= PART_ROWS and size <= PART_BYTES)
+
+    def all(self) -> pa.Table:
+        """Returns all rows, in the order of the tasks."""
+        return self._of(range(BUCKETS), None)
+
+    def parts(self, number: Numberer) -> Iterator[pa.Table]:
+        """Yields the rows in parts, each with all rows of some keys in the order of the tasks.
+
+        `number` is that with which the tasks staged them. A part that has no rows is left out.
+        """
+        sent = [_buckets(number(self._sent(task))) for task in self.tasks]
+        for buckets in self._ranges():
+            rows = self._of(buckets, sent)
+            if rows.num_rows:
+                yield rows
+
+    def _ranges(self) -> Iterator[range]:
+        """Yields ranges of buckets whose rows are about as many as one part has."""
+        inline = [task for task in self.tasks if not task.files]
+        rows = np.full(BUCKETS, sum(task.rows for task in inline) / BUCKETS)
+        sizes = np.full(BUCKETS, sum(task.size for task in inline) / BUCKETS)
+        for task in self.tasks:
+            for file in task.files:
+                rows, sizes = rows + np.array(file.rows), sizes + np.array(file.sizes)
+        shares = np.maximum(rows / PART_ROWS, sizes / PART_BYTES)
+        start, share = 0, 0.0
+        for bucket in range(BUCKETS):
+            if bucket > start and share + shares[bucket] > 1:
+                yield range(start, bucket)
+                start, share = bucket, 0.0
+            share += shares[bucket]
+        yield range(start, BUCKETS)
+
+    def _of(self, buckets: range, sent: Sequence[NDArray[np.int64]] | None) -> pa.Table:
+        """Returns the rows in these buckets. `sent` has those of the rows that the tasks sent; None: all."""
+        tables = [self.stage.schema.empty_table()]
+        for index, task in enumerate(self.tasks):
+            tables += [self._of_file(file, buckets) for file in task.files]
+            rows = self._sent(task)
+            if sent is not None and rows.num_rows:
+                chosen = (sent[index] >= buckets.start) & (sent[index] < buckets.stop)
+                rows = rows.filter(pa.array(chosen))
+            tables.append(rows)
+        return pa.concat_tables(tables)
+
+    def _sent(self, task: TaskRows) -> pa.Table:
+        return from_streams(task.data, self.stage.schema)
+
+    def _of_file(self, file: StagedFile, buckets: range) -> pa.Table:
+        start, length = sum(file.lengths[: buckets.start]), sum(file.lengths[buckets.start : buckets.stop])
+        if not length:
+            return self.stage.schema.empty_table()
+        storage = open_storage(self.stage.uri, self.stage.storage_options)
+        try:
+            data = storage.get_range(file.path, start, length)
+        except FileNotFoundError:
+            data = b""
+        if len(data) < length:
+            message = f"the staged rows in {file.path} were removed or cut while their batch was written"
+            raise DamagedError(message, where=self.stage.uri)
+        return from_streams(data, self.stage.schema)
+
+
+def _buckets(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    return numbers & (BUCKETS - 1)

@@ -1,0 +1,162 @@
+"""What a write of Spark's that finds rows by their keys does in its tasks and on the driver.
+
+Which row of a key counts is decided for the whole batch, so the tasks stage their rows (`rows.staged_rows`)
+and the driver merges them, in parts if they are many. The parts are merged into the version that the batch is
+built on, again for another version if it is refused. Only what the tasks sent that Spark counts is read, so
+the rows of a repeated or speculative attempt are merged once. Nothing here knows Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefold_ingest.merge.key_numbers import key_numbers, key_types
+from lakefold_ingest.operations.apply_changes import ApplyChanges
+from lakefold_ingest.operations.keyed_parts import KeyedParts
+from lakefold_ingest.operations.upsert import UpsertRows, check_waits, stored_schema
+from lakefold_ingest.rows.staged_rows import RowStage, StagedRows
+from lakefold_ingest.writing.batch import open_or_create, put_batch
+from lakefold_ingest.writing.evolution import with_columns_of
+from lakefold_ingest.writing.log_client import open_client
+from lakefold_ingest.writing.view import read_view
+from lakefold_table.errors import InvalidError, RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.cdc.change_format import ChangeFormat
+    from lakefold_ingest.merge.clauses import Merge
+    from lakefold_ingest.operations.keyed_parts import KeyedOperation, MergedPart, MergeTask
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.staged_rows import TaskRows
+    from lakefold_ingest.writing.report import BatchReport
+    from lakefold_ingest.writing.settings import WriteSettings
+    from lakefold_ingest.writing.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedPlan:
+    """How a batch is merged or its events applied, decided before its tasks.
+
+    `operation` has no rows, but the columns that the tasks stage. `table` is the table's schema, in storage
+    types, with which the tasks find the keys of their rows. `is_whole`: the batch can't be divided.
+    """
+
+    settings: WriteSettings
+    operation: KeyedOperation
+    stage: RowStage
+    table: pa.Schema
+    is_whole: bool = False
+
+    def numbers(self, rows: pa.Table) -> NDArray[np.int64]:
+        """Returns a number for each of these rows: those with the same key have the same one.
+
+        Raises `InvalidError` if they are change events that can't be read.
+        """
+        keys = self.operation.with_rows(rows).keys(self.table)
+        return key_numbers(keys, key_types(self.operation.key_names, self.table))
+
+
+def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema, key: Key) -> KeyedPlan:
+    """Returns how rows with this schema are merged into the table, which is created if it doesn't exist.
+
+    Raises `InvalidError` if the rows don't fit the table, or the outcome would not be awaited.
+    """
+    check_waits(settings)
+    view = read_view(settings.table, settings.storage_options)
+    added = UpsertRows(schema.empty_table(), merge).batch_columns if settings.merge_schema else None
+    if view is not None and added is not None:
+        view = with_columns_of(
+            view, added, settings, open_client(settings.kafka, settings.topics, settings.timeout_s)
+        )
+    merge.check_columns(schema.names, schema.names if view is None else view.schema.names, settings.table)
+    if not merge.needs_one_row:
+        schema = pa.schema([schema.field(name) for name in merge.keys])
+    operation = UpsertRows(schema.empty_table(), merge)
+    if view is not None:
+        operation.batch(view)
+    return _plan(settings, operation, view, key, is_whole=bool(merge.by_source))
+
+
+def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Schema, key: Key) -> KeyedPlan:
+    """Returns how events with this schema are applied to the table, which is created if it doesn't exist.
+
+    Raises `InvalidError` if they don't fit the table, or the outcome would not be awaited.
+    """
+    check_waits(settings)
+    view = read_view(settings.table, settings.storage_options)
+    operation = ApplyChanges(schema.empty_table(), format_)
+    if view is None or settings.merge_schema:
+        # Columns that the table lacks are added when the batch is committed.
+        _ = operation.schema if view is None else operation.batch_columns
+    else:
+        operation.check(view)
+    return _plan(settings, operation, view, key)
+
+
+def _plan(
+    settings: WriteSettings, operation: KeyedOperation, view: View | None, key: Key, *, is_whole: bool = False
+) -> KeyedPlan:
+    if view is None:
+        view = open_or_create(settings, key, operation.schema)
+    stage = RowStage(view.uri, operation.rows.schema, settings.storage_options)
+    return KeyedPlan(settings, operation, stage, stored_schema(view), is_whole)
+
+
+def stage_rows(plan: KeyedPlan, batches: Iterable[pa.RecordBatch]) -> TaskRows:
+    """Stages the rows of one task."""
+    return plan.stage.put(batches, None if plan.is_whole else plan.numbers)
+
+
+def commit_rows(
+    plan: KeyedPlan, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False
+) -> BatchReport:
+    """Merges the rows or applies the events of all tasks as one batch, and removes what they staged.
+
+    Raises as `put_batch` does, and `InvalidError` if events of a task can't be read.
+    """
+    try:
+        fault = next((task.fault for task in tasks if task.fault is not None), None)
+        if fault is not None:
+            message, where, hint = fault
+            raise InvalidError(message, where=where, hint=hint)
+        write_s = max((task.seconds for task in tasks), default=0.0)
+        operation = batch_operation(plan, tasks)
+        return put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)
+    finally:
+        plan.stage.remove(tasks)
+
+
+def abort_rows(plan: KeyedPlan, tasks: Sequence[TaskRows | None]) -> None:
+    """Removes what the tasks of a batch staged, if one of them failed (its entry is None)."""
+    if None in tasks:
+        plan.stage.remove(task for task in tasks if task is not None)
+
+
+def batch_operation(plan: KeyedPlan, tasks: Sequence[TaskRows]) -> KeyedOperation | KeyedParts:
+    """Returns what merges the rows of all tasks, in parts if they are many."""
+    rows = StagedRows(plan.stage, tasks)
+    if plan.is_whole or rows.fits_in_memory:
+        return plan.operation.with_rows(rows.all())
+    return KeyedParts(plan.operation, partial(_merged, plan, rows))
+
+
+def _merged(plan: KeyedPlan, rows: StagedRows, task: MergeTask) -> Iterator[MergedPart]:
+    """Yields what became of each part, until one has a fault."""
+    if task.key_types != key_types(plan.operation.key_names, plan.table):
+        hint = "run the batch again: its rows are divided by the new types"
+        raise RetryError(
+            "the types of the key columns were changed meanwhile", where=plan.stage.uri, hint=hint
+        )
+    for part in rows.parts(plan.numbers):
+        merged = task.run(part)
+        yield merged
+        if merged.fault is not None:
+            return

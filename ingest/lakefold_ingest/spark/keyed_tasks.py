@@ -1,0 +1,100 @@
+"""Rows that are merged, or events that are applied, by Spark's tasks: each has all rows of some keys.
+
+Rows are partitioned by their keys in the types of the table, since two values of the batch may be one value
+of the table. So a first pass over the rows adds a number of its key to each. It adds the row's order as well,
+which Spark doesn't keep when it partitions rows.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart, PartFault
+from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame
+
+    from lakefold_ingest.operations.keyed_parts import KeyedOperation, MergeTask
+
+KEY_NUMBER, ROW_NUMBER, FAULT = "lakefold key", "lakefold row", "lakefold fault"
+_NUMBERED: Final = pa.schema({KEY_NUMBER: pa.int64(), ROW_NUMBER: pa.int64(), FAULT: pa.string()})
+"""What rows get before they are partitioned: their key's number, their order, and why they can't be read."""
+_ROW_BITS: Final = 40
+"""A row's number is its index in its partition, with the partition's above these bits."""
+_MERGED: Final = "part binary, bad_rows binary, fault string"
+_ARROW_MERGED: Final = pa.schema({"part": pa.binary(), "bad_rows": pa.binary(), "fault": pa.string()})
+
+
+def in_tasks(frame: DataFrame, operation_of: Callable[[pa.Table], KeyedOperation], tasks: int) -> KeyedParts:
+    """Returns what does an operation in so many tasks, with the rows of `frame`."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    schema = arrow_schema_of(frame.schema)
+    kinds = {KEY_NUMBER: LongType(), ROW_NUMBER: LongType(), FAULT: StringType()}
+    numbered = StructType([*frame.schema, *(StructField(name, kind) for name, kind in kinds.items())])
+
+    def run(task: MergeTask) -> list[MergedPart]:
+        rows = frame.mapInArrow(partial(_number_rows, task, schema), numbered)
+        parts = rows.repartition(tasks, KEY_NUMBER).mapInArrow(partial(_merge_rows, task, schema), _MERGED)
+        return [
+            MergedPart(
+                bytes(row.part),
+                bytes(row.bad_rows),
+                None if row.fault is None else PartFault.read(row.fault),
+            )
+            for row in parts.collect()
+        ]
+
+    return KeyedParts(operation_of(schema.empty_table()), run)
+
+
+def _number_rows(
+    task: MergeTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a partition with the columns of `_NUMBERED`.
+
+    Events that can't be read get the fault as a text, instead of a raised error: Spark would run the task
+    again, and then report a text of many lines.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    first = (0 if context is None else context.partitionId()) << _ROW_BITS
+    for batch in batches:
+        rows, fault = batch.num_rows, None
+        try:
+            numbers = task.numbers(pa.Table.from_batches([batch]).cast(schema))
+        except InvalidError as error:
+            numbers, fault = np.zeros(rows, np.int64), PartFault.of(error).text
+        added = numbers, np.arange(first, first + rows), [fault] * rows
+        first += rows
+        columns = [pa.array(values, field.type) for field, values in zip(_NUMBERED, added, strict=True)]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *columns], [*batch.schema.names, *_NUMBERED.names])
+
+
+def _merge_rows(
+    task: MergeTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Merges the rows of one task. Yields one row that says what it found and wrote, none without rows."""
+    parts = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
+    if not parts:
+        return
+    rows = pa.concat_tables(parts).sort_by(ROW_NUMBER)
+    faults = pc.drop_null(pc.unique(rows.column(FAULT)))
+    if len(faults):
+        merged = MergedPart(b"", fault=PartFault.read(faults[0].as_py()))
+    else:
+        merged = task.run(rows.drop_columns(_NUMBERED.names).cast(schema))
+    fault = None if merged.fault is None else merged.fault.text
+    yield pa.RecordBatch.from_pylist(
+        [{"part": merged.part, "bad_rows": merged.bad_rows, "fault": fault}], _ARROW_MERGED
+    )
