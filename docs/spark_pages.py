@@ -149,9 +149,9 @@ This is about the modes `upsert`, `delete` and `cdc`.
 - **`sink`** has Spark partition a batch of more than 50,000 rows by its keys. Each task finds its keys in the
   table and writes the new rows; no row reaches the driver. The driver merges smaller batches itself.
 - **`format("lakefold")`**: Spark doesn't let a Python writer partition the rows. So each task with more than
-  1 MiB of rows stages them in files of the table's folder `data`, divided by their keys, and the driver merges
-  them in parts of about 64 MiB or 250,000 rows. Its memory doesn't grow with the batch. It removes the staged
-  files when the batch is done.
+  1 MiB of rows stages them in files of the table's folder `data`, divided by their keys, and the driver
+  merges them in parts of about 64 MiB or 250,000 rows. Its memory doesn't grow with the batch. It removes the
+  staged files when the batch is done.
 - **Clauses for rows that the batch lacks** (`whenNotMatchedBySource…`) need the whole batch in the driver's
   memory (`spark.driver.maxResultSize`).
 

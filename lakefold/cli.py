@@ -93,6 +93,9 @@ VERBS: Final = {
     "append": Verb("lakefold.writing.append_verb:command", "Append the rows of files to a table."),
     "upsert": Verb("lakefold.writing.upsert_verb:command", "Merge the rows of files into a table by keys."),
     "delete": Verb("lakefold.writing.delete_verb:command", "Delete rows of a table."),
+    "apply-changes": Verb(
+        "lakefold.writing.apply_changes_verb:command", "Apply the change events of files to a table."
+    ),
     "fold": Verb("lakefold.folding.fold:command", "Fold a file of envelopes into a table, without Kafka."),
     "show": Verb("lakefold.reading.show:command", "Show one version of a table."),
     "log": Verb("lakefold.reading.log:command", "List a table's versions, newest first."),

@@ -28,6 +28,21 @@ def rows_for(settings: WriteSettings, paths: Sequence[Path]) -> pa.RecordBatchRe
     return file_rows(paths, None if view is None else view.schema)
 
 
+def messages_or_rows(settings: WriteSettings, paths: Sequence[Path], *, are_messages: bool) -> pa.Table:
+    """Returns change events: `rows_for` the files, or if `are_messages`, the JSON lines as Kafka's messages.
+
+    Those are texts in a column `value`. Files of other formats have columns in any case. Raises as
+    `file_rows`.
+    """
+    if not are_messages or any(FORMATS.get(path.suffix.lower()) is not _json_lines for path in paths):
+        return rows_for(settings, paths).read_all()
+    lines: list[bytes] = []
+    for path in paths:
+        with _errors_of(path):
+            lines += [line for line in path.read_bytes().splitlines() if line.strip()]
+    return pa.table({"value": pa.array(lines, pa.binary())})
+
+
 def file_rows(paths: Sequence[Path], table: pa.Schema | None) -> pa.RecordBatchReader:
     """Returns the rows of the files in their order, as one stream.
 

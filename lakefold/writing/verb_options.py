@@ -107,6 +107,23 @@ _CLAUSES: Final[dict[str, tuple[str, Callable[..., Any] | None, str]]] = {
 """The options of clauses: what is given, how it is read (None: as text), and the help."""
 
 
+def pairs_option(
+    flag: str, *, metavar: str, text: str
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Gives a verb an option of name=value pairs, which it gets as a dictionary, empty without it."""
+
+    def read(_: click.Context, option: click.Parameter, given: str | None) -> dict[str, str]:
+        from lakefold_ingest.options.write_options import pairs
+
+        try:
+            return {} if given is None else pairs(given)
+        except ValueError as error:
+            message = f"give {error}"
+            raise click.BadParameter(message, param=option) from error
+
+    return click.option(flag, metavar=metavar, callback=read, help=text)
+
+
 def wait_option(*, or_log: bool) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Gives a verb `--wait SECONDS`. `or_log`: 0 means that it waits for the brokers only."""
     text = "; 0 only waits until the brokers have stored the proposal" if or_log else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold.cli import run
 from tests.change_events import TABLE, Event, Model, applied, rendered
 
 if TYPE_CHECKING:
@@ -91,3 +93,32 @@ def test_a_table_is_created_and_gets_the_columns_of_its_events(
         put([{"id": None, "at": 5, "__op": "u"}, {"id": 3, "at": 5, "__op": "c"}])
     assert (raised.value.columns, raised.value.rows) == (("id",), 1)
     assert lance.dataset(table).to_table().to_pylist() == [{"id": 1, "at": 2, "name": "x"}]
+
+
+def test_the_verb_applies_the_events_of_files(
+    options: lakefold.WriteOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "t"
+    words = ["--bootstrap-servers", options["bootstrap_servers"] or "", "--json", "--keys", "id"]
+    words += ["--transactions-topic", options["transactions_topic"] or ""]
+    words += ["--outcomes-topic", options["outcomes_topic"] or ""]
+
+    def called(file: str, content: str, *given: str) -> tuple[int, dict[str, object]]:
+        (tmp_path / file).write_text(content)
+        code = run(["apply-changes", str(table), str(tmp_path / file), *given, *words])
+        return code, json.loads(capsys.readouterr().out)
+
+    lakefold.append(table, TABLE.empty_table(), **options)
+    plain = ("--operation-column", "what", "--operations", "I=upsert,D=delete", "--order-by", "at")
+    code, _ = called("a.csv", "what,id,name,at\nI,1,old,1\nI,1,new,2\nI,2,gone,1\nD,2,,2\n", *plain)
+    assert (code, content(table)) == (0, {1: (2, "new")})
+    events = [
+        {"op": "u", "before": None, "after": {"id": 1, "name": "newer"}, "source": {"at": 3}},
+        {"op": "c", "before": None, "after": {"id": 3, "name": "c"}, "source": {"at": 3}},
+    ]
+    text = "\n".join(map(json.dumps, events))
+    code, document = called("b.jsonl", text, "--envelope", "debezium", "--order-by", "source.at")
+    assert (code, document["rows_added"], document["rows_deleted"]) == (0, 2, 1)
+    assert content(table) == {1: (3, "newer"), 3: (3, "c")}
+    assert called("a.csv", "what,id,name,at\nX,1,a,9\n", *plain)[0] == 2
+    assert called("a.csv", "what,id,name,at\nI,1,a,9\n", "--operations", "I", *plain[:2])[0] == 2
