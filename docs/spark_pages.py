@@ -182,10 +182,17 @@ don't have keep their values.
 - **`envelope=debezium`**: the columns `op` (`c`, `r`, `u`, `d`), `before` and `after`, or a struct of these
   as `payload` or `value`, or the messages as Kafka delivers them: `value` as JSON, and `key` for tombstones.
   JSON is read with the types of the table, so create the table first, by an append without rows; a value of
-  another type is an error, never converted. Messages are best without their schemas
-  (`value.converter.schemas.enable=false`). A message without a value deletes the row of its key. In structs
-  made by `from_json`, leave such messages out (`where value is not null`): there a missing `op` may also be
-  JSON that could not be read, so it is an error. `m` is ignored. `t` (truncate) fails the batch.
+  another type is an error, and converted only as the next paragraph says. A message without a value deletes
+  the row of its key. In structs made by `from_json`, leave such messages out (`where value is not null`):
+  there a missing `op` may also be JSON that could not be read, so it is an error. `m` is ignored. `t`
+  (truncate) fails the batch.
+
+  Debezium sends dates, times, instants and decimals as numbers and texts (`io.debezium.time.Date`, `Time`,
+  `MicroTime`, `NanoTime`, `Timestamp`, `MicroTimestamp`, `NanoTimestamp`, `ZonedTimestamp`, and `Date`,
+  `Time`, `Timestamp` and `Decimal` of Kafka Connect). They are converted if the messages have their schemas
+  (`value.converter.schemas.enable=true`), or for columns that `debeziumTypes` names, such as
+  `born=Date,price=Decimal(2)`; so are columns of structs. A timestamp without a zone is one in UTC if the
+  table's column has a zone. Fields of structs within a row, and `VariableScaleDecimal`, are not converted.
 - **`envelope=delta`**, **`envelope=lakefold`**: the change feed of a table, with `_change_type`. Its order is
   `_commit_version` unless `orderBy` is given.
 

@@ -52,6 +52,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     operation_column: str | None = None,
     operations: Mapping[str, str] | None = None,
     envelope: str | None = None,
+    debezium_types: Mapping[str, str] | None = None,
     target_rows_per_file: int | None = None,
     sort_by: str | Iterable[str] = (),
     on_report: Callable[[BatchReport], object] | None = None,
@@ -78,8 +79,9 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     seconds for each. The first batch of a new table always waits for its outcome. `write_mode`: "append", or
     "upsert" or "delete" by the columns `keys` with `order_by` and `clauses`, as `lakefold.upsert` does; the
     executors merge large batches. "cdc": the rows are change events, as `lakefold.apply_changes` has
-    them, with `operation_column` and `operations`, or with an `envelope`. `on_rolled_back`, `on_older_batch`:
-    "raise" or "skip" a batch whose rows a Restore removed, or that is older than the table.
+    them, with `operation_column` and `operations`, or with an `envelope` (and `debezium_types`).
+    `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch whose rows a Restore removed, or that is
+    older than the table.
     `target_rows_per_file`: a batch is appended in files of about so many rows, ordered by `sort_by`.
     docs/reference/spark-writes.md describes the others; `merge_schema` adds columns that the table lacks,
     `bad_records` names a table for rows that can't be written.
@@ -89,6 +91,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `LocationError`. `on_report` gets a `BatchReport` of each batch, for your metrics.
     """
     changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
+    changes["debezium_types"] = debezium_types
     given: WriteOptions = {**options, "bootstrap_servers": bootstrap_servers, "wait": wait}
     settings = write_settings(table, given, sink)
     merge = sink_merge(write_mode, keys, order_by, clauses, changes)

@@ -29,6 +29,7 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     operation_column: str | None = None,
     operations: Mapping[str, str] | None = None,
     envelope: str | None = None,
+    debezium_types: Mapping[str, str] | None = None,
     app_id: str | None = None,
     batch_id: int | None = None,
     **options: Unpack[WriteOptions],
@@ -43,7 +44,9 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     other columns are the row, and `operations` says what its values mean (`{"I": "upsert", "D": "delete"}`;
     without it insert, update, delete and their first letters are known). An `envelope` is "debezium" (the
     columns `op`, `before` and `after`; or `value`, and `key` for tombstones, as Kafka delivers them, a struct
-    or JSON), "delta" or "lakefold" (the change feed of a table).
+    or JSON), "delta" or "lakefold" (the change feed of a table). Dates, times, instants and decimals of
+    Debezium are converted if its messages have their schemas, or `debezium_types` names them by column:
+    `{"born": "Date", "price": "Decimal(2)", "at": "MicroTimestamp"}`.
 
     `order_by` are columns of the row, or fields of the envelope. Without them the last event is the last row,
     or that of a feed's highest version. If the table has these columns, an event that is older than the row
@@ -57,6 +60,6 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     and as `lakefold.append`.
     """
     settings = write_settings(table, options, apply_changes)
-    format_ = change_format(keys, order_by, envelope, operation_column, operations)
+    format_ = change_format(keys, order_by, envelope, operation_column, operations, debezium_types)
     operation = ApplyChanges(RowSource(rows).table(), format_)
     return put_batch(settings, batch_key(app_id, batch_id), operation)

@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     type=click.Choice(["debezium", "delta", "lakefold"], case_sensitive=False),
     help="Instead of an operation column: events of Debezium, or the change feed of a table.",
 )
+@pairs_option(
+    "--debezium-types",
+    metavar="COLUMN=TYPE,…",
+    text="The columns that Debezium sends in another type, if the messages have no schemas: Date, "
+    "MicroTimestamp, ZonedTimestamp, Decimal(2), …",
+)
 @key_options
 @wait_option(or_log=False)
 @settings_options(*KAFKA, *TOPICS, *STORE)
@@ -64,6 +70,7 @@ def command(  # noqa: PLR0913 - click passes each option
     operation_column: str | None,
     operations: dict[str, str],
     envelope: str | None,
+    debezium_types: dict[str, str],
     key: Key,
     wait: float,
     as_json: bool,
@@ -82,7 +89,8 @@ def command(  # noqa: PLR0913 - click passes each option
     from lakefold_ingest.operations.apply_changes import ApplyChanges
     from lakefold_ingest.writing.batch import put_batch
 
-    format_ = change_format(columns_of(keys), columns_of(order_by), envelope, operation_column, operations)
+    order = columns_of(order_by)
+    format_ = change_format(columns_of(keys), order, envelope, operation_column, operations, debezium_types)
     write_settings = settings_for(table, settings, wait_s=wait)
     rows = messages_or_rows(write_settings, files, are_messages=envelope == "debezium")
     print_report(put_batch(write_settings, key, ApplyChanges(rows, format_)), key, as_json=as_json)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -299,3 +301,109 @@ def test_a_table_is_created_with_the_columns_of_the_rows() -> None:
     assert ApplyChanges(*rendered("debezium json", [Event(1, 1)])).schema is None
     with pytest.raises(InvalidError, match="mergeSchema: JSON doesn't say"):
         _ = ApplyChanges(*rendered("debezium json", [Event(1, 1)])).batch_columns
+
+
+TYPED = pa.schema(
+    {
+        "id": pa.int64(),
+        "born": pa.date32(),
+        "price": pa.decimal128(9, 2),
+        "at": pa.timestamp("us", "UTC"),
+        "local": pa.timestamp("us"),
+        "zoned": pa.timestamp("us", "UTC"),
+        "clock": pa.time64("us"),
+    }
+)
+CONNECT = "org.apache.kafka.connect.data."
+KINDS = {
+    "born": "io.debezium.time.Date",
+    "price": f"{CONNECT}Decimal",
+    "at": "io.debezium.time.MicroTimestamp",
+    "local": f"{CONNECT}Timestamp",
+    "zoned": "io.debezium.time.ZonedTimestamp",
+    "clock": "io.debezium.time.MicroTime",
+}
+# What PostgreSQL's 2001-02-03, -1234.5, 04:05:06.000007 and so on are in Debezium's messages.
+RAW = {
+    "id": 1,
+    "born": 11356,
+    "price": "/h3G",
+    "at": 981173106000007,
+    "local": 981173106000,
+    "zoned": "2001-02-03T04:05:06.000007+02:00",
+    "clock": 14706000007,
+}
+
+
+def read_back(folding: Folding) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = lance.dataset(str(folding.path)).to_table().to_pylist()
+    return rows
+
+
+def meaning() -> dict[str, Any]:
+    instant = datetime(2001, 2, 3, 4, 5, 6, 7, UTC)
+    return {
+        "id": 1,
+        "born": date(2001, 2, 3),
+        "price": Decimal("-1234.50"),
+        "at": instant,
+        "local": datetime(2001, 2, 3, 4, 5, 6),  # noqa: DTZ001 - a timestamp without a zone
+        "zoned": instant - timedelta(hours=2),
+        "clock": time(4, 5, 6, 7),
+    }
+
+
+def with_schema(row: dict[str, Any] | None, kinds: dict[str, str], op: str = "c") -> dict[str, Any]:
+    """A message as Kafka Connect writes it if schemas are enabled."""
+    fields: list[dict[str, Any]] = [{"field": "id", "type": "int64"}]
+    for name, kind in kinds.items():
+        parameters = {"parameters": {"scale": "2"}} if kind.endswith("Decimal") else {"default": name}
+        fields.append({"field": name, "type": "any", "name": kind, **parameters})
+    image = {"type": "struct", "fields": fields}
+    schema = {"type": "struct", "fields": [{"field": "after", **image}, {"field": "op", "type": "string"}]}
+    payload = {"op": op, "before": None if op == "c" else row, "after": row if op == "c" else None}
+    return {"schema": schema, "payload": payload}
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Folding:
+    lance.write_dataset(TYPED.empty_table(), str(tmp_path / "typed"))
+    return Folding(tmp_path / "typed")
+
+
+def test_debezium_s_types_are_converted_by_the_schemas_of_its_messages(typed: Folding) -> None:
+    empty = dict.fromkeys(RAW) | {"id": 2}
+    rows = messages(*[with_schema(row, KINDS) for row in (RAW, empty)])
+    put(typed, rows, change_format("id", envelope="debezium"))
+    assert sorted(read_back(typed), key=lambda row: int(row["id"])) == [meaning(), empty]
+    deletion = messages(with_schema(RAW, KINDS, "d"))
+    put(typed, deletion, change_format("id", envelope="debezium"))
+    assert read_back(typed) == [empty]
+
+
+@pytest.mark.parametrize("form", ["json", "struct"])
+def test_debezium_s_types_are_converted_as_an_option_says(typed: Folding, form: str) -> None:
+    event = {"op": "c", "before": None, "after": RAW}
+    rows = messages(event) if form == "json" else pa.Table.from_pylist([event])
+    kinds = {name: kind.rpartition(".")[2] for name, kind in KINDS.items()} | {"price": "Decimal(2)"}
+    put(typed, rows, change_format("id", envelope="debezium", debezium_types=kinds))
+    assert read_back(typed) == [meaning()]
+
+
+def test_values_that_debezium_s_types_do_not_have_are_bad_rows(typed: Folding) -> None:
+    format_ = change_format("id", envelope="debezium")
+    wrong = [RAW | {"price": "no base64"}, RAW | {"zoned": "yesterday"}, RAW | {"born": 2**40}]
+    error = refusal(typed, messages(*[with_schema(row, KINDS) for row in (*wrong, RAW)]), format_)
+    assert (error.rows, set(error.columns)) == (3, {"price", "zoned", "born"})
+    assert "it is no Date of Debezium" in str(error)
+
+
+def test_two_types_of_a_column_in_one_batch_are_an_error(typed: Folding) -> None:
+    other = messages(with_schema(RAW, KINDS), with_schema(RAW, KINDS | {"at": "io.debezium.time.Timestamp"}))
+    with pytest.raises(InvalidError, match="have it as MicroTimestamp and as Timestamp"):
+        typed.build(ApplyChanges(other, change_format("id", envelope="debezium")))
+    for given, reason in (({"at": "Moment"}, "no type 'Moment'"), ({"at": "Decimal"}, "no type 'Decimal'")):
+        with pytest.raises(InvalidError, match=reason):
+            change_format("id", envelope="debezium", debezium_types=given)
+    with pytest.raises(InvalidError, match="these events are not Debezium's"):
+        change_format("id", envelope="delta", debezium_types={"at": "Date"})

@@ -7,11 +7,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from lakefold_ingest.cdc.debezium_types import named_types
 from lakefold_ingest.merge.clauses import check_names, names_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from lakefold_ingest.cdc.debezium_types import DebeziumType
 
 
 class ChangeEnvelope(StrEnum):
@@ -65,7 +68,8 @@ class ChangeFormat:
     `keys` identify a row. `order_by` are the columns by which the last event of a key is found: names of the
     row, or paths into the envelope such as `source.lsn`; without them it is the order of the rows, or of a
     feed's versions. `operation_column` is that of `plain`, and `operations` what its values mean, in lower
-    case. Raises `InvalidError` if they contradict each other.
+    case. `debezium_types` are those of columns whose events have no schema. Raises `InvalidError` if they
+    contradict each other.
     """
 
     keys: tuple[str, ...]
@@ -73,6 +77,7 @@ class ChangeFormat:
     envelope: ChangeEnvelope = ChangeEnvelope.PLAIN
     operation_column: str | None = None
     operations: Mapping[str, EventEffect] = field(default_factory=lambda: PLAIN_OPERATIONS)
+    debezium_types: Mapping[str, DebeziumType] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         check_names(self.keys, self.order_names)
@@ -80,6 +85,9 @@ class ChangeFormat:
             message = "changes need either the column with their operations or an envelope"
             hint = "name the column, or an envelope: debezium, delta or lakefold"
             raise InvalidError(message, where="operation_column", hint=hint)
+        if self.debezium_types and self.envelope is not ChangeEnvelope.DEBEZIUM:
+            hint = "give envelope=debezium, or leave them out"
+            raise InvalidError("these events are not Debezium's", where="debeziumTypes", hint=hint)
         if self.operation_column in self.keys:
             message = f"{self.operation_column} says what happens to a row, so it can't be a key"
             raise InvalidError(message, where="operation_column")
@@ -101,10 +109,12 @@ def change_format(
     envelope: str | None = None,
     operation_column: str | None = None,
     operations: Mapping[str, str] | None = None,
+    debezium_types: Mapping[str, str] | None = None,
 ) -> ChangeFormat:
     """Returns the format that these options describe. Without an envelope it is `plain`.
 
-    Raises `InvalidError` if the envelope or an effect is unknown, or the options contradict each other.
+    Raises `InvalidError` if the envelope, an effect or a type is unknown, or the options contradict each
+    other.
     """
     known = ChangeEnvelope.PLAIN.value if envelope is None else envelope.strip().lower()
     if known not in set(ChangeEnvelope):
@@ -128,4 +138,5 @@ def change_format(
         ChangeEnvelope(known),
         operation_column,
         MappingProxyType(effects),
+        MappingProxyType(named_types(debezium_types)),
     )

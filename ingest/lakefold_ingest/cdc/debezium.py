@@ -4,6 +4,8 @@ An event is a row with the columns `op`, `before` and `after`, or with one colum
 a column `value` that has them, as a struct or as the JSON that Kafka delivers. A tombstone (a message without
 a value) follows a deletion and deletes the row of its key. It has an effect if the batch has a column `key`.
 
+Columns that Debezium sends in another type, such as dates as numbers, are converted (`debezium_types`).
+
 `m` (a message in the log of the database) is about no row and ignored. `t` (truncate) is refused.
 """
 
@@ -17,17 +19,20 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS
+from lakefold_ingest.cdc.debezium_types import converted
 from lakefold_ingest.cdc.events import Events, column_at, effects, mask, order_of
 from lakefold_ingest.cdc.json_events import json_structs, parsed
+from lakefold_ingest.cdc.message_schemas import without_schemas
 from lakefold_ingest.rows.fitting import plain_field
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from lakefold_ingest.cdc.change_format import ChangeFormat
+    from lakefold_ingest.cdc.debezium_types import DebeziumType
     from lakefold_ingest.rows.row_faults import RowFaults
 
     Mask = NDArray[np.bool_]
@@ -54,7 +59,7 @@ def read_debezium(
     tombstones = np.zeros(rows.num_rows, np.bool_)
     if is_message and VALUE in rows.column_names:
         tombstones = mask(pc.is_null(rows.column(VALUE)))
-    envelopes = _envelopes(rows, format_, table, faults)
+    envelopes, kinds = _envelopes(rows, format_, table, faults)
     op = column_at(envelopes, OP)
     if op is None:
         hint = "the rows have the columns op, before and after, or payload, or value as JSON"
@@ -72,7 +77,8 @@ def read_debezium(
     if keys is None:
         ignored, tombstones = ignored | tombstones, np.zeros_like(tombstones)
     around = _with_rows(envelopes, rows)
-    images = _without_order(_images(envelopes, is_delete, keys), around, format_.order_by)
+    before, after = (converted(_side(envelopes, name), kinds, table, faults) for name in (BEFORE, AFTER))
+    images = _without_order(_images(before, after, is_delete, keys), around, format_.order_by)
     order = order_of(around, images, format_.order_by, may_lack=bool(silent.all()))
     return Events(images, is_delete, ignored, tombstones, order)
 
@@ -109,29 +115,44 @@ def _without_order(images: pa.Table, envelopes: pa.Table, order_by: Collection[s
     return images
 
 
-def _envelopes(rows: pa.Table, format_: ChangeFormat, table: pa.Schema | None, faults: RowFaults) -> pa.Table:
-    names = rows.column_names
+def _envelopes(
+    rows: pa.Table, format_: ChangeFormat, table: pa.Schema | None, faults: RowFaults
+) -> tuple[pa.Table, Mapping[str, DebeziumType]]:
+    """Returns the envelopes, and the columns of their rows that have to be converted."""
+    names, kinds = rows.column_names, format_.debezium_types
     if OP in names or PAYLOAD in names:
-        return rows if OP in names else _fields_of(rows.column(PAYLOAD), PAYLOAD)
+        return (rows if OP in names else _fields_of(rows.column(PAYLOAD), PAYLOAD)), kinds
     if VALUE not in names:
-        return rows
+        return rows, kinds
     if not needs_types(rows.schema):
-        return _without_payload(_fields_of(rows.column(VALUE), VALUE))
+        return _without_payload(_fields_of(rows.column(VALUE), VALUE)), kinds
     if table is None:
         raise InvalidError(
             "the table does not exist, and JSON doesn't say which types its columns have",
             where=VALUE,
             hint="create the table first: append a frame without rows that has its columns",
         )
+    messages, in_schema = without_schemas(rows.column(VALUE))
+    kinds = {**in_schema, **kinds}
     fields = [plain_field(field) for field in table]
-    image = json_structs(fields)
+    image = _image(fields, kinds)
     envelope = pa.struct([(OP, pa.string()), (BEFORE, image), (AFTER, image)])
     for path in format_.order_by:
         name, in_struct, last = path.partition(".")
         if in_struct and "." not in last and last in table.names:
             envelope = _with_field(envelope, name, json_structs([fields[table.get_field_index(last)]]))
     kind = _with_field(envelope, PAYLOAD, envelope)
-    return _without_payload(_fields_of(parsed(rows.column(VALUE), kind, VALUE, faults), VALUE))
+    return _without_payload(_fields_of(parsed(messages, kind, VALUE, faults), VALUE)), kinds
+
+
+def _image(fields: Sequence[pa.Field], kinds: Mapping[str, DebeziumType]) -> pa.StructType:
+    """Returns the struct as which a row of JSON is read: columns that are converted have JSON's types."""
+    return json_structs(
+        [
+            pa.field(field.name, kinds[field.name].json_type if field.name in kinds else field.type)
+            for field in fields
+        ]
+    )
 
 
 def _with_field(struct: pa.StructType, name: str, inner: pa.StructType) -> pa.StructType:
@@ -149,18 +170,21 @@ def _keys(
         return None
     column = rows.column(KEY).combine_chunks()
     column = pa.chunked_array([pc.if_else(pa.array(needed), column, pa.scalar(None, column.type))])
+    kinds = format_.debezium_types
     if types.is_struct(column.type):
-        return _without_payload(_fields_of(column, KEY))
+        return converted(_without_payload(_fields_of(column, KEY)), kinds, table, faults)
     if table is None or not _is_text(column.type):
         return None
-    fields = json_structs([plain_field(field) for field in table if field.name in format_.keys])
+    messages, in_schema = without_schemas(column)
+    kinds = {**in_schema, **kinds}
+    fields = _image([plain_field(field) for field in table if field.name in format_.keys], kinds)
     kind = _with_field(fields, PAYLOAD, fields)
-    return _without_payload(_fields_of(parsed(column, kind, KEY, faults), KEY))
+    keys = _without_payload(_fields_of(parsed(messages, kind, KEY, faults), KEY))
+    return converted(keys, kinds, table, faults)
 
 
-def _images(envelopes: pa.Table, is_delete: Mask, keys: pa.Table | None) -> pa.Table:
+def _images(before: pa.Table, after: pa.Table, is_delete: Mask, keys: pa.Table | None) -> pa.Table:
     """Returns the row after each event; the row before it if it is deleted, or at least its key."""
-    before, after = (_side(envelopes, name) for name in (BEFORE, AFTER))
     deletes = pa.array(is_delete)
     columns: dict[str, pa.Array] = {}
     for name in dict.fromkeys([*after.column_names, *before.column_names]):

@@ -82,7 +82,7 @@ class GivenWrite:
         """
         if mode is not WriteMode.CDC:
             return None
-        names = ("keys", "orderBy", "envelope", "operationColumn", "operations")
+        names = ("keys", "orderBy", "envelope", "operationColumn", "operations", "debeziumTypes")
         return change_format(*map(self.value, names))
 
     def check(self, use: WriteUse, mode: WriteMode) -> None:
@@ -110,7 +110,7 @@ class GivenWrite:
         the table is not among them: see `mode`.
         """
         left_out = {"", "table", "app_id", "write_mode", "keys", "order_by"}
-        left_out |= {"envelope", "operation_column", "operations"}
+        left_out |= {"envelope", "operation_column", "operations", "debezium_types"}
         parameters = {option.name: option.parameter for option in parameters_of(WriteUse.SINK)}
         values = {
             parameters[name]: value

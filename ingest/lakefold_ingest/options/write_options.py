@@ -378,6 +378,15 @@ WRITE_OPTIONS: Final = (
         "Delta or of Lakefold",
         modes=CHANGES,
     ),
+    WriteOption(
+        "debeziumTypes",
+        "debezium_types",
+        pairs,
+        EVERYWHERE,
+        "the columns that Debezium sends in another type, if its messages have no schemas, as `column=Date` "
+        "or `column=Decimal(2)` pairs with commas between them (in Python a mapping)",
+        modes=CHANGES,
+    ),
     _clause(
         "whenMatchedUpdate",
         "rows whose key is in the batch get its values if this condition holds",

@@ -159,8 +159,8 @@ def sink_merge(
 ) -> Merge | ChangeFormat | None:
     """Returns what a sink does with the rows of a batch; None if it appends them.
 
-    `changes`: the parameters `operation_column`, `operations` and `envelope`. Raises `InvalidError` if the
-    mode is unknown, or something is given that it has no use for.
+    `changes`: the parameters `operation_column`, `operations`, `envelope` and `debezium_types`. Raises
+    `InvalidError` if the mode is unknown, or something is given that it has no use for.
     """
     if write_mode not in get_args(SinkMode):
         hint = f"give one of {', '.join(get_args(SinkMode))}"

@@ -1,0 +1,213 @@
+"""What numbers and texts of Debezium mean: dates, times, instants and decimals in Arrow's types.
+
+Debezium and Kafka Connect send them as whole numbers (since 1970-01-01), as texts, or as the bytes of an
+unscaled number. Which it is says the schema of a message, or the option `debeziumTypes`. A value is converted
+before it is fitted to the table's column. A timestamp without a zone is one in UTC if the column has a zone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from lakefold_ingest.rows.row_faults import find_faults
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from lakefold_ingest.rows.row_faults import RowFaults
+
+WORD: Final = 16
+"""The bytes of a decimal in Arrow, which has up to 38 digits."""
+DIGITS: Final = 38
+_NAME: Final = re.compile(r"\s*([\w.]+)\s*(?:\(\s*(\d+)\s*\))?\s*")
+_INSTANTS: Final = frozenset({"Timestamp", "MicroTimestamp", "NanoTimestamp"})
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumType:
+    """The type of a column: the last part of its name in Debezium's schema, and the scale of a `Decimal`."""
+
+    name: str
+    scale: int = 0
+
+    @property
+    def json_type(self) -> pa.DataType:
+        """The type in which JSON has its values."""
+        return pa.string() if self.name in {"Decimal", "ZonedTimestamp"} else pa.int64()
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.scale})" if self.name == "Decimal" else self.name
+
+
+def named_types(given: Mapping[str, str] | None) -> dict[str, DebeziumType]:
+    """Returns the types that a user has named by column, such as `Date` or `Decimal(2)`.
+
+    Raises `InvalidError` naming one that is unknown.
+    """
+    result = {}
+    for column, text in (given or {}).items():
+        match = _NAME.fullmatch(text)
+        known = None if match is None else _known(match[1], match[2])
+        if known is None:
+            hint = f"give one of {', '.join(_READ)}; a Decimal with its scale, as Decimal(2)"
+            raise InvalidError(
+                f"there is no type {text!r} (column {column})", where="debeziumTypes", hint=hint
+            )
+        result[column] = known
+    return result
+
+
+def types_in_schema(schema: object) -> dict[str, DebeziumType]:
+    """Returns the types of the columns of a row, or of the rows in an envelope, by a message's schema."""
+    fields = _fields(schema)
+    images = [each for each in fields if each.get("field") in {"before", "after"}]
+    rows = [field for image in images for field in _fields(image)] if images else fields
+    result = {}
+    for field in rows:
+        parameters = field.get("parameters")
+        scale = parameters.get("scale") if isinstance(parameters, dict) else None
+        known = _known(str(field.get("name") or ""), scale)
+        if known is not None:
+            result[str(field.get("field"))] = known
+    return result
+
+
+def _fields(schema: object) -> list[dict[str, Any]]:
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    return [field for field in fields or () if isinstance(field, dict)]
+
+
+def _known(name: str, scale: object) -> DebeziumType | None:
+    short = name.rpartition(".")[2]
+    prefix = name.removesuffix(short)
+    if short not in _READ or prefix not in {"", "io.debezium.time.", "org.apache.kafka.connect.data."}:
+        return None
+    if short != "Decimal":
+        return DebeziumType(short)
+    digits = str(scale)
+    return DebeziumType(short, int(digits)) if digits.isdecimal() and int(digits) <= DIGITS else None
+
+
+def converted(
+    rows: pa.Table, kinds: Mapping[str, DebeziumType], table: pa.Schema | None, faults: RowFaults
+) -> pa.Table:
+    """Returns the rows with the columns of these types converted. Notes values that can't be in `faults`.
+
+    `table` is the table's schema; None: it does not exist. Raises `InvalidError` naming a column of a type
+    that such values never have.
+    """
+    for name in set(kinds) & set(rows.column_names):
+        column = rows.column(name).combine_chunks()
+        wanted = None if table is None or name not in table.names else table.field(name).type
+        index = rows.column_names.index(name)
+        rows = rows.set_column(index, name, _converted(column, kinds[name], wanted, name, faults))
+    return rows
+
+
+def _converted(
+    column: pa.Array, kind: DebeziumType, wanted: pa.DataType | None, name: str, faults: RowFaults
+) -> pa.Array:
+    if types.is_null(column.type):
+        return column
+    if not _is_raw(column.type, kind):
+        if types.is_temporal(column.type) or types.is_decimal(column.type):
+            # Who made the columns has converted it.
+            return column
+        message = f"it is {column.type}, which a {kind} of Debezium never is"
+        raise InvalidError(message, where=name, hint="name its type in debeziumTypes, or leave it out there")
+
+    def read(part: pa.Array) -> pa.Array:
+        values = _READ[kind.name](part, kind)
+        if kind.name == "Decimal" and wanted is not None and types.is_decimal(wanted):
+            return values.cast(wanted)
+        has_zone = wanted is not None and types.is_timestamp(wanted) and wanted.tz is not None
+        return pc.assume_timezone(values, "UTC") if kind.name in _INSTANTS and has_zone else values
+
+    def fault(start: int, stop: int) -> str | None:
+        try:
+            read(column.slice(start, stop - start))
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            return f"it is no {kind} of Debezium: {error}"
+        return None
+
+    wrong = find_faults(len(column), fault)
+    for index, reason in wrong:
+        faults.add(np.array([index], np.int64), name, reason)
+    if wrong:
+        keep = np.ones(len(column), np.bool_)
+        keep[[index for index, _ in wrong]] = False
+        column = pc.if_else(pa.array(keep), column, pa.scalar(None, column.type))
+    return read(column)
+
+
+def _is_raw(have: pa.DataType, kind: DebeziumType) -> bool:
+    if kind.name == "Decimal":
+        return bool(types.is_string(have) or types.is_binary(have) or types.is_large_binary(have))
+    if kind.name == "ZonedTimestamp":
+        return bool(types.is_string(have))
+    return bool(types.is_integer(have))
+
+
+def _as(number: pa.DataType, kind: pa.DataType) -> Callable[[pa.Array, DebeziumType], pa.Array]:
+    return lambda column, _: column.cast(number).cast(kind)
+
+
+def _zoned(column: pa.Array, _: DebeziumType) -> pa.Array:
+    return column.cast(pa.timestamp("us", "UTC"))
+
+
+def _decimals(column: pa.Array, kind: DebeziumType) -> pa.Array:
+    """Returns decimals of bytes, or of their base64: unscaled numbers, the highest byte first."""
+    values = [None if value is None else _unscaled(value) for value in column.to_pylist()]
+    words = b"".join((value or 0).to_bytes(WORD, "little", signed=True) for value in values)
+    valid = pa.array([value is not None for value in values], pa.bool_())
+    return pa.Array.from_buffers(
+        pa.decimal128(DIGITS, kind.scale), len(values), [valid.buffers()[1], pa.py_buffer(words)]
+    )
+
+
+def _unscaled(value: str | bytes) -> int:
+    try:
+        data = base64.b64decode(value, validate=True) if isinstance(value, str) else value
+    except binascii.Error as error:
+        raise ValueError(f"{value!r} is not base64 ({error})") from error
+    number = int.from_bytes(data, "big", signed=True)
+    if abs(number) >= 10**DIGITS:
+        raise ValueError(f"it has more than {DIGITS} digits")
+    return number
+
+
+_READ: Final[dict[str, Callable[[pa.Array, DebeziumType], pa.Array]]] = {
+    "Date": _as(pa.int32(), pa.date32()),
+    "Time": _as(pa.int32(), pa.time32("ms")),
+    "MicroTime": _as(pa.int64(), pa.time64("us")),
+    "NanoTime": _as(pa.int64(), pa.time64("ns")),
+    "Timestamp": _as(pa.int64(), pa.timestamp("ms")),
+    "MicroTimestamp": _as(pa.int64(), pa.timestamp("us")),
+    "NanoTimestamp": _as(pa.int64(), pa.timestamp("ns")),
+    "ZonedTimestamp": _zoned,
+    "Decimal": _decimals,
+}
+
+
+def common_types(groups: Iterable[Mapping[str, DebeziumType]]) -> dict[str, DebeziumType]:
+    """Returns the types of all columns. Raises `InvalidError` naming a column that has two."""
+    result: dict[str, DebeziumType] = {}
+    for group in groups:
+        for name, kind in group.items():
+            other = result.setdefault(name, kind)
+            if other != kind:
+                hint = "read fewer messages at a time, so that a batch ends where the source was changed"
+                message = f"the messages of the batch have it as {other} and as {kind}"
+                raise InvalidError(message, where=name, hint=hint)
+    return result
