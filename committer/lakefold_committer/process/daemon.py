@@ -349,7 +349,7 @@ class Committer:
         """Folds a partition, from the verified offset to its end."""
         options, partition = self._options, log.partition
         retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.show(lambda: text))
-        begun = retry(partial(self._begin, admin, log, reporter))
+        begun = retry(partial(self._begin, admin, log, reporter, holding.stop))
         if begun is None:
             return
         reader, recovery, answered, content = begun
@@ -399,7 +399,7 @@ class Committer:
         )
 
     def _begin(
-        self, admin: Admin, log: LogId, reporter: Reporter
+        self, admin: Admin, log: LogId, reporter: Reporter, stop: threading.Event
     ) -> tuple[RepeatingReader, RecoveryContext, Sequence[int], LogContent]:
         """Returns a reader at the verified offset, the context of recovery, the offsets answered from there.
 
@@ -408,13 +408,13 @@ class Committer:
         options = self._options
         content = LogContent(options.kafka, options.topics.transactions, log)
         try:
-            return *self._proven(admin, log, reporter, content), content
+            return *self._proven(admin, log, reporter, content, stop), content
         except BaseException:
             content.close()
             raise
 
     def _proven(
-        self, admin: Admin, log: LogId, reporter: Reporter, content: LogContent
+        self, admin: Admin, log: LogId, reporter: Reporter, content: LogContent, stop: threading.Event
     ) -> tuple[RepeatingReader, RecoveryContext, Sequence[int]]:
         options = self._options
         topic, accept = options.topics.transactions, options.accept_new_log
@@ -429,7 +429,9 @@ class Committer:
             answered = answered_offsets(options.kafka, options.topics, log, start, begin, reporter.trust)
         on_gap = _accept_gap if accept else end_at_gap
         last_read = None if recovery.anchor is None else recovery.anchor.last_read
-        reader = RepeatingReader(options.kafka, topic, log, start, on_gap=on_gap, last_read=last_read)
+        reader = RepeatingReader(
+            options.kafka, topic, log, start, on_gap=on_gap, last_read=last_read, stopped=stop.is_set
+        )
         return reader, recovery, answered
 
     def _tables(self, recovery: RecoveryContext) -> Tables:

@@ -45,10 +45,13 @@ _FIXED: Final[dict[str, Option]] = {
     "auto.offset.reset": "latest",
 }
 _TUNED: Final[dict[str, Option]] = {
-    # A killed member counts as dead after this time; the group does not wait for a member that leaves.
-    "session.timeout.ms": 10_000,
-    # The delay until the others learn that a member joined or left.
-    "heartbeat.interval.ms": 1000,
+    # A killed member counts as dead after this time; the group does not wait for one that leaves. It is the
+    # least that brokers accept by their defaults. The client library sends heartbeats from a thread of its
+    # own, so a process that collects garbage isn't taken for dead.
+    "session.timeout.ms": 6000,
+    # The delay until the others learn that a member joined or left. A partition that moves twice, because a
+    # replacement joins while the survivors take over, waits for it several times.
+    "heartbeat.interval.ms": 300,
     # Giving a partition up may take half of this.
     "max.poll.interval.ms": 60_000,
     # The delay until new partitions of the topic are noticed.

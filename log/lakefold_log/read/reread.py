@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId
 
 _BATCH = 1000
+_STOP_S = 0.1
+"""A reader that waits for messages checks this often whether it is to stop."""
 _POLL_S = 0.5
 _TIME_S = 10.0
 _FAR = 20_000
@@ -37,7 +39,8 @@ class RepeatingReader(PartitionReader):
     """As `PartitionReader`, for a committer, which must verify what `poll` returns.
 
     Offsets without a record end it, unless `on_gap` accepts them. `read_again` may be called from other
-    threads, one at a time; what it returns is verified.
+    threads, one at a time; what it returns is verified. `poll` doesn't wait any longer once `stopped` returns
+    True: a partition that is handed over to another committer waits for the end of this one.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class RepeatingReader(PartitionReader):
         *,
         on_gap: Callable[[GapError], None] = end_at_gap,
         last_read: tuple[int, int] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(
             config, topic, log, start_offset, verify=Verify.LATER, on_gap=on_gap, last_read=last_read
@@ -56,9 +60,19 @@ class RepeatingReader(PartitionReader):
         self._make_another: Callable[[int], PartitionReader] = lambda offset: PartitionReader(
             config, topic, log, offset, verify=Verify.FIRST
         )
+        self._stopped = stopped
         self._again: PartitionReader | None = None
         # Messages that the client returned with others, and for which there was no room.
         self._surplus: deque[Message] = deque()
+
+    def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
+        """See `PartitionReader.poll`. Returns at once what there is if the reader is to stop."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            remaining_s = max(0.0, deadline - time.monotonic())
+            messages = super().poll(max_messages, min(remaining_s, _STOP_S))
+            if messages or remaining_s <= _STOP_S or self._stopped():
+                return messages
 
     def read_again(self, offsets: Sequence[int], max_bytes: int) -> Sequence[Message]:
         """Returns the messages at the first of these ascending offsets, in order.
