@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest.rows.fitting import fit
-from lakefold_ingest.rows.new_columns import NewColumns, new_columns
+from lakefold_ingest.rows.new_columns import NewColumns, check_structs, new_columns
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
 from lakefold_table.lance.schemas.data_files import V2_0, V2_1, V2_2, FileVersion
@@ -125,6 +125,7 @@ def test_structs_in_maps_and_some_lists_get_no_field(kind: Callable[[pa.DataType
         (pa.field("ID", pa.int8()), "ID can't be added, because the table has id"),
         (pa.field("place", pa.struct([("X", pa.int8())])), "place.X can't be added, because the table has"),
         (pa.field("a.b", pa.int8()), "a.b can't be added: the name of a column can't contain a dot"),
+        (pa.field("e", pa.struct([])), "e can't be added, because it is a struct without fields"),
         (pa.field("a`b", pa.int8()), "a`b can't be added: the name of a column can't contain a backtick"),
         (pa.field("_rowid", pa.int8()), "_rowid can't be added: this name is reserved by Lance"),
         (pa.field("u", pa.month_day_nano_interval()), "u can't be added: Lance can't store month_day_nano"),
@@ -133,6 +134,15 @@ def test_structs_in_maps_and_some_lists_get_no_field(kind: Callable[[pa.DataType
 )
 def test_what_can_not_be_added_is_refused_by_name(column: pa.Field, message: str) -> None:
     assert message in complaint(pa.schema([column]))
+
+
+@pytest.mark.parametrize("kind", [pa.struct([]), pa.list_(pa.struct([])), pa.struct([("e", pa.struct([]))])])
+def test_a_struct_without_fields_is_no_column(kind: pa.DataType) -> None:
+    columns = pa.schema([("a", pa.struct([("x", pa.int8())])), ("e", kind), ("b", pa.int8())])
+    with pytest.raises(InvalidError, match=r"e.* can't be a column, because it is a struct without fields"):
+        check_structs(columns, V2_2)
+    check_structs(columns, V2_0)
+    check_structs(columns.remove(1), V2_2)
 
 
 def test_what_the_data_files_of_a_table_can_not_hold_is_refused() -> None:

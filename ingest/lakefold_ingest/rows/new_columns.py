@@ -27,6 +27,21 @@ if TYPE_CHECKING:
 
     from lakefold_table.lance.schemas.data_files import FileVersion
 
+_NO_FIELDS = "because it is a struct without fields, and Lance reads the columns after it as null"
+_NO_FIELDS_HINT = "leave it out, or give the struct a field"
+
+
+def check_structs(columns: pa.Schema, version: FileVersion) -> None:
+    """Raises `InvalidError` if a column for data files of this version is or has a struct without fields."""
+    waiting = [(field.name, field.type) for field in columns] if version > V2_0 else []
+    while waiting:
+        name, kind = waiting.pop()
+        kind = storage_of(kind)
+        if types.is_struct(kind) and not kind.num_fields:
+            raise InvalidError(f"{name} can't be a column, {_NO_FIELDS}", where=name, hint=_NO_FIELDS_HINT)
+        inner = (kind.field(index) for index in range(kind.num_fields))
+        waiting += [(f"{name}.{field.name}", field.type) for field in inner]
+
 
 @dataclass(frozen=True, slots=True)
 class NewColumns:
@@ -140,6 +155,8 @@ class _Adding:
             needed = "2.2" if types.is_map(kind) else "2.0"
             hint = f"copy the table into a new one, whose files have version {needed} or later"
             raise self._error(f"{name} ({kind}) can't be added to data files of version {shown}", hint)
+        if types.is_struct(kind) and not kind.num_fields and self._version > V2_0:
+            raise self._error(f"{name} can't be added, {_NO_FIELDS}", _NO_FIELDS_HINT)
         inner: list[pa.Field] = []
         if types.is_map(kind):
             inner = [kind.key_field, kind.item_field]

@@ -17,6 +17,7 @@ from lakefold_ingest.operations.replace_where import ReplaceWhere
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteMode
 from lakefold_ingest.rows.fitting import plain_field
+from lakefold_ingest.rows.new_columns import check_structs
 from lakefold_ingest.rows.task_files import bad_rows_of, collect_fragments, decoded_fragments, write_task
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.writing.batch import open_or_create, put_batch
@@ -100,7 +101,9 @@ def _condition(where: str, view: View) -> RowCondition:
 
 def _with_columns_of(schema: pa.Schema, view: View) -> View:
     """Returns the view as if the table had the columns of these rows."""
-    columns = schema_from_arrow(schema, file_version(view.data_storage_version))
+    version = file_version(view.data_storage_version)
+    check_structs(schema, version)
+    columns = schema_from_arrow(schema, version)
     shown = schema_to_arrow(columns.fields, columns.metadata)
     return replace(view, fields=columns.fields, schema=shown)
 

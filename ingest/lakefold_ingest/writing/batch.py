@@ -35,6 +35,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.proposals.envelopes import creation
+from lakefold_ingest.rows.new_columns import check_structs
 from lakefold_ingest.writing.bad_records import bad_records
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import Answer, LogClient, Proposed, drop_client, open_client
@@ -334,7 +335,9 @@ def _creation(settings: WriteSettings, key: Key, schema: pa.Schema) -> Envelope:
     options = CreateOptions(
         stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
     )
-    fields = schema_from_arrow(schema, file_version(settings.data_storage_version))
+    version = file_version(settings.data_storage_version)
+    check_structs(schema, version)
+    fields = schema_from_arrow(schema, version)
     return creation(settings.table, key.app_id or key.own_uuid, fields, options)
 
 
