@@ -52,11 +52,13 @@ def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[Dro
     Raises `NotATableError` if the table does not exist, `PreconditionError` if a branch is bound to a log, or
     if other tables are stored inside its folder.
     """
-    branches = tuple(_unbound(uri, branch, storage_options) for branch in _branches(uri, storage_options))
-    if not branches[-1].version:
+    tables = {branch: _opened(uri, branch, storage_options) for branch in _branches(uri, storage_options)}
+    for table in tables.values():
+        _check_unbound(table.marks, table.uri)
+    if tables[""].state is None:
         raise NotATableError("no table exists here", where=uri)
-    check_alone(uri, [each.branch for each in branches], storage_options)
-    return branches
+    check_alone(uri, tables, storage_options)
+    return tuple(_dropped_branch(table, branch) for branch, table in tables.items())
 
 
 def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch, ...]:
@@ -85,7 +87,7 @@ def _condemned(uri: str, branch: str, storage_options: Mapping[str, str]) -> Dro
         return Rebinding(RebindReason.DROPPED, None, None, time.time_ns() // 1000)
 
     table = _opened(uri, branch, storage_options)
-    if table.version and not table.marks.dropped:
+    if table.state is not None and not table.marks.dropped:
         publish_move(*located(uri, branch, storage_options), root_of(uri, branch), decide)
     return _dropped_branch(table, branch)
 
@@ -93,12 +95,6 @@ def _condemned(uri: str, branch: str, storage_options: Mapping[str, str]) -> Dro
 def _branches(uri: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the names of the table's branches; the last name is empty and means the main branch."""
     return (*sorted(Refs(open_storage(uri, storage_options)).branches()), "")
-
-
-def _unbound(uri: str, branch: str, storage_options: Mapping[str, str]) -> DroppedBranch:
-    table = _opened(uri, branch, storage_options)
-    _check_unbound(table.marks, table.uri)
-    return _dropped_branch(table, branch)
 
 
 def _dropped_branch(table: FoldedTable, branch: str) -> DroppedBranch:
@@ -229,7 +225,7 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
 def _check_condemned(uri: str, folder: Path) -> None:
     moved = canonical(folder)
     tables = [_opened(moved, branch, {}) for branch in _branches(moved, {})]
-    if not all(table.marks.dropped for table in tables if table.version):
+    if not all(table.marks.dropped for table in tables if table.state is not None):
         message = "the table was bound to a log again while it was dropped"
         raise PreconditionError(message, where=uri, hint="nothing was deleted")
 

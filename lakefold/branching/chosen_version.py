@@ -35,17 +35,17 @@ class VersionChoice:
 
     def find(self, table: str, storage_options: Mapping[str, str]) -> ChosenVersion:
         """Returns the version. Raises as `lakefold.open` does."""
+        from lakefold_reader.opening import open_source
         from lakefold_reader.snapshot.snapshot import find_version, table_of
         from lakefold_reader.versions.branches import main_and_branch
 
         source, number = find_version(
-            table,
+            open_source(table, storage_options),
             self.number,
             tag=self.tag,
             branch=self.branch,
             as_of=self.point.as_of,
             at_position=self.point.at_position,
-            storage_options=storage_options,
         )
         # Opening it shows that it exists and is no stray file.
         version = table_of(source, number).version

@@ -37,8 +37,8 @@ QUIET = frozenset({"same", "foreign", "moved"})
 @click.argument("table")
 @settings_options(*KAFKA, *STORE)
 @click.option("--branch", default="", metavar="NAME", help="The branch to replay.  [default: main]")
-@click.option("--from", "first", type=click.IntRange(min=1), help="The first version.  [default: the oldest]")
-@click.option("--to", "last", type=click.IntRange(min=1), help="The last version.  [default: the newest]")
+@click.option("--from", "first", type=click.IntRange(min=0), help="The first version.  [default: the oldest]")
+@click.option("--to", "last", type=click.IntRange(min=0), help="The last version.  [default: the newest]")
 @click.option(
     "--file",
     "files",

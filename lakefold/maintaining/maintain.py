@@ -136,12 +136,12 @@ def _maintainer(
 
 def _tables(settings: Settings, named: tuple[str, ...]) -> Iterable[str]:
     """Returns the tables that were named, else those that exist below the roots."""
-    from lakefold.setup.tables import tables_below
+    from lakefold.setup.tables import maintained_tables
     from lakefold_table.uri import canonical
 
     if named:
         return [canonical(table) for table in named]
-    return tables_below(settings.roots, settings.storage_options)
+    return maintained_tables(settings.roots, settings.storage_options)
 
 
 def _served(settings: Settings, metrics: MaintenanceMetrics) -> ExitStack:

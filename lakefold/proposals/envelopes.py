@@ -1,4 +1,4 @@
-"""Makes an envelope from files: a transaction as a tool wrote it, and what Lance's message has no field for.
+"""Makes an envelope from files: a transaction or actions of a tool, and what Lance's message lacks.
 
 The affected rows of a Delete or an Update are such a thing. With them two proposals can change the same
 fragment; without them the later proposal is refused.
@@ -7,7 +7,7 @@ fragment; without them the later proposal is refused.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -20,7 +20,7 @@ from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 MAIN = "main"
@@ -44,6 +44,30 @@ def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
     if envelope.lance.WhichOneof("operation") is None:
         message = "the transaction names no operation that this release knows"
         raise InvalidError(message, where=str(transaction), hint=hint)
+    return envelope
+
+
+def delta_envelope(table: str, actions: Path, more: Mapping[str, Any]) -> Envelope:
+    """Returns an envelope for a Delta table with the actions in a file, one JSON object on each line.
+
+    `more`: what else is known of them, by the names of `propose`'s options. Raises `InvalidError` if the file
+    has a line that is no JSON object; what the actions say is checked when they are folded.
+    """
+    envelope = Envelope(table=canonical(table))
+    proposal = envelope.delta
+    proposal.actions = _read(actions)
+    if more["read_version"] is not None:
+        proposal.read_version = more["read_version"]
+    proposal.read_whole_table = more["read_table"]
+    proposal.read_files.extend(more["read_files"])
+    proposal.operation = more["operation"]
+    proposal.isolation = more["isolation"] or ""
+    for number, line in enumerate(proposal.actions.splitlines(), 1):
+        if line.strip() and not _is_object(line):
+            message = f"line {number} of the file is not a JSON object"
+            raise InvalidError(
+                message, where=str(actions), hint='write an action on each line, as {"add": {…}}'
+            )
     return envelope
 
 
@@ -100,6 +124,13 @@ def _without_repetition(pairs: Iterable[tuple[str, object]]) -> dict[str, object
             raise ValueError(f"{name!r} is repeated")
         members[name] = value
     return members
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_offset(value: object) -> bool:

@@ -136,7 +136,9 @@ class Explanation:
         """The version that it was committed in, None if it was not, or if the version is not known."""
         if self.outcome is not None:
             result = self.outcome.result
-            return result.version or None if isinstance(result, Committed | Duplicate) else None
+            if isinstance(result, Committed):
+                return result.version
+            return result.version or None if isinstance(result, Duplicate) else None
         return (self.finding.committed_in or None) if self.finding is not None else None
 
     @property

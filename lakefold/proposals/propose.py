@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
 REFUSED = 3
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+FOR_DELTA = ("read_version", "read_table", "read_files", "operation", "isolation")
+FOR_LANCE = (
+    "branch",
+    "affected_rows",
+    "fragment_reuse_index",
+    "create",
+    "stable_row_ids",
+    "data_storage_version",
+    "v1_manifest_paths",
+)
 
 
 @click.command(
@@ -35,15 +45,41 @@ FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
         "lakefold propose /data/flights --transaction delete.txn --affected-rows rows.json --wait 10",
         "lakefold propose /data/flights --transaction append.txn --branch audit --wait 10",
         "lakefold propose /data/flights --transaction append.txn --into proposals.bin",
+        "lakefold propose /data/events --actions create.json --operation 'CREATE TABLE' --wait 10",
+        "lakefold propose /data/events --actions delete.json --read-version 12 --read-table --wait 10",
         "lakefold fold /data/flights proposals.bin --dry-run",
     )
 )
 @click.argument("table")
 @click.option(
-    "--transaction",
-    required=True,
+    "--transaction", type=FILE, help="A file with one Lance Transaction message, as in _transactions/*.txn."
+)
+@click.option(
+    "--actions",
     type=FILE,
-    help="A file with one Lance Transaction message, as in _transactions/*.txn.",
+    help="For a Delta table: a file of actions, a JSON object on each line, as in a commit.",
+)
+@click.option(
+    "--read-version",
+    type=click.IntRange(0, 2**63 - 1),
+    help="With --actions: the version that the actions were made for. Without it they depend on none, as "
+    "rows that are only added.",
+)
+@click.option("--read-table", is_flag=True, help="With --actions: all rows of that version were read.")
+@click.option(
+    "--read-file",
+    "read_files",
+    multiple=True,
+    metavar="PATH",
+    help="With --actions: a data file of that version that was read, as its add action names it; repeatable.",
+)
+@click.option(
+    "--operation", default="", help="With --actions: the operation's name, as DELETE.  [default: WRITE]"
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["serializable", "write-serializable"]),
+    help="With --actions: the isolation level.  [default: the table's]",
 )
 @click.option("--branch", default="", metavar="NAME", help="The branch to change.  [default: main]")
 @click.option("--app-id", default="", help="The application that sends numbered batches.")
@@ -85,13 +121,16 @@ def command(
     as_json: bool,
     **given: Any,  # noqa: ANN401 - what the envelope is made of, each option by its name
 ) -> None:
-    """Send the transaction in a file to the log as a proposal for TABLE.
+    """Send the transaction, or the actions, in a file to the log as a proposal for TABLE.
+
+    Tables of Lance are changed by a transaction (--transaction), tables of Delta by actions (--actions). A
+    proposal for a table of the other format is refused.
 
     When the broker has stored it, its position in the log is printed; with --wait its outcome, and the exit
     code is 3 if it was refused. Sending the same key again is safe: the answer is Duplicate.
 
-    The file is as pylance writes it to _transactions/. Three things are not in such a file: the rows that a
-    Delete or Update affects (--affected-rows), the fragment-reuse index of a compaction
+    A transaction's file is as pylance writes it to _transactions/. Three things are not in such a file: the
+    rows that a Delete or Update affects (--affected-rows), the fragment-reuse index of a compaction
     (--fragment-reuse-index), and the schema's metadata in an Overwrite (fill in Overwrite.schema_metadata, or
     the table has none afterwards).
     """
@@ -121,15 +160,19 @@ def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:
     """Returns the envelope that the options describe."""
     if bool(given["app_id"]) != (given["batch_id"] is not None):
         raise click.UsageError("--app-id and --batch-id must be given together")
+    _check_format(given)
     options = {name: given[name] for name in ("stable_row_ids", "data_storage_version", "v1_manifest_paths")}
     if any(options.values()) and not given["create"]:
         raise click.UsageError(
             "--stable-row-ids, --data-storage-version and --v1-manifest-paths need --create"
         )
-    from lakefold.proposals.envelopes import add_affected_rows, add_reuse_index, envelope_of
+    from lakefold.proposals.envelopes import add_affected_rows, add_reuse_index, delta_envelope, envelope_of
     from lakefold_protos.lakefold.log_pb2 import CreateOptions
 
-    envelope = envelope_of(table, given["transaction"], given["branch"])
+    if given["actions"] is None:
+        envelope = envelope_of(table, given["transaction"], given["branch"])
+    else:
+        envelope = delta_envelope(table, given["actions"], {name: given[name] for name in FOR_DELTA})
     if given["batch_id"] is not None:
         envelope.app_id, envelope.batch_id = given["app_id"], given["batch_id"]
     if given["affected_rows"] is not None:
@@ -139,6 +182,17 @@ def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:
     if given["create"]:
         envelope.create.CopyFrom(CreateOptions(**options))
     return envelope
+
+
+def _check_format(given: Mapping[str, Any]) -> None:
+    """Raises `UsageError` unless the options are those of one format."""
+    if (given["transaction"] is None) is (given["actions"] is None):
+        raise click.UsageError("give either --transaction or --actions")
+    other, needs = (FOR_DELTA, "--actions") if given["actions"] is None else (FOR_LANCE, "--transaction")
+    wrong = next((name for name in other if given[name] not in (None, "", False, ())), None)
+    if wrong is not None:
+        option = "--read-file" if wrong == "read_files" else f"--{wrong.replace('_', '-')}"
+        raise click.UsageError(f"{option} needs {needs}")
 
 
 def _write(envelope: Envelope, file: Path) -> int:

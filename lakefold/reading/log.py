@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lakefold.console.options import Point
     from lakefold.console.settings import Settings
+    from lakefold_reader.format.source import Source
     from lakefold_reader.snapshot.history import HistoryRow
 
 HEADER = (
@@ -52,8 +53,8 @@ PAGE = 50
 @click.argument("table")
 @settings_options(*STORE)
 @click.option("--branch", metavar="NAME", help="The branch to read.  [default: main, or the branch at TABLE]")
-@click.option("--from", "first", type=click.IntRange(min=1), help="The oldest version to list.")
-@click.option("--to", "last", type=click.IntRange(min=1), help="The newest version to list.")
+@click.option("--from", "first", type=click.IntRange(min=0), help="The oldest version to list.")
+@click.option("--to", "last", type=click.IntRange(min=0), help="The newest version to list.")
 @click.option("--tag", help="List versions up to the one that this tag names, on its branch.")
 @point_options("List versions up to the one that")
 @json_option
@@ -84,19 +85,17 @@ def command(
     """
     check_one_of(point, to=last, tag=tag)
     from lakefold_reader.as_json import plain_history
+    from lakefold_reader.opening import in_its_format, open_source
     from lakefold_reader.snapshot.history import history_of
     from lakefold_reader.snapshot.snapshot import find_version
 
-    source, newest = find_version(
-        table,
-        last,
-        tag=tag,
-        as_of=point.as_of,
-        branch=branch,
-        at_position=point.at_position,
-        storage_options=settings.storage_options,
-    )
-    rows = history_of(source, first, newest)
+    def versions(source: Source) -> Iterator[HistoryRow]:
+        found, newest = find_version(
+            source, last, tag=tag, as_of=point.as_of, branch=branch, at_position=point.at_position
+        )
+        return history_of(found, first, newest)
+
+    rows = in_its_format(open_source(table, settings.storage_options), versions)
     if as_json:
         for row in rows:
             print_json(plain_history(row))

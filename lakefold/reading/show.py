@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         "lakefold show /data/flights",
         "lakefold show /data/flights --version 12",
         "lakefold show /data/flights --tag release-3",
+        "lakefold show /data/delta-events --version 0",
         "lakefold show /data/flights --as-of 2026-05-01T12:00:00Z --json",
         "lakefold show /data/flights --at-position lakefold.transactions/0@4711",
     )
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 @click.argument("table")
 @settings_options(*STORE)
 @click.option(
-    "--version", "number", type=click.IntRange(min=1), help="The version to show.  [default: the newest]"
+    "--version", "number", type=click.IntRange(min=0), help="The version to show.  [default: the newest]"
 )
 @click.option("--branch", metavar="NAME", help="The branch to read.  [default: main, or the branch at TABLE]")
 @click.option("--tag", help="The version that this tag names, on its branch.")
@@ -80,15 +81,14 @@ def _print(version: dict[str, Any]) -> None:
     """Prints a version as text: single facts, each on a line, then lists as tables."""
     facts = {
         "table": version["table"],
+        "format": version["format"],
         **({"branch": version["branch"]} if version["branch"] else {}),
         "version": f"{version['version']:,}",
         "timestamp": version["timestamp"],
         "fragments": f"{version['fragments']:,}",
         "rows": f"{version['rows']:,}",
         "deleted rows": f"{version['deleted_rows']:,}",
-        "data files": f"version {version['storage_version']}"
-        if version["storage_version"]
-        else "version unknown",
+        "data files": _data_files(version),
     }
     for name, value in facts.items():
         print_line(f"{name:<14}{value}")
@@ -110,6 +110,12 @@ def _print(version: dict[str, Any]) -> None:
         click.echo("\nmarks: none; no committer has written this table")
     else:
         _print_marks(version["marks"])
+
+
+def _data_files(version: dict[str, Any]) -> str:
+    if version["format"] == "delta":
+        return "Parquet"
+    return f"version {version['storage_version'] or 'unknown'}"
 
 
 def _print_marks(marks: dict[str, Any]) -> None:

@@ -97,16 +97,16 @@ def command(  # noqa: PLR0913 - each is an option of the verb
     is checked every second on a local disk, and once a minute in a bucket.
     """
     check_one_of(point, **{"from": start})
+    from lakefold_reader.opening import open_source
     from lakefold_reader.snapshot.snapshot import find_version
     from lakefold_reader.tail.tail import tail_of
 
     try:
         source, version = find_version(
-            table,
+            open_source(table, settings.storage_options),
             branch=branch,
             as_of=point.as_of,
             at_position=point.at_position,
-            storage_options=settings.storage_options,
         )
         tail = tail_of(
             source,

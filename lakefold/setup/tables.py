@@ -19,6 +19,8 @@ from lakefold_table.uri import canonical, local_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from lakefold_table.format import AnyFormat
+
 LOG = structlog.get_logger("lakefold")
 
 # The depth and the number of folders that are searched below a root, so that a whole disk is never walked.
@@ -34,57 +36,66 @@ def local_tables(roots: Iterable[str]) -> Iterator[str]:
     """
     for root in roots:
         if root.startswith("file:"):
-            yield from _local_tables(root, lambda _: None)
+            yield from _local_tables(root, BUILT_IN, lambda _: None)
 
 
-def tables_below(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
+def maintained_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
     """Yields the URIs of the tables below `roots` (canonical URIs), in local folders and in buckets.
+
+    Only tables of the first format are maintained.
 
     Logs a warning if a root has so many folders that not all of them are searched. Raises `InvalidError` if a
     store can't list folders, `RetryError` if it can't be reached: after the tables of the other roots.
     """
+    formats = (BUILT_IN.first,)
     errors: list[LakefoldError] = []
     for root in roots:
         try:
             if root.startswith("file:"):
-                yield from _local_tables(root, _warn_of_limit)
+                yield from _local_tables(root, formats, _warn_of_limit)
             else:
-                yield from _stored_tables(root, storage_options)
+                yield from _stored_tables(root, storage_options, formats)
         except LakefoldError as error:
             errors.append(error)
     if errors:
         raise errors[0]
 
 
-def _local_tables(root: str, limit_reached: Callable[[str], None]) -> Iterator[str]:
-    folders = {table_format.folder for table_format in BUILT_IN}
+def _local_tables(
+    root: str, formats: Iterable[AnyFormat], limit_reached: Callable[[str], None]
+) -> Iterator[str]:
+    folders, wanted = _version_folders(BUILT_IN), _version_folders(formats)
     top = Path(local_path(root))
     for number, (name, below, _) in enumerate(os.walk(top)):
         if number >= _FOLDERS:
             limit_reached(root)
             return
         folder = Path(name)
-        if not folders.isdisjoint(below):
+        if not wanted.isdisjoint(below):
             yield canonical(folder)
         ends = not folders.isdisjoint(below) or len(folder.relative_to(top).parts) >= _DEPTH
         below[:] = [] if ends else sorted(each for each in below if not each.startswith((".", "_")))
 
 
-def _stored_tables(root: str, storage_options: Mapping[str, str]) -> Iterator[str]:
+def _stored_tables(
+    root: str, storage_options: Mapping[str, str], formats: Iterable[AnyFormat]
+) -> Iterator[str]:
     """Yields the tables in a bucket, as `_local_tables` does in folders. Each folder costs a request."""
     storage = open_storage(root, storage_options)
     if not isinstance(storage, ListsFolders):
         message = f"the tables below {root} can't be listed"
         raise InvalidError(message, where="roots", hint="name the tables instead")
-    formats = {table_format.folder for table_format in BUILT_IN}
+    folders, wanted = _version_folders(BUILT_IN), _version_folders(formats)
     waiting = deque([""])
     for _ in range(_FOLDERS):
         if not waiting:
             return
         folder = waiting.popleft()
         below = storage.folders(folder)
-        if not formats.isdisjoint(below):
+        if not wanted.isdisjoint(below):
             yield f"{root}/{folder}" if folder else root
+        elif not folders.isdisjoint(below):
+            continue
         elif not folder or folder.count("/") < _DEPTH - 1:
             names = sorted(each for each in below if not each.startswith((".", "_")))
             waiting.extend(f"{folder}/{name}" if folder else name for name in names)
@@ -95,6 +106,10 @@ def _stored_tables(root: str, storage_options: Mapping[str, str]) -> Iterator[st
 def _warn_of_limit(root: str) -> None:
     hint = "name the other tables, or give their folders as roots of their own"
     LOG.warning("not all folders were searched for tables", root=root, searched=_FOLDERS, hint=hint)
+
+
+def _version_folders(formats: Iterable[AnyFormat]) -> frozenset[str]:
+    return frozenset(table_format.folder for table_format in formats)
 
 
 def newest_version(uri: str, storage_options: Mapping[str, str]) -> int:

@@ -40,6 +40,7 @@ def plain_table(table: Table) -> Plain:
     marks = table.marks
     return {
         "table": table.uri,
+        "format": table.format,
         "branch": table.branch,
         "version": table.version,
         "timestamp": iso(table.timestamp),
@@ -132,6 +133,7 @@ def plain_history(row: HistoryRow) -> Plain:
     positions = row.positions
     return {
         "version": row.version,
+        "format": row.format,
         "timestamp": iso(row.timestamp),
         "operation": row.operation,
         "own": row.own,

@@ -1,30 +1,49 @@
-"""Opens a table for reading: finds its format. The only module outside `lance` that names a format."""
+"""Opens a table for reading: finds its format. The only module outside their folders that names formats."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from lakefold_reader.delta.reader import DeltaReader
 from lakefold_reader.format.source import Source
 from lakefold_reader.lance.reader import LanceReader
 from lakefold_reader.versions.branches import branched
+from lakefold_reader.versions.listing import OtherFormatError
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.versions import format_at
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lakefold_reader.format.source import ReaderFormat
     from lakefold_table.storage.base import Storage
 
 FORMATS: tuple[ReaderFormat, ...] = (LanceReader(),)
 """The formats that can be read. A table whose folders show none of them is opened as one of the first."""
+LATER: tuple[ReaderFormat, ...] = (DeltaReader(),)
+"""The formats that are tried if a table has none of `FORMATS`: opening one of these costs no request more."""
+T = TypeVar("T")
 
 
 def open_source(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Source:
     """Returns the table at `uri`. If there is only one format, nothing is read."""
     return source_on(open_storage(canonical(uri), storage_options), storage_options)
+
+
+def in_its_format(source: Source, act: Callable[[Source], T]) -> T:
+    """Returns what `act` returns for a table. If the table has a format of `LATER`, `act` is called again.
+
+    Raises what `act` raises.
+    """
+    try:
+        return act(source)
+    except OtherFormatError as error:
+        reader = next((each for each in LATER if each.name == error.format_name), None)
+        if reader is None:
+            raise
+    return act(Source.on(source.storage, reader, source.options))
 
 
 def source_on(storage: Storage, storage_options: Mapping[str, str] | None = None) -> Source:

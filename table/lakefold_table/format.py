@@ -430,6 +430,15 @@ class Format(Protocol[S]):
     folder: str
     first_version: int
 
+    @property
+    def is_data_name(self) -> Callable[[str], bool] | None:
+        """Returns whether a name at the root may be that of a data file, or of a folder of them.
+
+        Such files may be there before the table has a version. None if data files are only in folders that no
+        format uses for anything else.
+        """
+        ...
+
     def proposal(self, envelope: Envelope) -> TableProposal | None:
         """Returns the proposal of this format that an envelope holds, None if it holds none."""
         ...
@@ -496,6 +505,14 @@ class Format(Protocol[S]):
 
         `between`: the versions between the two, oldest first. If a version is missing, nothing is known of
         those before it.
+        """
+        ...
+
+    def files_after(self, state: S) -> Sequence[NewFile]:
+        """Returns files that make it quicker to open the table, once this version is published.
+
+        They are stored in their order, the last one over an older one. No version depends on them, and
+        without them everything stays the same.
         """
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.format import ALONE
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import DETACHED_BIT, SUFFIX, VERSIONS, version_of
@@ -87,19 +88,20 @@ class Formats:
         """
         if len(self._formats) == 1:
             return self.first.grouping_rule(state)
+        own_name = "" if state is None else state.format
+        own_rule = None if state is None else self._formats[own_name].grouping_rule(state)
         rules: dict[str, GroupingRule] = {}
 
         def group_of(entry: Entry) -> str | None:
             if entry.proposal is None:
                 return ALONE
             name = entry.proposal.format
+            if own_rule is not None and name == own_name:
+                return own_rule(entry)
             if name not in rules:
-                own = state if state is not None and state.format == name else None
-                rules[name] = self._formats[name].grouping_rule(own)
-            group = rules[name](entry)
-            if group is None:
-                # It will be refused, and by its own table's format may be beside any other.
-                return None if state is not None and state.format == name else ALONE
+                rules[name] = self._formats[name].grouping_rule(None)
+            # A proposal that its format refuses may be beside any other of it, but not of another format.
+            group = rules[name](entry) or ALONE
             return group if group == ALONE else f"{name} {group}"
 
         return group_of
@@ -110,9 +112,14 @@ def lance(*, transaction_files: bool = True) -> AnyFormat:
     return LanceFormat(transaction_files=transaction_files)
 
 
+def delta() -> AnyFormat:
+    """Returns the Delta format."""
+    return DeltaFormat()
+
+
 def built_in(*, transaction_files: bool = True) -> Formats:
     """Returns the formats of this release. `transaction_files`: as of `lance`."""
-    return Formats(lance(transaction_files=transaction_files))
+    return Formats(lance(transaction_files=transaction_files), delta())
 
 
 BUILT_IN = built_in()

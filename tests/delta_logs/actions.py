@@ -54,6 +54,14 @@ def add(path: str, vector: Members | None = None, **more: object) -> Members:
     return {"add": {**members, "dataChange": True, **more, **({"deletionVector": vector} if vector else {})}}
 
 
+def data_file(root: Path, name: str, *rows: int) -> Members:
+    """Writes a data file of the table at `root` with these values of `x`, and returns the add action."""
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"x": pa.array(rows, pa.int64())}), path)
+    return add(name, size=path.stat().st_size, stats=json.dumps({"numRecords": len(rows)}))
+
+
 def remove(path: str, vector: Members | None = None, at: int = 5, **more: object) -> Members:
     """A remove action."""
     members: Members = {"path": path, "deletionTimestamp": at, "dataChange": True, **more}

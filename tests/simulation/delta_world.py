@@ -13,6 +13,7 @@ from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.log_segment.names import FOLDER
+from lakefold_table.delta.naming import NAMING
 from lakefold_table.delta.state import DeltaState
 from lakefold_table.formats import Formats, lance
 from lakefold_table.marks.record import decode_record
@@ -109,7 +110,8 @@ class DeltaWorld(ToyWorld):
 
     def _stored(self, uri: str, path: str, process: Process | None) -> None:
         del process
-        if path.startswith(FOLDER):
+        folder, _, file = path.rpartition("/")
+        if folder == FOLDER and NAMING.parse(file) is not None:
             name = f"{uri}/{path}"
             demand(name not in self._published, "one-commit-point", f"{name} was published twice")
             self._published.add(name)

@@ -109,6 +109,7 @@ class ToyChange:
 class ToyReader:
     """See `ReaderFormat`."""
 
+    name = "toy"
     folder = FOLDER
 
     @property

@@ -25,6 +25,7 @@ from lakefold_table.format import (
     Fetched,
     Files,
     GroupingRule,
+    NewFile,
     Publication,
     RecordedVersion,
     Requirements,
@@ -164,6 +165,7 @@ class ToyFormat:
     name = NAME
     folder = FOLDER
     first_version = 1
+    is_data_name = None
 
     def proposal(self, envelope: Envelope) -> ToyProposal | None:
         """The proposal in the field of this format."""
@@ -266,6 +268,11 @@ class ToyFormat:
         """As `with_history`."""
         del state, between
         return foreign
+
+    def files_after(self, state: ToyState) -> tuple[NewFile, ...]:
+        """A version's file has the whole table."""
+        del state
+        return ()
 
     def check_writable(self, state: ToyState, where: str = "") -> None:
         """Every table can be written."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from lance import write_dataset as lance_dataset
 
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.grouping import Limits
@@ -23,14 +24,16 @@ from lakefold_table.delta.commit_head import MARKS_APP
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.state import DeltaState
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, Result
-from lakefold_table.errors import DamagedError
-from lakefold_table.formats import Formats, lance
+from lakefold_table.errors import DamagedError, NotATableError
+from lakefold_table.expansion import content_of
+from lakefold_table.formats import BUILT_IN, Formats, lance
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import (
     PROTOCOL,
     Members,
     add,
+    data_file,
     domain,
     metadata,
     remove,
@@ -38,12 +41,13 @@ from tests.delta_logs.actions import (
     text,
     txn,
 )
+from tests.folding import creation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DELTA = DeltaFormat()
-FORMATS = Formats(lance(), DELTA)
+FORMATS = BUILT_IN
 LIMITS = Limits(100, 1 << 20)
 LOG_ID, OTHER_ID = "6d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e", "0d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
 FIRST_ID, SECOND_ID = "2d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e", "3d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
@@ -82,12 +86,7 @@ class Table:
 
     def file(self, name: str, *rows: int) -> Members:
         """Writes a data file, and returns the add action."""
-        import pyarrow.parquet as pq
-
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"x": pa.array(rows, pa.int64())}), path)
-        return add(name, size=path.stat().st_size, stats=json.dumps({"numRecords": len(rows)}))
+        return data_file(self.path, name, *rows)
 
     def begin(self, *files: Members, **configuration: str) -> None:
         """Creates the table, and adds files to it."""
@@ -446,6 +445,67 @@ def test_the_head_of_a_commit_is_its_first_line(table: Table) -> None:
 
 def test_a_committer_without_the_format_lets_a_proposal_wait(table: Table) -> None:
     position = Position(LogId("file", LOG_ID, 0), 0)
-    decoded = decode(encode(table.create()), None, position, 0)
+    decoded = decode(encode(table.create()), None, position, 0, Formats(lance()))
     assert isinstance(decoded, UnknownKind)
     assert "delta" in decoded.message
+
+
+def test_a_folder_of_commits_that_a_crash_left_empty_becomes_the_table(table: Table) -> None:
+    (table.path / "_delta_log").mkdir(parents=True)
+    table.begin(table.file("data/a.parquet", 1))
+    assert table.rows() == [1]
+
+
+def test_files_of_something_else_keep_a_table_from_being_created(table: Table) -> None:
+    table.path.mkdir()
+    (table.path / "notes.txt").write_text("mine")
+    with pytest.raises(NotATableError, match="this folder contains files"):
+        table.fold(table.create())
+
+
+def test_no_table_begins_inside_a_table_of_another_format(tmp_path: Path) -> None:
+    outer = Table(tmp_path / "outer")
+    outer.begin()
+    inner = creation()
+    inner.table = (tmp_path / "outer" / "inner").as_uri()
+    log = FileLog(framed([inner]), OTHER_ID, formats=FORMATS)
+    writer = open_branch(inner.table, "", None, formats=FORMATS)
+    (outcome,) = fold_file(lambda _: writer, inner.table, FORMATS, log, LIMITS, dry_run=False)
+    assert isinstance(outcome.result, Invalid)
+    assert "is inside the table" in outcome.result.message
+    lance_dataset(pa.table({"x": [1]}), tmp_path / "lance")
+    below = Table(tmp_path / "lance" / "below")
+    (refused,) = below.fold(below.create())
+    assert isinstance(refused, Invalid)
+    assert "is inside the table" in refused.message
+
+
+def test_no_lance_table_begins_among_the_files_of_another_format(table: Table) -> None:
+    table.file("a.parquet", 1)
+    other = creation()
+    other.table = table.uri
+    with pytest.raises(NotATableError, match="this folder contains files"):
+        table.fold(other)
+
+
+def test_proposals_of_two_formats_share_no_version(table: Table) -> None:
+    other = creation()
+    other.table = table.uri
+    created, refused, added = table.fold(table.create(), other, table.propose(table.file("a.parquet", 1)))
+    assert (created, added) == (Committed(0), Committed(2, rows_added=1))
+    assert isinstance(refused, Invalid)
+    assert "has the format delta" in refused.message
+
+
+def test_a_delta_proposal_for_a_lance_table_is_invalid(table: Table) -> None:
+    lance_dataset(pa.table({"x": [1]}), table.path)
+    (refused,) = table.fold(table.propose(add("a")))
+    assert isinstance(refused, Invalid)
+    assert "has the format lance" in refused.message
+
+
+def test_only_a_delta_proposal_counts_as_json_in_memory() -> None:
+    large = Envelope(table="memory://t/x")
+    large.lance.delete.deleted_fragment_ids.extend(range(1000))
+    content = content_of(encode(large), Envelope)
+    assert BUILT_IN.memory_to_fold(content) == BUILT_IN.first.memory_to_fold(content)

@@ -16,8 +16,8 @@ from lakefold_committer.tables.branches import open_branch
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import NotATableError
-from lakefold_table.lance.nesting import needs_around
 from lakefold_table.lance.state import LanceState
+from lakefold_table.nesting import needs_around
 from lakefold_table.roots import parents
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold.setup.tables import local_tables, newest_version, tables_below
+from lakefold.setup.tables import local_tables, maintained_tables, newest_version
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.uri import canonical
@@ -35,17 +35,32 @@ def test_tables_in_buckets_are_found_as_in_folders(tmp_path: Path) -> None:
     for path in ("b", "deep/er/c", "b/data/inside-a-table", ".hidden/d", "far/too/deep/e", "no/table.txt"):
         MemoryStorage("memory://tables").put(f"{path}/_versions/1.manifest", [b""])
     try:
-        tables = list(tables_below([canonical(tmp_path), "memory://tables", "memory://tables/b"], {}))
+        tables = list(maintained_tables([canonical(tmp_path), "memory://tables", "memory://tables/b"], {}))
     finally:
         MemoryStorage.forget("tables")
     names = ["b", "no/table.txt", "deep/er/c", "b"]
     assert tables == [local, *(f"memory://tables/{name}" for name in names)]
 
 
+def test_only_tables_that_can_be_maintained_are_found_for_that(tmp_path: Path) -> None:
+    local = make_table(tmp_path / "a")
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    make_table(tmp_path / "delta" / "inside")
+    storage = MemoryStorage("memory://lakes")
+    for path in ("l/_versions/1.manifest", f"d/_delta_log/{0:020}.json", "d/inside/_versions/1.manifest"):
+        storage.put(path, [b""])
+    try:
+        tables = list(maintained_tables([canonical(tmp_path), "memory://lakes"], {}))
+    finally:
+        MemoryStorage.forget("lakes")
+    assert tables == [local, "memory://lakes/l"]
+    assert list(local_tables([canonical(tmp_path)])) == [local, canonical(tmp_path / "delta")]
+
+
 def test_a_store_that_lists_no_folders_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakefold.setup.tables.open_storage", lambda *_: object())
     with pytest.raises(InvalidError) as raised:
-        list(tables_below(["s3://lake"], {}))
+        list(maintained_tables(["s3://lake"], {}))
     assert raised.value.where == "roots"
 
 
@@ -57,7 +72,7 @@ def test_a_root_that_can_not_be_listed_hides_no_tables_of_others(
 
     monkeypatch.setattr("lakefold.setup.tables.open_storage", away)
     table = make_table(tmp_path / "t")
-    found = tables_below(["s3://lake", canonical(tmp_path)], {})
+    found = maintained_tables(["s3://lake", canonical(tmp_path)], {})
     assert next(found) == table
     with pytest.raises(RetryError):
         next(found)
@@ -72,7 +87,7 @@ def test_a_search_that_ends_early_is_logged(tmp_path: Path, monkeypatch: pytest.
     with capture_logs() as logs:
         assert list(local_tables([canonical(tmp_path)])) == tables[:2]
         assert logs == []
-        assert list(tables_below([canonical(tmp_path), "memory://tables"], {})) == [
+        assert list(maintained_tables([canonical(tmp_path), "memory://tables"], {})) == [
             *tables[:2],
             "memory://tables/t0",
             "memory://tables/t1",

@@ -52,12 +52,13 @@ def open_branch(
 ) -> TableWriter:
     """Opens a branch of the table at `uri`, by default the main one. Raises as `TableWriter` does.
 
-    `formats`: those that a table may have.
+    `formats`: those that a table may have. It is opened in the first of them. The writer tries the others if
+    the table is none of the first, so a table of the first format costs no request more.
     """
-    table_format, versions = located(uri, branch, storage_options, formats)
+    storage = open_canonical(root_of(uri, branch), storage_options)
     return TableWriter(
-        table_format,
-        versions,
+        formats.first,
+        _versions_in(storage, formats.first, is_branch=bool(branch)),
         root_of(uri, branch),
         roots=roots,
         recovery=recovery,
@@ -79,14 +80,18 @@ def located(
 def located_in(storage: Storage, formats: Formats, *, is_branch: bool = False) -> tuple[AnyFormat, Versions]:
     """As `located`, for the table whose root is the root of a store."""
     table_format = format_at(storage, formats)
-    versions = Versions(
+    return table_format, _versions_in(storage, table_format, is_branch=is_branch)
+
+
+def _versions_in(storage: Storage, table_format: AnyFormat, *, is_branch: bool) -> Versions:
+    return Versions(
         storage,
         table_format.folder,
         table_format.detect,
         first=table_format.first_version,
+        is_data=table_format.is_data_name,
         is_branch=is_branch,
     )
-    return table_format, versions
 
 
 def versions_of(

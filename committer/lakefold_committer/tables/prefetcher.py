@@ -61,8 +61,10 @@ class Prefetcher:
         *,
         size_check: SizeCheck = SizeCheck.ALL,
         options: Mapping[str, str] | None = None,
+        formats: Iterable[AnyFormat] | None = None,
     ) -> None:
         self._format = table_format
+        self._formats = (table_format,) if formats is None else tuple(formats)
         self._versions = versions
         self._roots = roots
         self._size_check = size_check
@@ -174,8 +176,8 @@ class Prefetcher:
     def neighbours(self, paths: Collection[str]) -> Collection[str]:
         """Returns the paths at which tables are stored, among those below `roots`.
 
-        On object stores each takes a request. If the store refuses a request for good, no committer with
-        these rights folds a table there. Raises `RetryError` if the store can't be reached.
+        On object stores each takes a request for each format. If the store refuses a request for good, no
+        committer with these rights folds a table there. Raises `RetryError` if the store can't be reached.
         """
         if self._size_check is SizeCheck.NONE:
             return frozenset()
@@ -186,7 +188,8 @@ class Prefetcher:
             return False
         try:
             storage = open_canonical(root, self._options)
-            return Versions(storage, self._format.folder, self._format.detect).has_any()
+            tables = (Versions(storage, each.folder, each.detect) for each in self._formats)
+            return any(versions.has_any() for versions in tables)
         except InvalidError:
             return False
 

@@ -30,7 +30,9 @@ from lakefold_table.errors import (
     DamagedError,
     FencedError,
     InvalidError,
+    LakefoldError,
     LocationError,
+    NotATableError,
     OutnumberedError,
     RetryError,
     StopError,
@@ -39,6 +41,7 @@ from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
+from lakefold_table.storage.base import Put
 from lakefold_table.uri import is_under
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Published
@@ -120,10 +123,8 @@ class TableWriter:
         checks_all = versions.storage.cheap_size if check_sizes is None else check_sizes
         self._size_check = SizeCheck.ALL if checks_all else SizeCheck.UNKNOWN
         self._roots = roots
-        self._prefetcher = Prefetcher(
-            table_format, versions, roots, size_check=self._size_check, options=storage_options
-        )
         self._options = storage_options
+        self._prefetcher = self._new_prefetcher()
         self._recovery = recovery
         self._confirmed = self._opened(uri)
         self._check_owner(self._confirmed.marks, uri)
@@ -230,6 +231,7 @@ class TableWriter:
         if self._publish(publication, after, sure) is Published.THEIRS:
             return False
         self._record_branch(after)
+        self._write_files_after(after)
         return True
 
     def confirm(self, prepared: Prepared) -> GroupResult:
@@ -275,7 +277,7 @@ class TableWriter:
         try:
             return open_table(self._format, self._versions, uri, self._recovery)
         except LocationError as error:
-            if self._take_format_there():
+            if isinstance(error, NotATableError) and self._take_format_there():
                 return open_table(self._format, self._versions, uri, self._recovery)
             check_absent(self._format, uri, "", self._recovery, self._options, problem=error.message)
             raise
@@ -307,16 +309,25 @@ class TableWriter:
         return fold(self._format, self._ahead, group, observed, terms), files_in(observed)
 
     def _take_format(self, entry: Entry) -> None:
-        """Gives a table that does not exist the format of the entry that is folded first."""
+        """Gives a table that does not exist the format of the entry that is folded first.
+
+        Raises `NotATableError` if data files of another format may be at the root.
+        """
         if self._formats is None or entry.proposal is None or entry.proposal.format == self._format.name:
             return
-        self._use(self._formats.of_entry(entry))
+        table_format = self._formats.of_entry(entry)
+        if self._format.is_data_name is not None:
+            self._versions.in_format(table_format).latest()
+        self._use(table_format)
 
     def _take_format_there(self) -> bool:
-        """Takes the table's format if another committer has created it meanwhile. Returns whether one has."""
+        """Takes another format if the table has it, or if its path holds only what a crash left of its start.
+
+        Returns whether it has taken one.
+        """
         for table_format in self._formats or ():
             versions = self._versions.in_format(table_format)
-            if table_format.name != self._format.name and versions.has_any():
+            if table_format.name != self._format.name and (versions.has_any() or versions.may_begin()):
                 self._use(table_format)
                 return True
         return False
@@ -324,8 +335,16 @@ class TableWriter:
     def _use(self, table_format: AnyFormat) -> None:
         self._format = table_format
         self._versions = self._versions.in_format(self._format)
-        self._prefetcher = Prefetcher(
-            self._format, self._versions, self._roots, size_check=self._size_check, options=self._options
+        self._prefetcher = self._new_prefetcher()
+
+    def _new_prefetcher(self) -> Prefetcher:
+        return Prefetcher(
+            self._format,
+            self._versions,
+            self._roots,
+            size_check=self._size_check,
+            options=self._options,
+            formats=self._formats,
         )
 
     def _answerable(self, group: Sequence[Entry]) -> Sequence[Entry]:
@@ -348,6 +367,23 @@ class TableWriter:
         if branch and not self._is_branch_recorded:
             record_branch(self._versions.storage, branch, self._roots, self._options)
             self._is_branch_recorded = True
+
+    def _write_files_after(self, table: FoldedTable) -> None:
+        """Stores what makes a published version quicker to open, as a checkpoint of Delta.
+
+        Only the last file may replace an older one. It names the others, so it is not stored if another
+        client has stored them, which then stores its own. An error changes nothing but that, so it is logged.
+        """
+        storage = self._versions.storage
+        try:
+            files = () if table.state is None else self._format.files_after(table.state)
+            for file in files[:-1]:
+                if storage.put_if_absent(file.path, [file.data]) is not Put.STORED:
+                    return
+            for file in files[-1:]:
+                storage.put(file.path, [file.data])
+        except LakefoldError as error:
+            LOG.warning("checkpoint not written", table=table.uri, version=table.version, error=str(error))
 
     @property
     def _owner(self) -> Owner | None:

@@ -308,8 +308,9 @@ class Snapshot(Protocol):
 
 
 class ReaderFormat(Protocol):
-    """A table format as the reader needs it. `folder`: the folder in which it keeps its versions."""
+    """A table format as the reader needs it: its name, and the folder in which it keeps its versions."""
 
+    name: str
     folder: str
 
     def detect(self, names: Iterable[str]) -> Naming | None:

@@ -36,6 +36,7 @@ LEGACY = "0.1"
 class LanceReader:
     """See `ReaderFormat`."""
 
+    name = "lance"
     folder = VERSIONS
     feed = LanceFeed()
 

@@ -66,6 +66,7 @@ class HistoryRow:
     apps: tuple[Batches, ...] = ()
     seconds_to_visible: float | None = None
     move: Rebinding | None = None
+    format: str = ""
 
 
 def history_of(
@@ -114,6 +115,7 @@ def _row(source: Source, summary: VersionSummary) -> HistoryRow:
         traffic.rows_out,
         traffic.files_in,
         traffic.files_out,
+        format=source.format.name,
     )
     if record is None:
         return plain

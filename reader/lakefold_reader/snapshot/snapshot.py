@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
 from lakefold_reader.format.snapshots import RowRange
-from lakefold_reader.opening import open_source
+from lakefold_reader.opening import in_its_format, open_source
 from lakefold_reader.versions.as_of import version_as_of
 from lakefold_reader.versions.at_position import version_at_position
 from lakefold_reader.versions.branches import branched, tagged
@@ -59,37 +59,40 @@ def open_table(
     that was not folded yet, `InvalidError` for a wrong request (as a position of a log that the table doesn't
     know), `DamagedError` if the manifest or the tag can't be read.
     """
-    source, chosen = find_version(
-        uri,
-        version,
-        tag=tag,
-        as_of=as_of,
-        branch=branch,
-        at_position=at_position,
-        storage_options=storage_options,
-    )
-    return table_of(source, chosen, is_checked=as_of is not None or at_position is not None)
+    source = open_source(uri, storage_options)
+    is_checked = as_of is not None or at_position is not None
+
+    def opened(source: Source) -> Table:
+        found, chosen = find_version(
+            source, version, tag=tag, as_of=as_of, branch=branch, at_position=at_position
+        )
+        return table_of(found, chosen, is_checked=is_checked)
+
+    return in_its_format(source, opened)
 
 
 def find_version(
-    uri: str | os.PathLike[str],
+    source: Source,
     version: int | None = None,
     *,
     tag: str | None = None,
     as_of: datetime | str | None = None,
     branch: str | None = None,
     at_position: object = None,
-    storage_options: Mapping[str, str] | None = None,
 ) -> tuple[Source, int | None]:
-    """The branch and the version that `open_table` opens (None: the newest). Raises as it does."""
+    """The branch and the version that `open_table` opens (None: the newest). Raises as it does.
+
+    `source`: the table, or one of its branches.
+    """
     choices = {"version": version, "as_of": as_of, "tag": tag, "at_position": at_position}
     named = [name for name, given in choices.items() if given is not None]
     if len(named) > 1:
         raise InvalidError(f"{' and '.join(named)} both name a version", hint="give one of them")
     if tag is not None and branch is not None:
         raise InvalidError("a tag names its branch itself", hint="leave the branch out")
-    chosen = None if version is None else version_number(version)
-    source = open_source(uri, storage_options)
+    chosen = None if version is None else version_number(version, least=0)
+    if chosen == 0 and 0 not in numbers_of(source):
+        version_number(version)
     if tag is not None:
         return tagged(source, tag)
     if branch is not None:
@@ -141,6 +144,11 @@ class Table:
     def version(self) -> int:
         """The version's number."""
         return self._snapshot.state.version
+
+    @property
+    def format(self) -> str:
+        """The name of the table's format: `lance` or `delta`."""
+        return self._snapshot.state.format
 
     @property
     def branch(self) -> str:

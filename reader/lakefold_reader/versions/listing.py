@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import NotATableError
+from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,11 +14,29 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
 
 
+class OtherFormatError(NotATableError):
+    """The table has another format than it was opened as: `format_name`."""
+
+    def __init__(self, format_name: str, where: str) -> None:
+        message = f"the table has the format {format_name}, and this can't read tables of that format yet"
+        hint = (
+            "`lakefold show`, `log` and `lakefold.open(...).to_arrow()` read it; for more use another client"
+        )
+        super().__init__(message, where=where, hint=hint)
+        self.format_name = format_name
+
+
 def numbers_of(source: Source) -> list[int]:
-    """Lists the versions that exist, ascending. Raises `NotATableError` if none exists."""
+    """Lists the versions that exist, ascending. Raises `NotATableError` if none exists.
+
+    Raises `OtherFormatError` if the table has versions of another format.
+    """
     numbers = source.versions.numbers()
     if numbers:
         return numbers
+    for other in BUILT_IN:
+        if other.folder != source.format.folder and source.versions.in_format(other).has_any():
+            raise OtherFormatError(other.name, source.uri)
     what = "no version of a table" if source.storage.anything_at_root() else "nothing"
     raise NotATableError(
         f"there is {what} at this location",

@@ -4,5 +4,5 @@ The source is Delta's transaction log protocol. What of it these modules rely on
 docs/format/delta.md; code cites it as "Delta fact 2.1". Nothing here does IO: functions take the content of
 files and return values.
 
-`format.py` answers the seam of `lakefold_table.format`. It is not in the registry of formats yet.
+`format.py` answers the seam of `lakefold_table.format`.
 """

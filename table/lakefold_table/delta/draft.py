@@ -21,6 +21,7 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.format import ALONE, Accepted, Publication
 from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.marks import APP, decode_marks
+from lakefold_table.nesting import neighbour_fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,8 +179,12 @@ class DeltaDraft:
         if proposal.protocol is None or proposal.metadata is None or proposal.based_on is not None:
             hint = "create it first, by a proposal with protocol and metaData and no read version"
             return Invalid(f"there is no table at {entry.envelope.table}", hint)
-        fault = proposal_fault(proposal, proposal.protocol, proposal.metadata)
-        return fault or self._unfit(proposal) or self._missing(proposal)
+        return (
+            proposal_fault(proposal, proposal.protocol, proposal.metadata)
+            or neighbour_fault(entry.envelope.table, self._observed.neighbours)
+            or self._unfit(proposal)
+            or self._missing(proposal)
+        )
 
     def _conflict(
         self, entry: Entry, proposal: DeltaTableProposal, metadata: TableMetadata

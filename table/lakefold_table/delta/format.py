@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.checkpoints.classic import checkpoint_files
 from lakefold_table.delta.commit_head import head_in, head_length, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
@@ -25,6 +26,7 @@ from lakefold_table.format import (
     VersionSummary,
 )
 from lakefold_table.marks.marks import digest_of_marks
+from lakefold_table.nesting import needs_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,10 +37,12 @@ if TYPE_CHECKING:
     from lakefold_table.delta.state import DeltaState
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
-    from lakefold_table.format import Fetched, Files, GroupingRule, RecordedVersion
+    from lakefold_table.format import Fetched, Files, GroupingRule, NewFile, RecordedVersion
     from lakefold_table.proposal import LargeProposal
 
 _GONE = "create a checkpoint by the client that cleaned the log up, or restore the commits"
+_PROPOSAL = "lakefold.log.v1.Envelope.proposal"
+"""The full name of the field that holds a proposal of one format."""
 TIMES = 30
 """How many times the size of its message a proposal may take in memory: its actions are JSON."""
 
@@ -49,6 +53,10 @@ class DeltaFormat:
     name = NAME
     folder = FOLDER
     first_version = 0
+
+    def is_data_name(self, name: str) -> bool:
+        """Returns whether a name at the root is that of a Parquet file, or of a partition's folder."""
+        return name.endswith(".parquet") or "=" in name
 
     def proposal(self, envelope: Envelope) -> DeltaTableProposal | None:
         """Returns the Delta proposal in an envelope, or None."""
@@ -67,8 +75,8 @@ class DeltaFormat:
         return None
 
     def memory_to_fold(self, content: Content) -> int:
-        """Returns about how many bytes of memory it takes to fold a proposal."""
-        return TIMES * content.size
+        """Returns about how many bytes of memory it takes to fold a proposal, 0 for one of another format."""
+        return TIMES * content.size if (_PROPOSAL, NAME) in content.choices else 0
 
     def head_length(self, start: bytes) -> int:
         """Returns how many bytes the first line of a committer's commit takes, 0 for other clients'."""
@@ -110,10 +118,13 @@ class DeltaFormat:
         """Returns the files that the entries add, and since which version the history is needed."""
         sizes = set[str]()
         since: int | None = None
+        around = Requirements()
         for entry in entries:
             proposal = proposed(entry)
             if proposal.fault is not None:
                 continue
+            if state is None and proposal.begins_table:
+                around = needs_around(entry.envelope.table)
             try:
                 sizes.update(needed_files(proposal))
             except DamagedError:
@@ -122,7 +133,7 @@ class DeltaFormat:
             based_on = proposal.based_on
             if state is not None and based_on is not None and 0 <= based_on < state.history_start:
                 since = based_on if since is None else min(since, based_on)
-        return Requirements(sizes=frozenset(sizes), operations_since=since)
+        return Requirements(sizes=frozenset(sizes), operations_since=since, neighbours=around.neighbours)
 
     def with_history(self, state: DeltaState, older: Iterable[VersionSummary]) -> DeltaState:
         """Returns the state with what older versions did, as far as they are known without a gap."""
@@ -145,6 +156,11 @@ class DeltaFormat:
                 return foreign
             history.append(footprint)
         return replace(foreign, history=tuple(history))
+
+    def files_after(self, state: DeltaState) -> tuple[NewFile, ...]:
+        """Returns the checkpoint of the version and the hint that names it, if it should have one."""
+        snapshot = state.snapshot
+        return () if snapshot is None else checkpoint_files(snapshot, state.time_us // 1000)
 
     def check_writable(self, state: DeltaState, where: str = "") -> None:
         """Raises `InvalidError` if the table has features that this release can't write.

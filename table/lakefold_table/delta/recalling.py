@@ -14,6 +14,7 @@ from lakefold_table.delta.validity import needed_files
 from lakefold_table.entry import Committed, Duplicate, Invalid, cut
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Accepted, Fetched
+from lakefold_table.nesting import needs_around
 
 if TYPE_CHECKING:
     from lakefold_table.delta.state import DeltaState
@@ -39,8 +40,14 @@ class RecalledDraft(DeltaDraft):
             return answer
         paths = _paths(entry)
         verdict: Accepted | Rejected | Invalid | None = None
-        for sizes in (dict.fromkeys(paths), self._recalling.recorded.sizes(paths), {}):
-            self._observed = Fetched(sizes=sizes)
+        around = sorted(needs_around(entry.envelope.table).neighbours) if self._state is None else ()
+        for observed in (
+            *(Fetched(neighbours={neighbour}) for neighbour in around),
+            Fetched(sizes=dict.fromkeys(paths)),
+            Fetched(sizes=self._recalling.recorded.sizes(paths)),
+            Fetched(),
+        ):
+            self._observed = observed
             verdict = super().add(entry)
             if _shortened(verdict) == answer:
                 return verdict

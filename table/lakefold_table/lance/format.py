@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
-    from lakefold_table.format import Difference, Fetched, Files, GroupingRule, RecordedVersion
+    from lakefold_table.format import Difference, Fetched, Files, GroupingRule, NewFile, RecordedVersion
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
     from lakefold_table.proposal import LargeProposal
@@ -82,6 +82,7 @@ class LanceFormat:
     name = NAME
     folder = VERSIONS
     first_version = 1
+    is_data_name = None
 
     def __init__(self, *, transaction_files: bool = True) -> None:
         self.transaction_files = transaction_files
@@ -226,6 +227,11 @@ class LanceFormat:
             newest = version
         files = state.files.followed_by_foreign(state.fragments, foreign.fragments, foreign.head.base_paths)
         return replace(foreign, history=history, files=files)
+
+    def files_after(self, state: LanceState) -> tuple[NewFile, ...]:
+        """Returns none: a version's file has the whole table."""
+        del state
+        return ()
 
     def grouping_rule(self, state: LanceState | None) -> GroupingRule:
         """Returns the rule by which entries may share the version after `state`."""

@@ -237,12 +237,12 @@ class S3Storage:
         return [key[len(below) :] for key in keys if key != below]
 
     def anything_at_root(self, besides: Collection[str] = ()) -> bool:
-        """See `Storage.anything_at_root`. One request."""
+        """See `Storage.anything_at_root`. One request, if no more names than `besides` has don't count."""
         for page in self._pages(self._below, size=len(besides) + 2):
             keys = [entry["Key"] for entry in page.get("Contents", ())]
             folders = [entry["Prefix"] for entry in page.get("CommonPrefixes", ())]
             names = {key[len(self._below) :].partition("/")[0] for key in (*keys, *folders)}
-            if names - {*besides, ""}:
+            if any(name and name not in besides for name in names):
                 return True
         return False
 

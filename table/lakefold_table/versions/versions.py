@@ -38,6 +38,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -55,7 +56,7 @@ from lakefold_table.versions.dropped import FOLDER as NOTES
 from lakefold_table.versions.version_files import CopyPut, put_needed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakefold_table.format import AnyFormat, Naming, Publication
     from lakefold_table.storage.base import Buffer, Storage
@@ -68,6 +69,9 @@ BEFORE_A_TABLE = frozenset(
 from the table that it is to be a clone of, an empty folder of versions that a crash left before the first
 put, and notes of tables that were in it and were dropped."""
 
+
+_MANY: Final = 998
+"""How many names of data files are expected: a page of a listing has a thousand names."""
 
 CONFIRMED_SECONDS: Final = 30.0
 """How long a version counts as the newest without listing the folder, as long as it exists and no other
@@ -110,6 +114,26 @@ def seconds() -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class NamesBefore(Collection[str]):
+    """The names that may be at a root before a table is: `names`, and those that data files may have."""
+
+    names: frozenset[str]
+    is_data: Callable[[str], bool]
+
+    def __contains__(self, name: object) -> bool:
+        """Returns whether the name is one of them."""
+        return name in self.names or (isinstance(name, str) and self.is_data(name))
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields those that are known by name."""
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        """About how many there may be."""
+        return len(self.names) + _MANY
+
+
+@dataclass(frozen=True, slots=True)
 class FileIdentity:
     """The file of a version that was read or put: its size in bytes, and its first `HEAD_BYTES`."""
 
@@ -131,7 +155,7 @@ class FileIdentity:
 class Versions:
     """The versions of the table at a store's root. `detect` finds the naming scheme of a folder's names.
 
-    `first`: the number of a table's first version.
+    `first`: the number of a table's first version. `is_data`: as of `Format.is_data_name`.
     """
 
     def __init__(
@@ -141,6 +165,7 @@ class Versions:
         detect: Callable[[Iterable[str]], Naming | None],
         *,
         first: int = 1,
+        is_data: Callable[[str], bool] | None = None,
         is_branch: bool = False,
         clock: Callable[[], float] = seconds,
     ) -> None:
@@ -156,6 +181,7 @@ class Versions:
         # possible.
         self._lists_after = not storage.cheap_size and not isinstance(storage, RecordsElsewhere)
         self._is_branch = is_branch
+        self._is_data = is_data
         self._folder = folder
         self._detect = detect
         self._naming: Naming | None = None
@@ -169,6 +195,7 @@ class Versions:
             folder,
             detect,
             first=table_format.first_version,
+            is_data=table_format.is_data_name,
             is_branch=self._is_branch,
             clock=self._clock,
         )
@@ -194,11 +221,7 @@ class Versions:
         if newest is not None:
             return newest
         numbers = self.numbers()
-        if (
-            not numbers
-            and not self._is_branch
-            and self.storage.anything_at_root(besides=BEFORE_A_TABLE | {self._folder})
-        ):
+        if not numbers and not self._is_branch and not self.may_begin():
             # What is there may have come with a table that another began since the versions were listed.
             numbers = self.numbers()
             if numbers:
@@ -209,6 +232,12 @@ class Versions:
                 hint="name an empty or new folder, or the table's own root",
             )
         return numbers[-1] if numbers else self.first - 1
+
+    def may_begin(self) -> bool:
+        """Returns whether the root holds nothing but what may be there before a table has any version."""
+        names = BEFORE_A_TABLE | {self._folder}
+        besides = names if self._is_data is None else NamesBefore(names, self._is_data)
+        return not self.storage.anything_at_root(besides=besides)
 
     def has_any(self) -> bool:
         """Returns whether the table has any version, with one request if the store lists in order."""

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.delta.actions.fields import TEXT_MAP, fields_of
-from lakefold_table.delta.actions.file_actions import AddFile
+from lakefold_table.delta.actions.fields import FLAG, LONG, TEXT, TEXT_MAP, TEXTS, fields_of
+from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector
 from lakefold_table.delta.actions.lines import action_of
-from lakefold_table.delta.actions.table_actions import BY_NAME
+from lakefold_table.delta.actions.table_actions import BY_NAME, FileFormat
 from lakefold_table.delta.checkpoints.statistics import stats_text
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lakefold_table.delta.actions.fields import ActionField
     from lakefold_table.delta.actions.table_actions import Action
@@ -28,6 +28,10 @@ MOST_TIMES: Final = 100
 """How much larger than the file its columns may be before they were compressed, beside `SPARE_BYTES`."""
 STATS: Final = "stats"
 PARSED: Final = "stats_parsed"
+_INTEGERS: Final = frozenset({"minReaderVersion", "minWriterVersion", "offset", "sizeInBytes"})
+"""The members that have 32 bits in a checkpoint."""
+_NESTED: Final[Mapping[str, type[Any]]] = {"deletionVector": DeletionVector, "format": FileFormat}
+"""The members that are objects."""
 _HINT: Final = "remove the checkpoint if all commits are in the log, or restore it from a copy"
 
 
@@ -56,6 +60,67 @@ def parquet_actions(data: bytes, where: str, names: Collection[str] = tuple(BY_N
             raise
         message = f"the file can't be read as Parquet: {error}"
         raise DamagedError(message, where=where, hint=_HINT) from error
+
+
+def arrow_fields(name: str) -> Any:  # noqa: ANN401 - an Arrow type
+    """Returns the Arrow type of an action in a checkpoint, with all members that the specification has."""
+    return _struct(BY_NAME[name])
+
+
+def parquet_file(columns: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]) -> bytes:
+    """Returns a Parquet file with a row for each action.
+
+    `columns`: for each kind of action its Arrow type and the members of the actions, as in JSON.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = pa.schema([(name, kind) for name, (kind, _) in columns.items()])
+    sink = pa.BufferOutputStream()
+    with parquet.ParquetWriter(sink, schema, compression="snappy") as writer:
+        for name, (kind, actions) in columns.items():
+            for start in range(0, len(actions), ROWS_AT_ONCE):
+                rows = [_arrow_value(row, kind) for row in actions[start : start + ROWS_AT_ONCE]]
+                arrays = [
+                    pa.array(rows, kind) if field.name == name else pa.nulls(len(rows), field.type)
+                    for field in schema
+                ]
+                writer.write_batch(pa.record_batch(arrays, schema=schema))
+    return bytes(sink.getvalue())
+
+
+def _struct(kind: type[Any]) -> Any:  # noqa: ANN401 - an Arrow type
+    import pyarrow as pa
+
+    types = {
+        TEXT: pa.string(),
+        FLAG: pa.bool_(),
+        LONG: pa.int64(),
+        TEXTS: pa.list_(pa.string()),
+        TEXT_MAP: pa.map_(pa.string(), pa.string()),
+    }
+    members = []
+    for field in fields_of(kind):
+        if field.name in _INTEGERS:
+            members.append((field.name, pa.int32()))
+        elif field.name in _NESTED:
+            members.append((field.name, _struct(_NESTED[field.name])))
+        else:
+            members.append((field.name, types[field.kind]))
+    return pa.struct(members)
+
+
+def _arrow_value(content: Any, kind: Any) -> Any:  # noqa: ANN401 - JSON values and Arrow types
+    """Returns a value as Arrow takes it: maps as lists of pairs, and no members that the type lacks."""
+    import pyarrow as pa
+
+    if content is None:
+        return None
+    if pa.types.is_map(kind):
+        return list(content.items())
+    if pa.types.is_struct(kind):
+        return {field.name: _arrow_value(content.get(field.name), field.type) for field in kind}
+    return content
 
 
 def _check_size(metadata: Any, size: int, where: str) -> None:  # noqa: ANN401 - a footer

@@ -20,9 +20,9 @@ from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.live_files import LiveFiles
 from lakefold_table.lance.manifests.naming import MAX_SEGMENT, Scheme, is_detached
-from lakefold_table.lance.nesting import needs_around, neighbour_fault
 from lakefold_table.lance.operations.update_bases import free_id, with_bases
 from lakefold_table.lance.refs.names import branch_path
+from lakefold_table.nesting import needs_around, neighbour_fault
 from lakefold_table.roots import above, below, is_whole
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from lakefold_table.format import Requirements
 from lakefold_table.lance.creation import schema_fault, version_of_all
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
-from lakefold_table.lance.nesting import needs_around
 from lakefold_table.lance.operations.append import sizes_of
 from lakefold_table.lance.operations.change import TableChange
 from lakefold_table.lance.operations.update_bases import needs_of
 from lakefold_table.lance.schemas.columns import columns_of
 from lakefold_table.lance.schemas.data_files import LEGACY, NAMES
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
+from lakefold_table.nesting import needs_around
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,0 +1,130 @@
+"""A version of a Delta table, opened: what its actions say, and its rows."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import IO, TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefold_reader.delta.data_files import batches_of, check_scannable, row_count
+from lakefold_reader.delta.schema import schema_of
+from lakefold_reader.delta.versions import not_built
+from lakefold_reader.format.snapshots import Feature, IndexInfo, Root
+from lakefold_table.delta.record_counts import record_count
+from lakefold_table.delta.table_features.protocol_check import reader_features, writer_features
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakefold_reader.delta.schema import DeltaSchema
+    from lakefold_reader.format.snapshots import Missing, RowRange
+    from lakefold_reader.format.source import Source
+    from lakefold_table.delta.actions.file_actions import AddFile
+    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
+    from lakefold_table.delta.state import DeltaState
+
+
+class OpenedDelta:
+    """See `Snapshot`."""
+
+    def __init__(self, source: Source, state: DeltaState, snapshot: DeltaSnapshot) -> None:
+        self._source = source
+        self._version = snapshot
+        self.state = state
+
+    @cached_property
+    def schema(self) -> DeltaSchema:
+        """See `Snapshot.schema`."""
+        return schema_of(self._version.metadata.schema_text, self._source.uri)
+
+    @property
+    def fragment_count(self) -> int:
+        """How many logical files it has."""
+        return len(self._version.files)
+
+    @cached_property
+    def physical_rows(self) -> int:
+        """See `Snapshot.physical_rows`. Data files whose statistics lack the number are read for it."""
+        return sum(self._rows_in(file) for file in self._version.files.values())
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """The table's properties."""
+        properties = self._version.metadata.configuration
+        return {name: text for name, text in properties.items() if text is not None}
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features that the table's protocol names, by name. They have no numbers."""
+        readers, writers = reader_features(self._version.protocol), writer_features(self._version.protocol)
+        return tuple(Feature(0, name, name in readers, name in writers) for name in sorted(writers))
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """Returns none: paths outside of the table are those of single files."""
+        return ()
+
+    @property
+    def storage_version(self) -> str:
+        """Returns an empty text: data files are Parquet."""
+        return ""
+
+    def indices(self) -> tuple[IndexInfo, ...]:
+        """Returns none: Delta has no indices."""
+        return ()
+
+    def count_rows(self, where: str | None) -> int:
+        """See `Snapshot.count_rows`."""
+        if where is not None:
+            raise not_built("a filter", self._source.uri)
+        deleted = (
+            file.deletion_vector.cardinality
+            for file in self._version.files.values()
+            if file.deletion_vector is not None
+        )
+        return self.physical_rows - sum(deleted)
+
+    def reader(
+        self, columns: Sequence[str] | None, where: str | None, part: RowRange
+    ) -> pa.RecordBatchReader:
+        """See `Snapshot.reader`. The rows come file by file, in the order of the files' paths."""
+        if where is not None:
+            raise not_built("a filter", self._source.uri)
+        check_scannable(self._version, self._source.uri)
+        schema = self.schema.chosen(columns).arrow
+        metadata = self._version.metadata
+        rows = batches_of(self._source, self._version.files.values(), schema, metadata.partition_columns)
+        return pa.RecordBatchReader.from_batches(schema, _part_of(rows, part))
+
+    def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
+        """See `Snapshot.take`."""
+        del row_ids, columns, missing
+        raise not_built("taking rows by their ids", self._source.uri)
+
+    def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
+        """See `Snapshot.blobs`."""
+        del column, row_ids
+        raise not_built("reading blobs", self._source.uri)
+
+    def _rows_in(self, file: AddFile) -> int:
+        counted = record_count(file)
+        if counted is None:
+            return row_count(self._source, file)
+        return counted + (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
+
+
+def _part_of(batches: Iterator[pa.RecordBatch], part: RowRange) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a range, in batches of at most the size that is wanted."""
+    skip, left = part.offset or 0, part.limit
+    for batch in batches:
+        rest = batch.slice(min(skip, batch.num_rows))
+        skip = max(0, skip - batch.num_rows)
+        if left is not None:
+            rest = rest.slice(0, left)
+            left -= rest.num_rows
+        most = part.batch_size or max(1, rest.num_rows)
+        for start in range(0, rest.num_rows, most):
+            yield rest.slice(start, most)
+        if left == 0:
+            return
