@@ -45,6 +45,8 @@ VERBS = {
     "append": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --app-id --batch-id --wait",
     "upsert": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --keys --order-by --app-id --batch-id --wait",
     "delete": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --where --keys --app-id --batch-id --wait",
+    "apply-changes": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --keys --order-by --operation-column "
+    "--operations --envelope --app-id --batch-id --wait",
     "fold": f"TABLE FILE {STORE} --dry-run --log-id",
     "show": f"TABLE {STORE} --version --tag --as-of --at-position --branch",
     "log": f"TABLE {STORE} --from --to --tag --as-of --at-position --branch",
