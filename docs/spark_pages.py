@@ -147,7 +147,8 @@ SPARK_WRITE_NOTES = """\
 This is about the modes `upsert`, `delete` and `cdc`.
 
 - **`sink`** has Spark partition a batch of more than 50,000 rows by its keys. Each task finds its keys in the
-  table and writes the new rows; no row reaches the driver. The driver merges smaller batches itself.
+  table and writes the new rows; no row reaches the driver. The driver merges smaller batches itself, and
+  batches of change events (`cdc`), which have to fit into its memory.
 - **`format("lakefold")`**: Spark doesn't let a Python writer partition the rows. So each task with more than
   1 MiB of rows stages them in files of the table's folder `data`, divided by their keys, and the driver
   merges them in parts of about 64 MiB or 250,000 rows. Its memory doesn't grow with the batch. It removes the

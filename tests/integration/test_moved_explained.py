@@ -122,7 +122,7 @@ def test_what_a_restored_table_gave_up_is_to_be_sent_again(
 def test_those_answered_above_the_stamped_offset_do_not_stand_before_it(stage: Stage, verbs: Verbs) -> None:
     """A table that is parked holds the group's offset down; what others sent behind it was answered."""
     stage.begin(1)
-    newer = Envelope(table=stage.uri).SerializeToString() + b"\x5a\x00"
+    newer = Envelope(table=stage.uri).SerializeToString() + b"\x62\x00"
     parking = send_raw(stage.bootstrap, stage.own.topics.transactions, stage.uri.encode(), newer)
     stage.send(creation(canonical(stage.root / "other")), stage.batch(2))
     with pytest.raises(LakefoldError, match=f"@{parking}"):

@@ -246,6 +246,40 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
         assert (watermarks(log.admin, topic_names.transactions, 0), files_of(table)) == before
 
 
+def test_many_rows_are_staged_by_tasks_and_merged_in_parts(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """The files of its tasks are gone when the batch is merged. If a task fails, the table is unchanged."""
+    table, given = tmp_path / "t", options(bootstrap, topic_names)
+    upsert = {**given, "writeMode": "upsert", "keys": "n", "orderBy": "at"}
+
+    def write(frame: DataFrame, **more: str) -> None:
+        frame.write.format("lakefold").mode("append").options(**more).save(str(table))
+
+    def batch(start: int, end: int, at: int) -> DataFrame:
+        return spark.range(start, end, 1, 3).selectExpr("id n", f"concat('{at} of ', id) s", f"{at} at")
+
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        write(batch(0, 100_000, 0), **given)
+        write(
+            batch(50_000, 350_000, 2).union(batch(90_000, 200_000, 1)), **upsert, txnAppId="a", txnVersion="0"
+        )
+        version = lance.dataset(table).version
+        assert not [file for file in (table / "data").iterdir() if "staged" in file.name]
+        write(batch(50_000, 350_000, 3), **upsert, txnAppId="a", txnVersion="0")
+        failing = batch(0, 350_000, 4).selectExpr("n", "if(n = 349999, raise_error('no'), s) s", "at")
+        with pytest.raises(PySparkException, match="no"):
+            write(failing, **upsert)
+        assert lance.dataset(table).version == version
+    rows = lance.dataset(table).to_table(columns=["n", "s", "at"]).sort_by("n")
+    assert rows["n"].to_pylist() == list(range(350_000))
+    assert rows["at"].to_pylist() == [0] * 50_000 + [2] * 300_000
+    assert rows["s"].to_pylist() == [
+        f"{at} of {n}" for n, at in zip(range(350_000), rows["at"].to_pylist(), strict=True)
+    ]
+    lance.dataset(table).validate()
+
+
 @pytest.mark.timeout(600)
 def test_a_query_killed_at_any_step_adds_each_row_once(
     spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path

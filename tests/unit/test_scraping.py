@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 import urllib.error
 import urllib.request
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 
 from lakefold_committer.observability.health import HealthServer
 from lakefold_committer.observability.metrics import FoldStatus, Metrics
@@ -65,4 +68,27 @@ def test_last_words_are_known_to_have_been_seen(server: HealthServer) -> None:
     page(server, "/livez")
     assert not seen.is_set()
     page(server, "/metrics")
-    assert seen.is_set()
+    assert seen.wait(10)
+
+
+def test_metrics_count_as_seen_once_they_are_sent_whole(server: HealthServer, metrics: Metrics) -> None:
+    """Otherwise the process would end while its last page is on its way."""
+    metrics.registry.register(LongPage())
+    seen = threading.Event()
+    server.notify_when_scraped(seen)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    with closing(connection):
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert not seen.is_set()
+        assert len(answer.read()) > LongPage.BYTES
+    assert seen.wait(10)
+
+
+class LongPage:
+    """More text than the buffers of a connection hold."""
+
+    BYTES = 2**25
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield GaugeMetricFamily("long", "x" * self.BYTES)

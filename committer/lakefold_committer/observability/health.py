@@ -67,10 +67,10 @@ class HealthServer:
             "/livez": lambda: (HTTPStatus.OK, PLAIN, b"alive\n"),
             "/readyz": lambda: _readiness(trouble(), role(), detail()),
             "/parked": lambda: (HTTPStatus.OK, JSON, _parked(metrics)),
-            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, self._scraped(metrics)),
+            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry)),
         }
         self._seen: threading.Event | None = None
-        self._server = _Server((host, port), _handler(pages))
+        self._server = _Server((host, port), _handler(pages, self._sent))
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
         start_thread(self._thread)
 
@@ -80,14 +80,16 @@ class HealthServer:
         return int(self._server.server_address[1])
 
     def notify_when_scraped(self, seen: threading.Event) -> None:
-        """Sets `seen` once the metrics have been served after this call."""
+        """Sets `seen` once a page of metrics that is made after this call has been sent whole.
+
+        If the process ends earlier, the client gets a part of the page.
+        """
         self._seen = seen
 
-    def _scraped(self, metrics: ServedMetrics) -> bytes:
-        seen, page = self._seen, generate_latest(metrics.registry)
-        if seen is not None:
-            seen.set()
-        return page
+    def _sent(self, path: str) -> Callable[[], None]:
+        """Returns what is called once the page, which is not made yet, has been sent."""
+        seen = self._seen if path == "/metrics" else None
+        return (lambda: None) if seen is None else seen.set
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +147,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _handler(
-    pages: dict[str, Callable[[], tuple[HTTPStatus, str, bytes]]],
+    pages: dict[str, Callable[[], tuple[HTTPStatus, str, bytes]]], sent: Callable[[str], Callable[[], None]]
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = SILENT_SECONDS
@@ -168,9 +170,11 @@ def _handler(
             self._send(refused, PLAIN, f"{refused.phrase.lower()}\n".encode(), with_body=True)
 
         def _answer(self, *, with_body: bool) -> None:
-            page = pages.get(self.path.partition("?")[0])
+            path = self.path.partition("?")[0]
+            page, note = pages.get(path), sent(path)
             status, kind, body = page() if page else (HTTPStatus.NOT_FOUND, PLAIN, b"not found\n")
             self._send(status, kind, body, with_body=with_body)
+            note()
 
         def _send(self, status: HTTPStatus, kind: str, body: bytes, *, with_body: bool) -> None:
             self.send_response(status)

@@ -133,14 +133,16 @@ class Sink:
 
     @contextmanager
     def _merging(self, frame: DataFrame, merge: Merge | ChangeFormat) -> Iterator[Operation]:
-        if not isinstance(merge, ChangeFormat):
-            if not merge.needs_one_row or not merge.by_source:
-                merge.check_columns(frame.columns, frame.columns, self.settings.table)
-            if not merge.needs_one_row:
-                frame = frame.select(*merge.keys)
-            if merge.by_source:
-                yield _on_driver(frame, merge)
-                return
+        if isinstance(merge, ChangeFormat):
+            yield _on_driver(frame, merge)
+            return
+        if not merge.needs_one_row or not merge.by_source:
+            merge.check_columns(frame.columns, frame.columns, self.settings.table)
+        if not merge.needs_one_row:
+            frame = frame.select(*merge.keys)
+        if merge.by_source:
+            yield _on_driver(frame, merge)
+            return
         with _kept(frame):
             tasks = min(-(-frame.count() // ROWS_A_TASK), frame.sparkSession.sparkContext.defaultParallelism)
             yield (
