@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import lance
 import pyarrow as pa
 
+from lakefold_ingest.merge.read_version import ReadVersion
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_ingest.writing.view import read_view
@@ -19,14 +20,38 @@ from lakefold_table.uri import canonical
 from tests.oracle.committing import fold, owned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    import pytest
 
     from lakefold_ingest.writing.operation import Operation
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Result
 
 NO_BROKER = KafkaConfig("127.0.0.1:1")
+Noted = TypeVar("Noted")
+
+
+def record_scans(
+    monkeypatch: pytest.MonkeyPatch, noted: Callable[[ReadVersion, Mapping[int, DataFragment] | None], Noted]
+) -> list[Noted]:
+    """Returns a list to which each scan of a read version adds what `noted` returns for its fragments."""
+    scans, scan = list[Noted](), ReadVersion.scan
+
+    def recorded(
+        table: ReadVersion,
+        columns: Sequence[str],
+        where: str | None = None,
+        row_bytes: float = 8.0,
+        fragments: Mapping[int, DataFragment] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        scans.append(noted(table, fragments))
+        return scan(table, columns, where, row_bytes, fragments)
+
+    monkeypatch.setattr(ReadVersion, "scan", recorded)
+    return scans
 
 
 @dataclass

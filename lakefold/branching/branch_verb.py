@@ -9,16 +9,13 @@ import click
 
 from lakefold.branching.chosen_version import version_options
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
-from lakefold.console.outcomes import print_outcome
+from lakefold.console.outcomes import exit_if_refused, print_outcome
 from lakefold.writing.verb_options import wait_option
-from lakefold_table.entry import Invalid, Rejected
 
 if TYPE_CHECKING:
     from lakefold.branching.chosen_version import ChosenVersion, VersionChoice
     from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
-
-REFUSED = 3
 
 
 @click.command(
@@ -53,16 +50,14 @@ def command(
     independently (--branch of the other verbs, branch= in Python). It goes through the log as any proposal,
     its outcome is printed, and the exit code is 3 if it was refused, for instance because the branch exists.
     """
-    from lakefold.proposals.sending import send
+    from lakefold.proposals.sending import send_and_wait
     from lakefold_table.branch_names import check_branch_name
 
     check_branch_name(name)
     chosen = choice.find(table, settings.storage_options)
-    outcome = send(settings, branching(chosen, name), wait).outcome
-    assert outcome is not None  # noqa: S101 - it was awaited
+    outcome = send_and_wait(settings, branching(chosen, name), wait)
     print_outcome(outcome, as_json=as_json)
-    if isinstance(outcome.result, Rejected | Invalid):
-        context.exit(REFUSED)
+    exit_if_refused(context, outcome)
 
 
 def branching(chosen: ChosenVersion, name: str) -> Envelope:

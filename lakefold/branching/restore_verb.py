@@ -9,10 +9,10 @@ import click
 
 from lakefold.branching.chosen_version import version_options
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
-from lakefold.console.outcomes import result_text
+from lakefold.console.outcomes import exit_if_refused, result_text
 from lakefold.console.output import print_json, print_line
 from lakefold.writing.verb_options import wait_option
-from lakefold_table.entry import Committed, Invalid, Rejected
+from lakefold_table.entry import Committed
 
 if TYPE_CHECKING:
     from lakefold.branching.chosen_version import ChosenVersion, VersionChoice
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome
 
-REFUSED = 3
 SEND_AGAIN: Final = (
     "these batches stay folded under their keys, so send them again under another app id; "
     "proposals without an app id are built and sent again as new ones"
@@ -65,19 +64,17 @@ def command(
     if choice.is_newest:
         raise click.UsageError("name the version: --version, --tag, --as-of or --at-position")
     from lakefold.branching.taken_back import newest_before, taken_back
-    from lakefold.proposals.sending import send
+    from lakefold.proposals.sending import send_and_wait
 
     chosen = choice.find(table, settings.storage_options)
     if dry_run:
         _print(None, chosen, taken_back(chosen, newest_before(chosen, None)), as_json=as_json)
         return
-    outcome = send(settings, restoring(chosen, newest_before(chosen, None)), wait).outcome
-    assert outcome is not None  # noqa: S101 - it was awaited
+    outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait)
     made = outcome.result.version if isinstance(outcome.result, Committed) else None
     lost = None if made is None else taken_back(chosen, newest_before(chosen, made))
     _print(outcome, chosen, lost, as_json=as_json)
-    if isinstance(outcome.result, Rejected | Invalid):
-        context.exit(REFUSED)
+    exit_if_refused(context, outcome)
 
 
 def restoring(chosen: ChosenVersion, newest: int) -> Envelope:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakefold.console.output import print_json, print_line
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
@@ -10,7 +10,12 @@ from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import click
+
     from lakefold_table.entry import Outcome
+
+REFUSED: Final = 3
+"""The exit code if a proposal was refused."""
 
 
 def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
@@ -22,6 +27,12 @@ def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
         return
     key = f"{outcome.app_id}:{outcome.batch_id}" if outcome.batch_id is not None else outcome.uuid or "-"
     print_line(f"{outcome.position}  {key}  {result_text(outcome)}")
+
+
+def exit_if_refused(context: click.Context, outcome: Outcome) -> None:
+    """Ends the verb with the exit code 3 if the proposal was refused."""
+    if isinstance(outcome.result, Rejected | Invalid):
+        context.exit(REFUSED)
 
 
 def result_text(outcome: Outcome) -> str:

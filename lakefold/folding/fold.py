@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.console.options import STORE, examples, json_option, settings_options
-from lakefold.console.outcomes import outcome_line, print_outcome
+from lakefold.console.outcomes import REFUSED, outcome_line, print_outcome
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
-
-REFUSED = 3
 
 
 @click.command(

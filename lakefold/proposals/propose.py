@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
-from lakefold.console.outcomes import print_outcome
+from lakefold.console.outcomes import exit_if_refused, print_outcome
 from lakefold.console.output import print_json, print_line
-from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage.os_errors import failure
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
-REFUSED = 3
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 FOR_DELTA = ("read_version", "read_table", "read_files", "operation", "isolation")
 FOR_LANCE = (
@@ -152,8 +150,7 @@ def command(
         _print_position(position.topic, position.log.partition, position.offset, as_json=as_json)
         return
     print_outcome(sent.outcome, as_json=as_json)
-    if isinstance(sent.outcome.result, Rejected | Invalid):
-        context.exit(REFUSED)
+    exit_if_refused(context, sent.outcome)
 
 
 def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
-from lakefold.console.outcomes import result_text
+from lakefold.console.outcomes import REFUSED, result_text
 from lakefold.console.output import print_columns, print_json, print_line
 from lakefold_table.entry import Entry
 from lakefold_table.uri import canonical
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lakefold.proposals.resend import SentAgain
     from lakefold_log.read.dead_letters import DeadLetter
 
-REFUSED = 3
 PAGE = 50
 AGAIN = "refused again"
 PATIENCE_S = 30.0

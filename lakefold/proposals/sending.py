@@ -48,3 +48,10 @@ def send(settings: Settings, envelope: Envelope, wait_s: float | None) -> Logged
         with OutcomeWaiter(config, topics, envelope.table, partition=partition) as waiter:
             position = sent()
             return LoggedProposal(position, waiter.wait(position, envelope, wait_s))
+
+
+def send_and_wait(settings: Settings, envelope: Envelope, wait_s: float) -> Outcome:
+    """Sends a proposal and returns its outcome. Raises as `send` does."""
+    outcome = send(settings, envelope, wait_s).outcome
+    assert outcome is not None  # noqa: S101 - it was awaited
+    return outcome

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefold.local.broker import Broker
+from lakefold.local.home import known_broker
 from lakefold.local.ports import free_port
 from tests.waiting import until
 
@@ -80,4 +80,6 @@ def terminal_in(folder: Path) -> Iterator[Terminal]:
         with ExitStack() as stack:
             yield Terminal(folder, stack, variables)
     finally:
-        Broker(folder / ".lakefold").kill()
+        broker = known_broker(folder)
+        if broker is not None:
+            broker.kill()

@@ -10,15 +10,13 @@ import pytest
 
 from lakefold_ingest.merge import key_ranges
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
-from lakefold_ingest.merge.read_version import ReadVersion
 from lakefold_ingest.operations.upsert import UpsertRows
-from tests.merging import Folding, people
+from tests.merging import Folding, people, record_scans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from lakefold_protos.lance.table_pb2 import DataFragment
 
 KINDS: dict[str, Callable[[int], pa.Array]] = {
     "integers": lambda n: pa.array([n], pa.int64()),
@@ -35,20 +33,10 @@ KINDS: dict[str, Callable[[int], pa.Array]] = {
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The ids of the fragments that each scan of keys reads."""
     key_ranges.forget()
-    scans, scan = list[list[int]](), ReadVersion.scan
-
-    def recorded(
-        table: ReadVersion,
-        columns: Sequence[str],
-        where: str | None = None,
-        row_bytes: float = 8.0,
-        fragments: Mapping[int, DataFragment] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        scans.append(sorted(table.state.fragments.ids() if fragments is None else fragments))
-        return scan(table, columns, where, row_bytes, fragments)
-
-    monkeypatch.setattr(ReadVersion, "scan", recorded)
-    return scans
+    return record_scans(
+        monkeypatch,
+        lambda table, fragments: sorted(table.state.fragments.ids() if fragments is None else fragments),
+    )
 
 
 def folding_of(path: Path, rows: pa.Table) -> Folding:

@@ -9,21 +9,19 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest.merge.clauses import MatchedUpdate, Merge
-from lakefold_ingest.merge.read_version import ReadVersion
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.rows.fragments import write_fragments
 from lakefold_table.entry import Committed
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER
-from tests.merging import Folding, people, row_ids
+from tests.merging import Folding, people, record_scans, row_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.table_pb2 import DataFragment
 
 BATCH = [3, 15, 100, 101]
 Reads = list[set[int] | None]
@@ -40,21 +38,7 @@ def folding(tmp_path: Path, request: pytest.FixtureRequest) -> Folding:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     """The fragments of each scan, None for all."""
-    scans: Reads = []
-    scan = ReadVersion.scan
-
-    def noted(
-        table: ReadVersion,
-        columns: Sequence[str],
-        where: str | None = None,
-        row_bytes: float = 8.0,
-        fragments: Mapping[int, DataFragment] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        scans.append(None if fragments is None else set(fragments))
-        return scan(table, columns, where, row_bytes, fragments)
-
-    monkeypatch.setattr(ReadVersion, "scan", noted)
-    return scans
+    return record_scans(monkeypatch, lambda _, fragments: None if fragments is None else set(fragments))
 
 
 def append(folding: Folding, ids: list[int]) -> None:

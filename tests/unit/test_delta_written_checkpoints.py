@@ -104,9 +104,9 @@ def test_every_action_is_in_a_checkpoint_as_it_was() -> None:
     snapshot = snapshot_of(FULL)
     checkpoint, hint = checkpoint_files(snapshot, 2_000_000_000_001)
     assert hint.path == LAST_CHECKPOINT
-    told = checkpoint_hint(hint.data)
-    assert told is not None
-    assert (told.version, told.paths) == (1, (checkpoint.path,))
+    parsed = checkpoint_hint(hint.data)
+    assert parsed is not None
+    assert (parsed.version, parsed.paths) == (1, (checkpoint.path,))
     commit = {f"_delta_log/{1:020}.json": FULL[f"_delta_log/{1:020}.json"]}
     again = snapshot_of({**commit, checkpoint.path: checkpoint.data})
     files = {path: replace(file, data_change=False) for path, file in snapshot.files.items()}
@@ -119,7 +119,7 @@ def test_every_action_is_in_a_checkpoint_as_it_was() -> None:
         snapshot.apps,
     )
     assert again.domains == snapshot.domains
-    assert told.size == 2 + len(files) + len(tombstones) + len(again.apps) + len(again.domains)
+    assert parsed.size == 2 + len(files) + len(tombstones) + len(again.apps) + len(again.domains)
 
 
 def test_expired_tombstones_are_left_out() -> None:
