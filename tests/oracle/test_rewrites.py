@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import lance
+import pyarrow as pa
 import pytest
 
 from lakefold_table.bitmaps import Bitmap, decode_bitmap
@@ -149,6 +150,21 @@ def test_a_compaction_that_others_came_before(name: str, table: Path) -> None:
     assert dataset.to_table(filter="a = 7").num_rows == 1
     lance.write_dataset(dataset.head(1), dataset.uri, mode="append")
     lance.dataset(str(both.ours)).validate()
+
+
+def test_a_column_that_was_in_no_file_is_dropped_before_the_compaction_that_writes_it(table: Path) -> None:
+    """A column added without values is in no data file; a compaction writes its nulls all the same."""
+    lance.dataset(str(table)).add_columns(pa.field("c", pa.int32()))
+    both = replayed(table, compact, between=lambda dataset: dataset.drop_columns(["c"]))
+    assert isinstance(both.result, Committed), both.result
+    dataset = lance.dataset(str(both.ours))
+    dataset.validate()
+    assert len(dataset.get_fragments()) == 1
+    assert dataset.to_table().equals(rows(0, 40))
+    dataset.add_columns({"d": "a * 2"})
+    dataset = lance.dataset(str(both.ours))
+    dataset.validate()
+    assert dataset.to_table()["d"].to_pylist() == [2 * key for key in range(40)]
 
 
 CLASHING: dict[str, Callable[[lance.LanceDataset], object]] = {

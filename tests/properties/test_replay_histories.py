@@ -42,6 +42,8 @@ def play(world: World, seed: int, names: list[str]) -> None:
 @example(seed=487)
 # A compaction is carried over deletions, and its fragment is the only fragment left that has deleted rows.
 @example(seed=1085)
+# A compaction writes a column that had no values in any file and is dropped before it is committed.
+@example(seed=336)
 def test_every_version_of_a_history_is_made_again(seed: int) -> None:
     with TemporaryDirectory(prefix="replayed-") as folder:
         world = World(Path(folder), stable=seed % 2 == 0)

@@ -72,9 +72,7 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Rejected 
     current = table.get(_old_ids(groups))
     lost = proposal.rebase.lost
     read = as_read(_old(groups), current, lost)
-    fault = _old_fault(table, proposal, groups, read) or _new_fault(
-        table, groups, remapped=bool(proposal.transaction.rewrite.rewritten_indices)
-    )
+    fault = _old_fault(table, proposal, groups, read) or _new_fault(table, proposal, groups)
     if fault is not None:
         return fault
     try:
@@ -155,11 +153,10 @@ def _plain(file: DataFile) -> DataFile:
     return plain
 
 
-def _new_fault(table: VersionBuilder, groups: Sequence[Group], *, remapped: bool) -> Invalid | None:
-    """Returns what is wrong with the new fragments, apart from their rows.
-
-    `remapped`: the proposal has indices that already contain addresses in the new fragments.
-    """
+def _new_fault(table: VersionBuilder, proposal: Proposal, groups: Sequence[Group]) -> Invalid | None:
+    """Returns what is wrong with the new fragments, apart from their rows."""
+    # Remapped indices already contain addresses in the new fragments.
+    remapped = bool(proposal.transaction.rewrite.rewritten_indices)
     if remapped and not all(fragment.id for fragment in _new(groups)):
         return Invalid(
             "indices were remapped to fragments without ids", "reserve ids first, then remap to them"
@@ -170,7 +167,7 @@ def _new_fault(table: VersionBuilder, groups: Sequence[Group], *, remapped: bool
         before = {
             number for fragment in group.old_fragments for file in fragment.files for number in file.fields
         }
-        bare += [_bare(fragment, before - existing) for fragment in group.new_fragments]
+        bare += [_bare(fragment, (before - existing) | proposal.dropped) for fragment in group.new_fragments]
     if not table.stable_row_ids and any(map(_has_lineage, _new(groups))):
         return Invalid(
             "a new fragment has row ids or row versions, but the table's rows have none",

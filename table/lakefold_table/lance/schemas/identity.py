@@ -97,8 +97,9 @@ class Meanings:
 def used(transaction: Transaction, state: LanceState) -> set[int]:
     """Returns the ids of the fields for which a proposal has values or which it names.
 
-    A Delete and a Rewrite name none: what they list is in the table already. Merge, Project and Overwrite
-    contain the whole schema, and can't be rebased over another change of it (`conflicts.matrix`).
+    A Delete names none: what it lists is in the table already. Of a Rewrite only the columns count that are
+    in no file of the old fragments, since all their values were null. Merge, Project and Overwrite contain
+    the whole schema, and can't be rebased over another change of it (`conflicts.matrix`).
     """
     find = _USED.get(transaction.WhichOneof("operation") or "")
     return set() if find is None else {number for number in find(transaction, state) if number >= 0}
@@ -129,6 +130,14 @@ def _of_update(transaction: Transaction, state: LanceState) -> Iterator[int]:
     yield from update.inserted_rows.field_ids
 
 
+def _of_rewrite(transaction: Transaction, _state: LanceState) -> Iterator[int]:
+    """Yields the field ids in new files that are in no file of the old fragments of their group."""
+    for group in transaction.rewrite.groups:
+        existing = set(_of_files(file for fragment in group.old_fragments for file in fragment.files))
+        new = _of_files(file for fragment in group.new_fragments for file in fragment.files)
+        yield from (number for number in new if number not in existing)
+
+
 def _of_data_replacement(transaction: Transaction, _state: LanceState) -> Iterator[int]:
     return _of_files(group.new_file for group in transaction.data_replacement.replacements)
 
@@ -147,6 +156,7 @@ def _of_update_config(transaction: Transaction, _state: LanceState) -> Iterator[
 _USED: Mapping[str, Callable[[Transaction, LanceState], Iterator[int]]] = {
     "append": _of_append,
     "update": _of_update,
+    "rewrite": _of_rewrite,
     "data_replacement": _of_data_replacement,
     "create_index": _of_create_index,
     "update_config": _of_update_config,
@@ -156,5 +166,8 @@ _USED: Mapping[str, Callable[[Transaction, LanceState], Iterator[int]]] = {
 _NEW_FRAGMENTS: Mapping[str, Callable[[Transaction], Sequence[DataFragment]]] = {
     "append": lambda transaction: transaction.append.fragments,
     "update": lambda transaction: transaction.update.new_fragments,
+    "rewrite": lambda transaction: [
+        fragment for group in transaction.rewrite.groups for fragment in group.new_fragments
+    ],
 }
 """The new fragments of the operations whose files may have dropped fields (Lance fact 4.8)."""
