@@ -453,3 +453,27 @@ def test_deleted_rows_are_named_to_the_committer(tmp_path: Path) -> None:
     transaction = version_of(folding.path).transaction
     assert transaction is not None
     assert transaction.WhichOneof("operation") == "update"
+
+
+EXTENDED: dict[str, tuple[pa.DataType, pa.Array]] = {
+    "uuid": (pa.uuid(), pa.array([b"a" * 16, b"b" * 16, b"c" * 16], pa.binary(16))),
+    "json": (pa.json_(), pa.array(['{"n":1}', '"two"', "3"])),
+    "string view": (pa.string_view(), pa.array(["a", "b", "c"])),
+}
+
+
+@pytest.mark.parametrize(("kind", "stored"), EXTENDED.values(), ids=EXTENDED)
+def test_keys_of_types_that_lance_stores_as_others(
+    kind: pa.DataType, stored: pa.Array, tmp_path: Path
+) -> None:
+    is_view = not isinstance(kind, pa.BaseExtensionType)
+    keys = stored.cast(kind) if is_view else pa.ExtensionArray.from_storage(kind, stored)
+    rows = pa.table({"k": keys, "n": [1, 2, 3]})
+    lance.write_dataset(rows.slice(0, 2), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    folding.put(UpsertRows(pa.table({"k": keys, "n": [7, 8, 9]}).slice(1), Merge(("k",))))
+    assert [row["n"] for row in folding.rows("n")] == [1, 8, 9]
+    folding.put(delete_keys(rows.slice(2), ["k"]))
+    assert [row["n"] for row in folding.rows("n")] == [1, 8]
+    folding.put(UpsertRows(pa.table({"k": stored, "n": [5, 6, 7]}).slice(1, 1), Merge(("k",))))
+    assert [row["n"] for row in folding.rows("n")] == [1, 6]

@@ -144,9 +144,44 @@ def test_values_that_are_there_are_no_error() -> None:
     check_present(pa.table({"k": [1.0, float("inf")]}), ["k"], KEY, ["k"], "")
 
 
-def test_rows_are_not_ordered_by_a_list() -> None:
-    with pytest.raises(InvalidError, match=r"can't be ordered by t, which is list"):
-        check_present(pa.table({"k": [1], "t": [[1]]}), ["t"], ORDER, ["k"], "")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.int8()),
+        pa.struct([("a", pa.int8())]),
+        pa.null(),
+        pa.float16(),
+        pa.month_day_nano_interval(),
+    ],
+)
+def test_rows_are_not_ordered_by_types_without_an_order(kind: pa.DataType) -> None:
+    with pytest.raises(InvalidError, match=rf"can't be ordered by t, which is {kind}".replace("<", ".")):
+        check_present(pa.table({"k": [1], "t": pa.nulls(1, kind)}), ["t"], ORDER, ["k"], "")
+
+
+STORED: dict[str, tuple[pa.DataType, pa.Array]] = {
+    "uuid": (pa.uuid(), pa.array([b"a" * 16, b"b" * 16], pa.binary(16))),
+    "json": (pa.json_(), pa.array(["1", "{}"])),
+    "bool8": (pa.bool8(), pa.array([0, 1], pa.int8())),
+}
+
+
+@pytest.mark.parametrize(("kind", "stored"), STORED.values(), ids=STORED)
+def test_values_of_extension_types_are_compared_and_ordered_as_they_are_stored(
+    kind: pa.DataType, stored: pa.Array
+) -> None:
+    extended = pa.ExtensionArray.from_storage(kind, stored)
+    keys = BatchKeys(pa.table({"k": stored}))
+    assert keys.find([extended]).tolist() == [0, 1]
+    order = pa.table({"o": extended.take(pa.array([1, 0]))})
+    check_present(pa.table({"k": [1, 1], "o": order.column("o")}), ["o"], ORDER, ["k"], "")
+    assert BatchKeys(pa.table({"k": [1, 1]})).last_rows(order).tolist() == [0]
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()])
+def test_views_order_rows_as_texts_do(kind: pa.DataType) -> None:
+    order = pa.table({"o": pa.array(["b", None, "a"], kind)})
+    assert BatchKeys(pa.table({"k": [1, 1, 1]})).last_rows(order).tolist() == [0]
 
 
 def test_an_empty_batch_has_no_keys() -> None:

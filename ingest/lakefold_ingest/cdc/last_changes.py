@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.cdc.events import RANK, mask
-from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders, missing_values
+from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders, comparable, missing_values
 from lakefold_ingest.merge.merge_batch import MergeBatch
 from lakefold_ingest.rows.fitting import fit, plain_field
 from lakefold_ingest.rows.row_faults import check_values
@@ -47,8 +47,8 @@ class LastChanges:
         """
         newer = self.wins_ties[changes]
         for name in reversed(self.order.column_names):
-            mine = self.order.column(name).take(pa.array(changes)).combine_chunks()
-            theirs = stored.column(name).combine_chunks()
+            mine = comparable(self.order.column(name).take(pa.array(changes)))
+            theirs = comparable(stored.column(name))
             unknown = missing_values(mine) | missing_values(theirs)
             greater, equal = mask(pc.greater(mine, theirs)), mask(pc.equal(mine, theirs))
             newer = unknown | greater | (equal & newer)

@@ -33,7 +33,6 @@ EXAMPLES = 3
 """How many keys or rows an error shows."""
 KEY, ORDER = "key", "order_by"
 """What a column without nulls is for."""
-_UNORDERED: tuple[Callable[[pa.DataType], bool], ...] = (types.is_nested, types.is_dictionary, types.is_null)
 _KEY_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
     types.is_boolean,
     types.is_integer,
@@ -129,7 +128,8 @@ class BatchKeys:
         if not order.num_columns:
             return np.sort(self._rows)
         by = [(name, "ascending", "at_start") for name in order.column_names]
-        ascending = cast("Indices", pc.sort_indices(order, sort_keys=by).to_numpy().astype(np.int64))
+        sortable = pa.table([_sortable(column) for column in order.columns], order.column_names)
+        ascending = cast("Indices", pc.sort_indices(sortable, sort_keys=by).to_numpy().astype(np.int64))
         last = np.full(self._rows.size, ABSENT, np.int64)
         # If a number occurs several times, numpy keeps what is assigned last.
         last[self.numbers[ascending]] = ascending
@@ -180,19 +180,36 @@ def check_present(rows: pa.Table, columns: Sequence[str], role: str, keys: Seque
 def check_orders(columns: pa.Schema) -> None:
     """Raises `InvalidError` if rows can't be ordered by one of these columns."""
     for field in columns:
-        if any(is_kind(field.type) for is_kind in _UNORDERED):
+        try:
+            if types.is_null(field.type) or types.is_nested(field.type):
+                raise pa.ArrowTypeError(f"{field.type} has no order")
+            pc.array_sort_indices(_sortable(pa.chunked_array([], field.type)))
+        except pa.ArrowException as error:
             message = f"rows can't be ordered by {field.name}, which is {field.type}"
-            raise InvalidError(message, where="order_by")
+            hint = "order them by numbers, booleans, texts, bytes, dates or times"
+            raise InvalidError(message, where="order_by", hint=hint) from error
 
 
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Returns a key column in one piece, so that equal keys are equal values: -0.0 becomes 0.0."""
+    """Returns a key column in one piece, so that equal keys are equal values: -0.0 becomes 0.0.
+
+    Values of an extension type, such as a UUID, are compared by what is stored.
+    """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = array.storage if isinstance(array, pa.ExtensionArray) else array
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if types.is_floating(array.type):
         array = pc.add(array, pa.scalar(0.0, array.type))
     return array
+
+
+def _sortable(column: pa.ChunkedArray) -> pa.Array:
+    """Returns an ordering column as Arrow can sort it: extension types as they are stored, views as texts."""
+    array = comparable(column)
+    if types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if types.is_binary_view(array.type) else array
 
 
 def _check_type(field: pa.Field, where: str) -> None:
