@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lakefold_ingest.rows.json_depth import check_depth
 from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage.os_errors import failure
@@ -125,6 +126,8 @@ def _empty_as_null(column: pa.Array) -> pa.Array:
 def _json_lines(path: Path, table: pa.Schema | None) -> Batches:
     import pyarrow.json
 
+    with path.open("rb") as file:
+        check_depth(file, str(path))
     inferred = pyarrow.json.open_json(path).schema
     known = [field for field in table or () if field.name in inferred.names]
     options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(known))

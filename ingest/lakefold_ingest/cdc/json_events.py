@@ -7,7 +7,6 @@ no JSON, or more than one value, can't be taken for another row's.
 from __future__ import annotations
 
 import io
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 from pyarrow import types
 
+from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
 from lakefold_ingest.rows.row_faults import find_faults
 from lakefold_table.errors import InvalidError
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 _NUMBER, _TEXT = "n", "v"
 _MOST_BYTES = 2**28
 """More text is parsed in several parts: the parser takes at most 2 GiB."""
-_MOST_DEPTH = 500
-"""Arrow's parser calls itself for each level of nesting: some thousand levels end the process (SIGSEGV)."""
-_NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[^"\[\]{}]+', re.DOTALL)
 _READ_AS_THEY_ARE = (
     types.is_boolean,
     types.is_integer,
@@ -102,22 +99,14 @@ def _texts(column: pa.ChunkedArray, name: str, faults: RowFaults) -> pa.Array:
 def _without_deep(texts: pa.Array, name: str, faults: RowFaults) -> pa.Array:
     """Returns the texts with null for those that are nested too deep for the parser, which are faults."""
     brackets = pc.add(pc.count_substring(texts, "{"), pc.count_substring(texts, "["))
-    many = np.flatnonzero(pc.fill_null(brackets, 0).to_numpy() > _MOST_DEPTH)
-    deep = np.array([row for row in many if _depth(texts[row].as_py()) > _MOST_DEPTH], np.int64)
+    many = np.flatnonzero(pc.fill_null(brackets, 0).to_numpy() > MOST_DEPTH)
+    deep = np.array([row for row in many if depth_of(texts[row].as_py().encode()) > MOST_DEPTH], np.int64)
     if not deep.size:
         return texts
-    faults.add(deep, name, f"it is nested more than {_MOST_DEPTH} levels deep")
+    faults.add(deep, name, TOO_DEEP)
     keep = np.ones(len(texts), np.bool_)
     keep[deep] = False
     return pc.if_else(pa.array(keep), texts, pa.scalar(None, texts.type))
-
-
-def _depth(text: str) -> int:
-    """Returns how many levels deep a text is nested, or more if it is no JSON."""
-    brackets = np.frombuffer(_NO_BRACKETS.sub("", text).encode(), np.uint8)
-    steps = np.where(np.isin(brackets, np.frombuffer(b"[{", np.uint8)), 1, -1)
-    levels = np.concatenate([[0], np.cumsum(steps)])
-    return int((levels - np.minimum.accumulate(levels)).max())
 
 
 def _lines(texts: pa.Array) -> pa.Array:
