@@ -22,7 +22,7 @@ import click
 from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_imports
 from lakefold.console.output import print_json, print_line
 from lakefold.console.streams import mend_streams
-from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RefusedError
+from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RefusedError, shortened
 from lakefold_table.new_threads import new_threads
 
 if TYPE_CHECKING:
@@ -321,14 +321,14 @@ def _print_error(
 def _log_error(error: LakefoldError, code: int) -> None:
     import structlog
 
-    text = f"{f'{error.where}: ' if error.where else ''}{error.message}"
-    structlog.get_logger("lakefold").error("failed", error=text, hint=error.hint or None, exit_code=code)
+    hint = shortened(error.hint) or None
+    structlog.get_logger("lakefold").error("failed", error=error.reason, hint=hint, exit_code=code)
 
 
 def _show_error(error: LakefoldError) -> None:
-    print_line(f"Error: {f'{error.where}: ' if error.where else ''}{error.message}", err=True)
+    print_line(f"Error: {error.reason}", err=True)
     if error.hint:
-        print_line(f"Hint: {error.hint}", err=True)
+        print_line(f"Hint: {shortened(error.hint)}", err=True)
 
 
 def _print_os_error(error: OSError, *, as_json: bool, logged: bool) -> int:

@@ -190,7 +190,7 @@ def _batches(change: Change) -> Iterable[pa.RecordBatch]:
     try:
         batches = change.batches()
     except UnknownChangeError as error:
-        print_line(f"version {change.version}: {error.message}", err=True)
+        print_line(error.message, err=True)
         with suppress(UnknownChangeError):
             batches = change.appended().to_batches()
     return batches

@@ -7,6 +7,7 @@ the data.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -16,13 +17,30 @@ if TYPE_CHECKING:
 RESTORE: Final = "restore the file from a copy, or read a version that is whole"
 """The hint for damaged data if there is no better one."""
 
+_LONG_WORD: Final = re.compile(r"\S{501,}")
+_MOST_SHOWN: Final = 4000
+
+
+def shortened(text: str) -> str:
+    """Returns a text to be shown: words of more than 500 characters, such as names, lose their middle.
+
+    So does a text of more than 4,000 characters.
+    """
+    text = _LONG_WORD.sub(lambda word: _without_middle(word[0], 200), text)
+    return text if len(text) <= _MOST_SHOWN else _without_middle(text, _MOST_SHOWN // 2)
+
+
+def _without_middle(text: str, most: int) -> str:
+    """Returns the beginning and the end of a text, `most` characters of each."""
+    return f"{text[:most]}…({len(text) - 2 * most} more characters)…{text[-most:]}"
+
 
 class LakefoldError(Exception):
     """The base of every error that Lakefold raises on purpose.
 
     `message` says what is wrong, `where` names the location (a path, a position, a setting; may be empty),
-    `hint` says what to do about it (may be empty). `exit_code` is the exit code of a command that fails with
-    it.
+    `hint` says what to do about it (may be empty). These are whole; as a text the error is `shortened`.
+    `exit_code` is the exit code of a command that fails with it.
     """
 
     exit_code = 1
@@ -35,11 +53,11 @@ class LakefoldError(Exception):
 
     @property
     def reason(self) -> str:
-        """What is wrong and where, for a text that says itself what to do about it."""
-        return f"{self.where}: {self.message}" if self.where else self.message
+        """What is wrong and where, for a text that says itself what to do about it; `shortened`."""
+        return shortened(f"{self.where}: {self.message}" if self.where else self.message)
 
     def __str__(self) -> str:
-        return f"{self.reason} ({self.hint})" if self.hint else self.reason
+        return f"{self.reason} ({shortened(self.hint)})" if self.hint else self.reason
 
 
 class RetryError(LakefoldError):

@@ -110,6 +110,25 @@ def test_an_error_gives_its_exit_code_and_is_told_twice(
     assert capsys.readouterr().out == ""
 
 
+def test_names_of_many_kilobytes_are_shortened_for_people_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, many = "n" * 100_000, "name " * 2000
+    error = InvalidError(
+        f"{name} is not a column; these are: {many}.", where="here", hint=f"drop {name}, now"
+    )
+    with_verb(monkeypatch, raising(error))
+    assert cli.run(["try", "--json"]) == 2
+    captured = capsys.readouterr()
+    begin = f"Error: here: {'n' * 200}…(99600 more characters)…{'n' * 200} is not a column"
+    assert captured.err.startswith(begin)
+    assert "name .\nHint: drop nnn" in captured.err
+    assert captured.err.endswith("nnn, now\n")
+    assert max(map(len, captured.err.splitlines())) < 4100
+    assert len(str(error)) < 5000
+    assert json.loads(captured.out)["error"]["message"] == error.message
+
+
 def test_an_error_of_a_private_class_is_named_by_the_public_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
