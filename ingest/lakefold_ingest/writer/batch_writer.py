@@ -53,6 +53,7 @@ LOGGER = logging.getLogger("lakefold")
 MOST_IN_FLIGHT = 4
 _VIEW_S = 1.0
 _RENUMBERED = 3
+_SMALL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +187,7 @@ class BatchWriter:
 
     def _pending(self, rows: ArrowStream) -> Pending:
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(*_read(rows))
-        pending = Pending(table, table.num_rows, table.nbytes, table.schema, time.monotonic())
+        pending = Pending(table, table.num_rows, _size_of(table), table.schema, time.monotonic())
         # A future that runs can't be cancelled: the rows may be on their way.
         pending.future.set_running_or_notify_cancel()
         return pending
@@ -331,11 +332,10 @@ class BatchWriter:
         self._succeed(batch, report)
 
     def _succeed(self, batch: list[Pending], report: BatchReport) -> None:
+        # Small appends often have the same number of rows, and then they share their report.
+        reports = {rows: _report_of_rows(report, rows) for rows in {pending.rows for pending in batch}}
         for pending in batch:
-            result = report.result
-            if isinstance(result, Committed):
-                result = replace(result, rows_added=pending.rows)
-            pending.future.set_result(replace(report, result=result))
+            pending.future.set_result(reports[pending.rows])
         self._answered(batch)
 
     def _fail(self, batch: list[Pending], error: BaseException) -> None:
@@ -352,6 +352,25 @@ class BatchWriter:
             self._queued -= sum(pending.size for pending in batch)
             self._unanswered.difference_update(batch)
             self._changed.notify_all()
+
+
+def _size_of(table: pa.Table) -> int:
+    """Returns how many bytes the rows have.
+
+    That of a small table is the size of its buffers, which may have rows of others if it is a slice: `nbytes`
+    takes a third of the time of a small append.
+    """
+    size: int = table.get_total_buffer_size()
+    if size > _SMALL_BYTES:
+        size = table.nbytes
+    return size
+
+
+def _report_of_rows(report: BatchReport, rows: int) -> BatchReport:
+    """Returns the report of a batch for an append of so many rows in it."""
+    if not isinstance(report.result, Committed):
+        return report
+    return replace(report, result=replace(report.result, rows_added=rows))
 
 
 def _read(rows: ArrowStream) -> tuple[list[pa.RecordBatch], pa.Schema]:
