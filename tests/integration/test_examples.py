@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,8 @@ from tests.integration.terminal import BESIDE, Terminal, terminal_in
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "measurements.ipynb"
+PLOTS = 4
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SHORT = {"service": "1", "dashboard": "2", "backfill": "100000"}
 """Arguments with which an example takes less time."""
@@ -43,3 +47,13 @@ def test_an_example_runs(terminal: Terminal, example: Path) -> None:
         assert broker is not None
         argument = broker.bootstrap_servers
     terminal.run(f"{sys.executable} {example} {argument}")
+
+
+def test_the_notebook_runs_and_draws_its_plots(terminal: Terminal) -> None:
+    shutil.copy(NOTEBOOK, terminal.folder)
+    for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR"):
+        terminal.variables[name] = str(terminal.folder / "jupyter")
+    terminal.run("jupyter-execute --timeout=120 --output=executed measurements.ipynb && ls executed.ipynb")
+    cells = json.loads((terminal.folder / "executed.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == PLOTS
