@@ -20,6 +20,7 @@ from benchmarks import (
     carried,
     changes,
     commits,
+    delta,
     fairness,
     folding,
     large,
@@ -86,6 +87,7 @@ def main() -> None:
 def _parts(share: int, *, soak: bool) -> dict[str, Callable[[Ground], dict[str, float]]]:
     return {
         "commits": partial(commits.measure, transactions=100_000 // share),
+        "delta": partial(delta.measure, transactions=48_000 // share, share=share),
         "producers": partial(producers.measure, transactions=32_000 // share),
         "fairness": partial(fairness.measure, unknown=60_000 // share, large=200 // share),
         "latency": partial(latency.measure, proposals=1_000 // share, fragments=100_000 // share),

@@ -40,6 +40,15 @@ GOALS: dict[str, dict[str, Goal]] = {
         "sent again": below(1),
         "not committed": below(1),
     },
+    "delta": {
+        "10,000 files: transactions/s": Goal(5_000),
+        "10,000 files: not committed": below(1),
+        "100,000 files: transactions/s": Goal(3_000),
+        "100,000 files: not committed": below(1),
+        "ratio to delta-rs's 32 processes": Goal(300),
+        "p50 ms": below(8),
+        "bytes an active file": below(600.001),
+    },
     "producers": {
         "32 producers to 1": Goal(0.9),
         "backlog of 32 producers to that of 1": Goal(0.9),

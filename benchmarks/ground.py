@@ -134,14 +134,20 @@ def small_append(
     return append(uri, table, read_version, app_id, batch_id)
 
 
+def version_files(path: Path) -> Iterator[Path]:
+    """The files of a table's versions, in any order."""
+    yield from (path / "_versions").glob("*.manifest")
+    yield from (path / "_delta_log").glob("[0-9]*.json")
+
+
 def versions_of(path: Path) -> int:
-    """How many versions lie in the table's folder."""
-    return sum(1 for name in (path / "_versions").glob("*.manifest"))
+    """How many versions are in the table's folder."""
+    return sum(1 for _ in version_files(path))
 
 
 def visible_at(path: Path) -> float:
     """When the newest version got its name, in seconds since 1970: a link changes the file's own record."""
-    return max(entry.stat().st_ctime for entry in (path / "_versions").glob("*.manifest"))
+    return max(entry.stat().st_ctime for entry in version_files(path))
 
 
 def bytes_of(path: Path) -> int:

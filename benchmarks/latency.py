@@ -25,12 +25,13 @@ from lakefold_table.entry import Committed
 from lakefold_table.lance.manifests.naming import Scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import Self
 
     from benchmarks.ground import Ground
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Outcome
 
 SMALL = 1_000
 PER_SECOND = 50
@@ -63,12 +64,21 @@ def _measure(ground: Ground, name: str, proposals: int, fragments: int, *options
         Proposer(ground.config, ground.topics) as proposer,
     ):
         await_start(ground)
-        sent = _send(proposer, envelopes)
+        sent = send_at_pace(proposer, envelopes)
         await_answers(ground)
     outcomes = [outcome for outcome in outcomes_of(ground) if outcome.app_id == f"writer-{name}"]
     if len(outcomes) != len(envelopes) or not_committed(outcomes):
         raise AssertionError(f"{len(outcomes)} answers, {not_committed(outcomes):.0f} of them no versions")
     prove(path, (fragments + len(envelopes)) * ROWS_PER_FRAGMENT, whole=False)
+    return {
+        **percentiles(watch, sent, outcomes),
+        "versions": len(watch.seen),
+        "manifest MB/s": _most_per_second(path, watch) / 1e6,
+    }
+
+
+def percentiles(watch: Watch, sent: Sequence[float], outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """How long proposals took until they were visible, without the first ones. `sent`: by batch id."""
     times = sorted(
         watch.seen[outcome.result.version] - sent[outcome.batch_id]
         for outcome in outcomes
@@ -80,8 +90,6 @@ def _measure(ground: Ground, name: str, proposals: int, fragments: int, *options
         "p50 ms": 1000 * times[len(times) // 2],
         "p99 ms": 1000 * times[int(len(times) * 0.99)],
         "max ms": 1000 * times[-1],
-        "versions": len(watch.seen),
-        "manifest MB/s": _most_per_second(path, watch) / 1e6,
     }
 
 
@@ -93,7 +101,7 @@ def _most_per_second(path: Path, watch: Watch) -> float:
     return max(map(sum, minutes)) / seconds
 
 
-def _send(proposer: Proposer, envelopes: Sequence[Envelope]) -> list[float]:
+def send_at_pace(proposer: Proposer, envelopes: Sequence[Envelope]) -> list[float]:
     """Sends them at their times; when each was sent, by `time.perf_counter`."""
     sent, on_their_way = [], []
     begun = time.perf_counter()
@@ -109,9 +117,10 @@ def _send(proposer: Proposer, envelopes: Sequence[Envelope]) -> list[float]:
 class Watch:
     """Polls for each next version by name. `seen`: when each was seen, by `perf_counter`."""
 
-    def __init__(self, path: Path, first: int) -> None:
+    def __init__(self, path: Path, first: int, name: Callable[[int], str] = Scheme.V2.path) -> None:
         self.seen: dict[int, float] = {}
         self._path = path
+        self._name = name
         self._next = first
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._look)
@@ -126,7 +135,7 @@ class Watch:
 
     def _look(self) -> None:
         while not self._ending.is_set():
-            if (self._path / Scheme.V2.path(self._next)).exists():
+            if (self._path / self._name(self._next)).exists():
                 self.seen[self._next] = time.perf_counter()
                 self._next += 1
             else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.delta.log_segment.names import FOLDER
+from lakefold_table.delta.snapshot.retention import TOMBSTONES
 from lakefold_table.errors import DamagedError
 from tests.delta_logs.actions import (
     LISTED,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
 BEGIN = [PROTOCOL, metadata()]
+WEEK_MS = 7 * 86_400_000
 
 
 def paths(snapshot: DeltaSnapshot) -> list[str]:
@@ -159,6 +161,17 @@ def test_tombstones_expire() -> None:
     unknown = text([{"remove": {"path": "c", "dataChange": True}}])
     files = {**commits([*BEGIN]), f"{FOLDER}/{1:020}.json": unknown}
     assert snapshot_of(files).tombstones_at(8 * 86_400_000) == {}
+
+
+def test_expired_tombstones_are_forgotten_on_request() -> None:
+    files = commits([PROTOCOL, metadata(), add("a")], [remove("b", at=1000), remove("c", at=5000)])
+    snapshot = snapshot_of(files)
+    after = snapshot.without_expired(1000 + WEEK_MS)
+    assert list(after.tombstones) == [("c", "")]
+    assert (after.files, after.size_bytes) == (snapshot.files, 10)
+    assert snapshot.without_expired(999 + WEEK_MS) is snapshot
+    endless = snapshot_of(commits([PROTOCOL, metadata(**{TOMBSTONES.name: "ever"})], [remove("b", at=1)]))
+    assert endless.without_expired(WEEK_MS * 100) is endless
 
 
 @pytest.mark.parametrize("duration", ["", "interval", "1 month", "a week", "interval 1 week and 2 days"])

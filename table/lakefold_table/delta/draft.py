@@ -6,16 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.lines import lines_of
-from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
+from lakefold_table.delta.actions.table_actions import AppTransaction
 from lakefold_table.delta.commit_head import MARKS_APP, CommitHead, head_line, log_app
 from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
+from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
-from lakefold_table.delta.validity import changed_fault, needed_files, proposal_fault, protocol_fault
+from lakefold_table.delta.validity import changed_fault, proposal_fault, protocol_fault, table_rules
 from lakefold_table.entry import BUILD_AGAIN, Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import ALONE, Accepted, Publication
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
 
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.delta.actions.table_actions import Action, TableMetadata, TableProtocol
-    from lakefold_table.delta.conflicts.footprint import CommitFootprint
+    from lakefold_table.delta.validity import TableRules
     from lakefold_table.entry import Entry
     from lakefold_table.format import Fetched, Stamps
 
 ISOLATION: Final = "delta.isolationLevel"
 FILES: Final = "files"
 CHANGES: Final = "changes"
+FORGETTING: Final = 1000
+"""After how many versions removed files are forgotten that have expired."""
 MOST_BATCH: Final = 2**63 - 1
 """The highest batch id that fits into a `txn` action."""
 GROUPED: Final = "LAKEFOLD GROUP"
@@ -66,7 +69,8 @@ class DeltaDraft:
         self._state = state
         self._observed = observed
         self._accepted: list[tuple[Entry, DeltaTableProposal]] = []
-        self._footprints: list[CommitFootprint] = []
+        self._shared = SharedVersion(0 if state is None else state.version + 1)
+        self._rules: TableRules | None = None
         self._sharing = ""
         self._added: dict[str, AddFile] = {}
         self._removed: set[str] = set()
@@ -104,9 +108,9 @@ class DeltaDraft:
         self._sharing = sharing
         self._accepted.append((entry, proposal))
         removed_rows = self._take(proposal)
-        self._footprints.append(
-            footprint_of(self.version, self._actions_of(proposal, blind=proposal.is_blind))
-        )
+        self._shared.add(proposal)
+        if proposal.protocol is not None and proposal.metadata is not None:
+            self._rules = None
         before = -1 if self._state is None else self._state.version
         rebased = proposal.based_on is not None and proposal.based_on < before
         return Accepted(rebased, proposal.rows_added, removed_rows, 0, 0, proposal.operation)
@@ -122,6 +126,8 @@ class DeltaDraft:
         reconciliation = Reconciliation(None if before is None else before.snapshot)
         reconciliation.add_commit(actions)
         snapshot = reconciliation.snapshot(self.version)
+        if self.version % FORGETTING == 0:
+            snapshot = snapshot.without_expired(time_ms)
         is_blind = bool(self._accepted) and all(proposal.is_blind for _, proposal in self._accepted)
         footprint = replace(footprint_of(self.version, actions), operation=self._operation, is_blind=is_blind)
         history = () if before is None else before.history
@@ -149,24 +155,32 @@ class DeltaDraft:
             return proposal.fault
         if self._state is None and not self._accepted:
             return self._creation_fault(entry, proposal)
-        protocol, metadata = self._present()
+        rules = self._present()
         if proposal.begins_table:
             message = f"the table exists, its newest version is {max(self.version - 1, 0)}"
             return Rejected(Conflict(retryable=True, message=message, other_version=max(self.version - 1, 0)))
-        fault = proposal_fault(proposal, proposal.protocol or protocol, proposal.metadata or metadata)
+        then = rules
+        if proposal.protocol is not None or proposal.metadata is not None:
+            then = table_rules(proposal.protocol or rules.protocol, proposal.metadata or rules.metadata)
+        fault = proposal_fault(proposal, then)
         if fault is None and proposal.metadata is not None:
-            fault = changed_fault(metadata, proposal.metadata)
+            fault = changed_fault(rules.metadata, proposal.metadata)
         if fault is None and proposal.protocol is not None:
-            fault = protocol_fault(protocol, proposal.protocol)
+            fault = protocol_fault(rules.protocol, proposal.protocol)
         return (
             fault
-            or self._conflict(entry, proposal, metadata)
+            or self._conflict(entry, proposal, rules.metadata)
             or self._unfit(proposal)
             or self._missing(proposal)
         )
 
-    def _present(self) -> tuple[TableProtocol, TableMetadata]:
-        """Returns the protocol and the metadata that count for the next proposal."""
+    def _present(self) -> TableRules:
+        """Returns the rules of the table for the next proposal."""
+        if self._rules is None:
+            self._rules = table_rules(*self._protocol_and_metadata())
+        return self._rules
+
+    def _protocol_and_metadata(self) -> tuple[TableProtocol, TableMetadata]:
         for _, proposal in self._accepted:
             if proposal.protocol is not None and proposal.metadata is not None:
                 return proposal.protocol, proposal.metadata
@@ -180,7 +194,7 @@ class DeltaDraft:
             hint = "create it first, by a proposal with protocol and metaData and no read version"
             return Invalid(f"there is no table at {entry.envelope.table}", hint)
         return (
-            proposal_fault(proposal, proposal.protocol, proposal.metadata)
+            proposal_fault(proposal, table_rules(proposal.protocol, proposal.metadata))
             or neighbour_fault(entry.envelope.table, self._observed.neighbours)
             or self._unfit(proposal)
             or self._missing(proposal)
@@ -207,9 +221,10 @@ class DeltaDraft:
             return Rejected(
                 Conflict(retryable=True, message=f"{message}; {BUILD_AGAIN}", other_version=unknown)
             )
-        later = [each for each in self._state.history if each.version > based_on]
+        # The history has no gap, so a version's index is known.
+        later = self._state.history[based_on - self._state.history_start :]
         level = isolation_level(proposal.isolation, metadata.configuration.get(ISOLATION))
-        conflict = conflict_of(proposal, [*later, *self._footprints], level)
+        conflict = conflict_of(proposal, [*later, *self._shared.concerning(proposal)], level)
         return None if conflict is None else Rejected(conflict)
 
     def _repeated(self, entry: Entry) -> Conflict | None:
@@ -247,7 +262,7 @@ class DeltaDraft:
 
     def _missing(self, proposal: DeltaTableProposal) -> Invalid | None:
         """Returns which file of a proposal is missing or has another size, or None."""
-        for path, size in needed_files(proposal).items():
+        for path, size in proposal.files.items():
             if path not in self._observed.sizes:
                 continue
             stored = self._observed.sizes[path]
@@ -275,11 +290,6 @@ class DeltaDraft:
         for added in proposal.adds:
             self._added[added.path] = added
         return rows
-
-    def _actions_of(self, proposal: DeltaTableProposal, *, blind: bool) -> list[Action]:
-        info = CommitInfo({"operation": proposal.operation, "isBlindAppend": blind})
-        once = [each for each in (proposal.protocol, proposal.metadata) if each is not None]
-        return [info, *once, *proposal.domains, *proposal.apps, *proposal.removes, *proposal.adds]
 
     def _merged(self, stamps: Stamps, time_ms: int) -> list[Action]:
         """Returns the actions of all proposals as those of one commit, without commitInfo."""
@@ -329,7 +339,7 @@ class DeltaDraft:
     def _info(self, stamps: Stamps, time_ms: int) -> dict[str, Any]:
         """Returns what other clients read in commitInfo."""
         proposals = [proposal for _, proposal in self._accepted]
-        configuration = self._present()[1].configuration
+        configuration = self._present().metadata.configuration
         levels = {isolation_level(each.isolation, configuration.get(ISOLATION)) for each in proposals}
         strict = not levels or SERIALIZABLE in levels
         adds = [file for proposal in proposals for file in proposal.adds]

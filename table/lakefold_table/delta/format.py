@@ -16,7 +16,6 @@ from lakefold_table.delta.proposal import NAME, proposal_in
 from lakefold_table.delta.recalling import RecalledAnswers, RecalledDraft
 from lakefold_table.delta.state import decode_state, identity_of, time_of, version_at
 from lakefold_table.delta.table_features.protocol_check import check_committable
-from lakefold_table.delta.validity import needed_files
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import (
     NO_FILES,
@@ -125,11 +124,7 @@ class DeltaFormat:
                 continue
             if state is None and proposal.begins_table:
                 around = needs_around(entry.envelope.table)
-            try:
-                sizes.update(needed_files(proposal))
-            except DamagedError:
-                # The fold refuses it for that.
-                continue
+            sizes.update(proposal.files)
             based_on = proposal.based_on
             if state is not None and based_on is not None and 0 <= based_on < state.history_start:
                 since = based_on if since is None else min(since, based_on)

@@ -24,7 +24,7 @@ def parse_json(data: bytes, where: str, most: int = MOST_BYTES) -> Any:  # noqa:
         message = f"a JSON document of {len(data)} bytes, more than the {most} that are read"
         raise DamagedError(message, where=where, hint="have its writer store less in one action")
     try:
-        value = json.loads(data.decode(), parse_constant=_refuse_constant)
+        value = _DECODER.decode(data.decode())
         if b"\\ud" in data.lower():
             # Half of a pair of surrogates is no text: it could not be written again.
             to_json(value).encode()
@@ -47,7 +47,7 @@ def parse_object(data: bytes, where: str, most: int = MOST_BYTES) -> dict[str, A
 
 def to_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Returns the text of a JSON value, without spaces and without a line end."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def type_name(value: object) -> str:
@@ -67,3 +67,8 @@ def is_long(value: object) -> TypeGuard[int]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
+
+
+# `json.loads` and `json.dumps` make such an object for each call that has any option.
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
 from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.actions.table_actions import (
     AppTransaction,
     CommitInfo,
@@ -14,7 +17,8 @@ from lakefold_table.delta.actions.table_actions import (
     TableMetadata,
     TableProtocol,
 )
-from lakefold_table.delta.record_counts import record_count
+from lakefold_table.delta.deletion_vectors.storage import RELATIVE, vector_path
+from lakefold_table.delta.record_counts import statistics_of
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import uuid_form, value
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.delta.actions.table_actions import Action
+    from lakefold_table.delta.record_counts import StatisticsSummary
 
 NAME: Final = "delta"
 """The name of the format and of its field of the envelope."""
@@ -36,7 +41,9 @@ class DeltaTableProposal:
     """What one envelope proposes. Never changed.
 
     `based_on`: the version that it was built on, None if it depends on none. `fault`: why its actions can't
-    be read; then it has none. `digest`: of the message as it was sent.
+    be read; then it has none. `digest`: of the message as it was sent. `statistics`: what those of each of
+    `adds` say. `files`: the files that must exist in the table, with their sizes; None for a size that is not
+    known.
     """
 
     based_on: int | None
@@ -57,6 +64,8 @@ class DeltaTableProposal:
     parameters: tuple[tuple[str, str], ...] = ()
     digest: str = ""
     fault: Invalid | None = None
+    statistics: tuple[StatisticsSummary, ...] = ()
+    files: Mapping[str, int | None] = field(default_factory=no_members)
 
     @property
     def format(self) -> str:
@@ -99,7 +108,8 @@ class DeltaTableProposal:
     @property
     def rows_added(self) -> int:
         """The number of rows in the files that it adds, as far as their statistics say it."""
-        return sum(record_count(file) or 0 for file in self.adds if file.data_change)
+        pairs = zip(self.adds, self.statistics, strict=True)
+        return sum(statistics.rows or 0 for file, statistics in pairs if file.data_change)
 
     def content(self) -> str:
         """Returns what stays the same whenever the same rows are sent again."""
@@ -116,13 +126,16 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
     try:
         actions = list(parse_actions(message.actions))
         once = _once(actions)
+        adds = tuple(action for action in actions if isinstance(action, AddFile))
+        changes = tuple(action for action in actions if isinstance(action, ChangeFile))
+        files = _files(adds, changes)
     except DamagedError as error:
         return DeltaTableProposal(based_on, digest=digest, fault=Invalid(error.reason, error.hint))
     return DeltaTableProposal(
         based_on,
-        tuple(action for action in actions if isinstance(action, AddFile)),
+        adds,
         tuple(action for action in actions if isinstance(action, RemoveFile)),
-        tuple(action for action in actions if isinstance(action, ChangeFile)),
+        changes,
         once.get(TableMetadata.NAME),  # type: ignore[arg-type] # by its name
         once.get(TableProtocol.NAME),  # type: ignore[arg-type] # by its name
         tuple(action for action in actions if isinstance(action, AppTransaction)),
@@ -136,7 +149,23 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         message.operation,
         tuple(sorted(message.operation_parameters.items())),
         digest,
+        statistics=tuple(map(statistics_of, adds)),
+        files=files,
     )
+
+
+def _files(adds: Iterable[AddFile], changes: Iterable[ChangeFile]) -> dict[str, int | None]:
+    """Returns the files that must exist. Raises `DamagedError` if an action names no file of the table."""
+    sizes: dict[str, int | None] = {}
+    for file in (*adds, *changes):
+        path = file_path(file.path)
+        if not path.absolute:
+            sizes[path.text] = file.size
+    for added in adds:
+        vector = added.deletion_vector
+        if vector is not None and vector.storage_type == RELATIVE:
+            sizes[str(vector_path(vector))] = None
+    return sizes
 
 
 def _once(actions: Iterable[Action]) -> Mapping[str, Action]:

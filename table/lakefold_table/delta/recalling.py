@@ -10,9 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.delta.draft import DeltaDraft, proposed
-from lakefold_table.delta.validity import needed_files
 from lakefold_table.entry import Committed, Duplicate, Invalid, cut
-from lakefold_table.errors import DamagedError
 from lakefold_table.format import Accepted, Fetched
 from lakefold_table.nesting import needs_around
 
@@ -38,7 +36,7 @@ class RecalledDraft(DeltaDraft):
             return super().add(entry)
         if offset in self._recalling.recorded.given:
             return answer
-        paths = _paths(entry)
+        paths = frozenset(proposed(entry).files)
         verdict: Accepted | Rejected | Invalid | None = None
         around = sorted(needs_around(entry.envelope.table).neighbours) if self._state is None else ()
         for observed in (
@@ -67,13 +65,6 @@ class RecalledAnswers:
         self.undecided: set[int] = set()
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
-
-
-def _paths(entry: Entry) -> frozenset[str]:
-    try:
-        return frozenset(needed_files(proposed(entry)))
-    except DamagedError:
-        return frozenset()
 
 
 def _shortened(verdict: Accepted | Rejected | Invalid | None) -> Accepted | Rejected | Invalid | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 HISTORY: Final = 100
 """Of how many of the last versions a state knows what they did. Older ones are read if they are needed."""
-BYTES_OF_FILE: Final = 1500
+BYTES_OF_FILE: Final = 600
 """About how much memory a file takes, with its statistics."""
 BYTES_OF_STATE: Final = 100_000
 _GONE: Final = "restore the commit from a copy, or bind the table again: lakefold adopt"

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.commit_head import RESERVED
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
-from lakefold_table.delta.deletion_vectors.storage import RELATIVE, vector_path
-from lakefold_table.delta.record_counts import record_count, statistics_fault
 from lakefold_table.delta.table_features.columns import column_names
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
     from lakefold_table.delta.proposal import DeltaTableProposal
+    from lakefold_table.delta.record_counts import StatisticsSummary
 
 CHANGE_DATA: Final = "_change_data/"
 SYSTEM_DOMAINS: Final = "delta."
@@ -31,62 +31,73 @@ MAPPING: Final = "delta.columnMapping.mode"
 _FOLLOW: Final = "send the actions that Delta's protocol allows in one commit"
 
 
-def proposal_fault(
-    proposal: DeltaTableProposal, protocol: TableProtocol, metadata: TableMetadata
-) -> Invalid | None:
-    """Returns what is wrong with a proposal for a table with this protocol and metadata, or None.
+@value()
+class TableRules:
+    """What the validity of a proposal depends on: the table's protocol and metadata, if it sets none itself.
 
-    Both are those after the proposal, if it changes them.
+    `features`: those of writers. `partitions`: the names of the partition columns by which files give their
+    values, None if these are not checked. `lacking`: partition columns that are not in the schema.
+    `fault`: why nothing may be committed to such a table.
+    """
+
+    protocol: TableProtocol
+    metadata: TableMetadata
+    features: frozenset[str] = frozenset()
+    partitions: frozenset[str] | None = None
+    lacking: tuple[str, ...] = ()
+    is_append_only: bool = False
+    fault: Invalid | None = None
+
+
+def table_rules(protocol: TableProtocol, metadata: TableMetadata) -> TableRules:
+    """Returns what counts for a table with this protocol and metadata."""
+    try:
+        check_committable(protocol, metadata)
+        columns = frozenset(column_names(metadata))
+    except (DamagedError, InvalidError) as error:
+        return TableRules(protocol, metadata, fault=Invalid(error.reason, error.hint))
+    features = writer_features(protocol)
+    mapped = "columnMapping" in features and metadata.configuration.get(MAPPING) not in (None, "none")
+    return TableRules(
+        protocol,
+        metadata,
+        features,
+        None if mapped else frozenset(metadata.partition_columns),
+        tuple(sorted(set(metadata.partition_columns) - columns)),
+        (metadata.configuration.get(APPEND_ONLY) or "").lower() == "true",
+    )
+
+
+def proposal_fault(proposal: DeltaTableProposal, rules: TableRules) -> Invalid | None:
+    """Returns what is wrong with a proposal for a table with these rules, or None.
+
+    They are those after the proposal, if it changes the protocol or the metadata.
     """
     if proposal.fault is not None:
         return proposal.fault
+    if rules.fault is not None:
+        return rules.fault
     try:
-        check_committable(protocol, metadata)
-        for message, hint in _faults(proposal, protocol, metadata):
+        for message, hint in _faults(proposal, rules):
             return Invalid(message, hint)
-    except (DamagedError, InvalidError) as error:
+    except DamagedError as error:
         return Invalid(error.reason, error.hint)
     return None
 
 
-def needed_files(proposal: DeltaTableProposal) -> dict[str, int | None]:
-    """Returns the files that must exist in the table, with their sizes; None for a size that is not known.
-
-    Raises `DamagedError` if an action names no file of the table.
-    """
-    sizes: dict[str, int | None] = {}
-    named = [(file.path, file.size) for file in proposal.adds]
-    named += [(file.path, file.size) for file in proposal.changes]
-    for encoded, size in named:
-        path = file_path(encoded)
-        if not path.absolute:
-            sizes[path.text] = size
-    for file in proposal.adds:
-        vector = file.deletion_vector
-        if vector is not None and vector.storage_type == RELATIVE:
-            sizes[str(vector_path(vector))] = None
-    return sizes
-
-
-def _faults(
-    proposal: DeltaTableProposal, protocol: TableProtocol, metadata: TableMetadata
-) -> Iterator[tuple[str, str]]:
-    features = writer_features(protocol)
+def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[str, str]]:
     yield from _of_whole(proposal)
-    columns = frozenset(column_names(metadata))
-    lacking = sorted(set(metadata.partition_columns) - columns)
-    if lacking:
-        yield f"the partition column {lacking[0]!r} is not in the schema", _FOLLOW
-    mapped = "columnMapping" in features and metadata.configuration.get(MAPPING) not in (None, "none")
-    partitions = None if mapped else frozenset(metadata.partition_columns)
+    if rules.lacking:
+        yield f"the partition column {rules.lacking[0]!r} is not in the schema", _FOLLOW
     yield from _twice("add", proposal.adds)
     yield from _twice("remove", proposal.removes)
-    both = {file.key for file in proposal.adds} & {file.key for file in proposal.removes}
-    if both:
-        yield f"{min(both)[0]!r} is both added and removed", _FOLLOW
-    for file in proposal.adds:
-        yield from _of_file(file, partitions)
-        if file.deletion_vector is not None and "deletionVectors" not in features:
+    if proposal.removes:
+        both = {file.key for file in proposal.adds} & {file.key for file in proposal.removes}
+        if both:
+            yield f"{min(both)[0]!r} is both added and removed", _FOLLOW
+    for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
+        yield from _of_file(file, statistics, rules.partitions)
+        if file.deletion_vector is not None and "deletionVectors" not in rules.features:
             yield (
                 f"{file.path!r} has a deletion vector, but the table lacks the feature deletionVectors",
                 _FOLLOW,
@@ -94,11 +105,9 @@ def _faults(
     for change in proposal.changes:
         if not change.path.startswith(CHANGE_DATA) or change.data_change:
             yield f"the cdc action of {change.path!r} must be in {CHANGE_DATA} with dataChange false", _FOLLOW
-    if proposal.domains and "domainMetadata" not in features:
+    if proposal.domains and "domainMetadata" not in rules.features:
         yield "the proposal sets domain metadata, but the table lacks the feature domainMetadata", _FOLLOW
-    if (metadata.configuration.get(APPEND_ONLY) or "").lower() == "true" and any(
-        file.data_change for file in proposal.removes
-    ):
+    if rules.is_append_only and any(file.data_change for file in proposal.removes):
         yield (
             f"the table is append-only ({APPEND_ONLY}), and the proposal removes rows",
             "only add rows to it",
@@ -145,7 +154,9 @@ def _twice(name: str, files: tuple[AddFile, ...] | tuple[RemoveFile, ...]) -> It
         seen.add(file.path)
 
 
-def _of_file(file: AddFile, partitions: frozenset[str] | None) -> Iterator[tuple[str, str]]:
+def _of_file(
+    file: AddFile, statistics: StatisticsSummary, partitions: frozenset[str] | None
+) -> Iterator[tuple[str, str]]:
     path = file_path(file.path)
     if path.absolute:
         yield f"{file.path!r} is not below the table's root", "write data files below the root"
@@ -154,13 +165,12 @@ def _of_file(file: AddFile, partitions: frozenset[str] | None) -> Iterator[tuple
         yield f"{file.path!r} is in a folder whose name begins with {first[0]!r}", "name data files otherwise"
     if file.size < 0 or file.modified_ms < 0:
         yield f"{file.path!r} has a negative size or time", _FOLLOW
-    fault = statistics_fault(file)
-    if fault:
+    if statistics.fault:
         yield (
-            f"the statistics of {file.path!r} are malformed: {fault}",
+            f"the statistics of {file.path!r} are malformed: {statistics.fault}",
             "write them as JSON, or leave them out",
         )
-    if file.deletion_vector is not None and record_count(file) is None:
+    if file.deletion_vector is not None and statistics.rows is None:
         yield f"{file.path!r} has a deletion vector, but its statistics lack numRecords", _FOLLOW
     if partitions is not None and file.partition_values.keys() != partitions:
         has, needs = ", ".join(sorted(file.partition_values)), ", ".join(sorted(partitions))

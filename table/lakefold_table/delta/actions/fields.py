@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
@@ -26,12 +27,15 @@ def no_members() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class FieldKind:
-    """A type of members. `name`: as an error names it. `read`: checks a decoded value and returns it."""
+    """A type of members. `name`: as an error names it.
+
+    `read`: checks a decoded value and returns it. `write`: returns the value as JSON has it. None: as it is.
+    """
 
     name: str
     fits: Callable[[object], bool]
-    read: Callable[[Any, str], Any] = lambda value, _where: value
-    write: Callable[[Any], Any] = lambda value: value
+    read: Callable[[Any, str], Any] | None = None
+    write: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,32 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
+MOST_SHARED: Final = 4096
+MOST_ITEMS: Final = 16
+MOST_TEXT: Final = 1000
+"""How many different objects of strings are kept, so that equal ones take their memory once; how many members
+and characters the largest of them has."""
+
+
+@lru_cache(MOST_SHARED)
+def _texts_of(items: tuple[tuple[str, str | None], ...]) -> Mapping[str, str | None]:
+    return dict(items)
+
+
+def _shared(value: dict[str, str | None]) -> Mapping[str, str | None]:
+    """Returns an equal object that others have as well: the files of a partition have equal values of it.
+
+    Large objects are returned as they are. No object of an action is ever changed.
+    """
+    if len(value) > MOST_ITEMS or sum(len(key) + len(text or "") for key, text in value.items()) > MOST_TEXT:
+        return value
+    return _texts_of(tuple(value.items()))
+
+
 TEXT: Final = FieldKind("a string", lambda value: isinstance(value, str))
 LONG: Final = FieldKind("a 64-bit integer", is_long)
 FLAG: Final = FieldKind("a boolean", lambda value: isinstance(value, bool))
-TEXT_MAP: Final = FieldKind("an object of strings", _all_texts)
+TEXT_MAP: Final = FieldKind("an object of strings", _all_texts, lambda value, _where: _shared(value))
 TEXTS: Final = FieldKind("an array of strings", _is_texts, lambda value, _where: tuple(value), list)
 
 
@@ -89,10 +115,12 @@ def read_fields(kind: type[V], members: Mapping[str, Any], where: str) -> V:
             known += field.name in members
             continue
         known += 1
-        if not field.kind.fits(value):
-            message = f"{field.name} must be {field.kind.name}, not {_shown(value)}"
+        kind_of_field = field.kind
+        if not kind_of_field.fits(value):
+            message = f"{field.name} must be {kind_of_field.name}, not {_shown(value)}"
             raise DamagedError(message, where=where, hint=_HINT)
-        fields[field.attribute] = field.kind.read(value, where)
+        read = kind_of_field.read
+        fields[field.attribute] = value if read is None else read(value, where)
     if known < len(members):
         names = {field.name for field in fields_of(kind)}
         fields["extra"] = {name: value for name, value in members.items() if name not in names}
@@ -105,7 +133,8 @@ def members_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a value with fie
     for field in fields_of(value):
         content = getattr(value, field.attribute)
         if content is not None:
-            members[field.name] = field.kind.write(content)
+            write = field.kind.write
+            members[field.name] = content if write is None else write(content)
     members.update(value.extra)
     return members
 

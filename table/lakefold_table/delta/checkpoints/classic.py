@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.table_actions import (
     AppTransaction,
@@ -18,7 +17,7 @@ from lakefold_table.delta.actions.table_actions import (
     TableMetadata,
     TableProtocol,
 )
-from lakefold_table.delta.checkpoints.parquet_actions import arrow_fields, parquet_file
+from lakefold_table.delta.checkpoints.parquet_actions import parquet_file
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.log_segment.last_checkpoint import CHECKSUM, CheckpointHint, checksum_of
 from lakefold_table.delta.log_segment.names import LAST_CHECKPOINT
@@ -66,9 +65,8 @@ def checkpoint_files(snapshot: DeltaSnapshot, now_ms: int) -> tuple[NewFile, ...
     if (snapshot.metadata.configuration.get(POLICY) or "classic").lower() != "classic":
         return ()
     actions = _actions_in(snapshot, now_ms)
-    rows = {name: [_row(action) for action in each] for name, each in actions.items()}
-    data = parquet_file({name: (arrow_fields(name), each) for name, each in rows.items()})
-    hint = CheckpointHint(snapshot.version, sum(map(len, rows.values())))
+    data = parquet_file(actions)
+    hint = CheckpointHint(snapshot.version, sum(map(len, actions.values())))
     (path,) = hint.paths
     return NewFile(path, data), NewFile(LAST_CHECKPOINT, _hint(hint, len(data), len(snapshot.files)))
 
@@ -82,14 +80,6 @@ def _actions_in(snapshot: DeltaSnapshot, now_ms: int) -> Mapping[str, Sequence[A
         RemoveFile.NAME: list(snapshot.tombstones_at(now_ms).values()),
         AddFile.NAME: list(snapshot.files.values()),
     }
-
-
-def _row(action: Action) -> dict[str, Any]:
-    """Returns the members of an action as a checkpoint has them: it changes no data (Delta fact 4.5)."""
-    members = members_of(action)
-    if isinstance(action, AddFile | RemoveFile):
-        members["dataChange"] = False
-    return members
 
 
 def _hint(hint: CheckpointHint, size: int, files: int) -> bytes:

@@ -5,6 +5,7 @@ Arrow is loaded when the first such file is read: what opens no checkpoint start
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.fields import FLAG, LONG, TEXT, TEXT_MAP, TEXTS, fields_of
@@ -27,6 +28,7 @@ SPARE_BYTES: Final = 64 << 20
 MOST_TIMES: Final = 100
 """How much larger than the file its columns may be before they were compressed, beside `SPARE_BYTES`."""
 STATS: Final = "stats"
+_DATA_CHANGE: Final = "dataChange"
 PARSED: Final = "stats_parsed"
 _INTEGERS: Final = frozenset({"minReaderVersion", "minWriterVersion", "offset", "sizeInBytes"})
 """The members that have 32 bits in a checkpoint."""
@@ -62,31 +64,55 @@ def parquet_actions(data: bytes, where: str, names: Collection[str] = tuple(BY_N
         raise DamagedError(message, where=where, hint=_HINT) from error
 
 
-def arrow_fields(name: str) -> Any:  # noqa: ANN401 - an Arrow type
-    """Returns the Arrow type of an action in a checkpoint, with all members that the specification has."""
-    return _struct(BY_NAME[name])
+def parquet_file(actions: Mapping[str, Sequence[Action]]) -> bytes:
+    """Returns a Parquet file with a row for each action, and a column for each kind of action.
 
-
-def parquet_file(columns: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]) -> bytes:
-    """Returns a Parquet file with a row for each action.
-
-    `columns`: for each kind of action its Arrow type and the members of the actions, as in JSON.
+    Actions about files change no data there (Delta fact 4.5).
     """
     import pyarrow as pa
     from pyarrow import parquet
 
-    schema = pa.schema([(name, kind) for name, (kind, _) in columns.items()])
+    schema = pa.schema([(name, _struct(BY_NAME[name])) for name in actions])
     sink = pa.BufferOutputStream()
-    with parquet.ParquetWriter(sink, schema, compression="snappy") as writer:
-        for name, (kind, actions) in columns.items():
-            for start in range(0, len(actions), ROWS_AT_ONCE):
-                rows = [_arrow_value(row, kind) for row in actions[start : start + ROWS_AT_ONCE]]
+    # Paths and statistics differ in each row: a dictionary of them would only take time.
+    with parquet.ParquetWriter(sink, schema, compression="snappy", use_dictionary=False) as writer:
+        for name, each in actions.items():
+            for start in range(0, len(each), ROWS_AT_ONCE):
+                column = _column(each[start : start + ROWS_AT_ONCE], BY_NAME[name])
                 arrays = [
-                    pa.array(rows, kind) if field.name == name else pa.nulls(len(rows), field.type)
-                    for field in schema
+                    column if field.name == name else pa.nulls(len(column), field.type) for field in schema
                 ]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
     return bytes(sink.getvalue())
+
+
+def _column(actions: Sequence[Action], kind: type[Any]) -> Any:  # noqa: ANN401 - an Arrow array
+    """Returns actions of one kind as an array of structs: a member of all of them at a time."""
+    import pyarrow as pa
+
+    type_ = _struct(kind)
+    arrays = []
+    for field, member in zip(fields_of(kind), type_, strict=True):
+        if field.name == _DATA_CHANGE:
+            values: list[Any] = [False] * len(actions)
+        else:
+            values = list(map(attrgetter(field.attribute), actions))
+        arrays.append(_array(values, field, member.type))
+    return pa.StructArray.from_arrays(arrays, fields=list(type_))
+
+
+def _array(values: list[Any], field: ActionField, kind: Any) -> Any:  # noqa: ANN401 - Arrow types and arrays
+    """Returns the values of one member."""
+    import pyarrow as pa
+
+    write = field.kind.write
+    if write is not None:
+        values = [None if value is None else write(value) for value in values]
+    if pa.types.is_map(kind):
+        values = [None if value is None else list(value.items()) for value in values]
+    elif pa.types.is_struct(kind):
+        values = [_arrow_value(value, kind) for value in values]
+    return pa.array(values, kind)
 
 
 def _struct(kind: type[Any]) -> Any:  # noqa: ANN401 - an Arrow type

@@ -6,7 +6,7 @@ means nothing, so a commit in which two actions contradict each other is damaged
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
 from lakefold_table.delta.actions.table_actions import (
@@ -18,14 +18,13 @@ from lakefold_table.delta.actions.table_actions import (
 )
 from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 from lakefold_table.errors import DamagedError
+from lakefold_table.layered_map import MapChanges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold_table.delta.actions.table_actions import Action
 
-K = TypeVar("K")
-V = TypeVar("V")
 _HINT = "its writer has to follow Delta's protocol: restore the table to a version before"
 
 
@@ -36,10 +35,11 @@ class Reconciliation:
         """Begins after a version that is known, or with nothing."""
         self._protocol = None if snapshot is None else snapshot.protocol
         self._metadata = None if snapshot is None else snapshot.metadata
-        self._files = {} if snapshot is None else dict(snapshot.files)
-        self._tombstones = {} if snapshot is None else dict(snapshot.tombstones)
-        self._apps = {} if snapshot is None else dict(snapshot.apps)
-        self._domains = {} if snapshot is None else dict(snapshot.domains)
+        self._files = MapChanges(None if snapshot is None else snapshot.files)
+        self._tombstones = MapChanges(None if snapshot is None else snapshot.tombstones)
+        self._apps = MapChanges(None if snapshot is None else snapshot.apps)
+        self._domains = MapChanges(None if snapshot is None else snapshot.domains)
+        self._size_bytes = 0 if snapshot is None else snapshot.size_bytes
         self._in_commit_ms = None if snapshot is None else snapshot.in_commit_ms
 
     def add_checkpoint(self, actions: Iterable[Action], where: str = "") -> None:
@@ -51,14 +51,15 @@ class Reconciliation:
             before: Action | None
             match action:
                 case AddFile():
-                    before = _replace(self._files, action.path, action)
+                    before = self._files.set(action.path, action)
+                    self._size_bytes += action.size if before is None else 0
                 case RemoveFile():
-                    before = _replace(self._tombstones, action.key, action)
+                    before = self._tombstones.set(action.key, action)
                 case _:
                     before = self._put(action)
             if before is not None and before != action:
                 raise _contradiction(_about(action), where)
-        for path, vector in self._tombstones:
+        for path, vector in self._tombstones.result():
             file = self._files.get(path)
             if file is not None and file.key == (path, vector):
                 raise _both(path, where)
@@ -97,10 +98,11 @@ class Reconciliation:
             version,
             self._protocol,
             self._metadata,
-            self._files,
-            self._tombstones,
-            self._apps,
-            self._domains,
+            self._files.result(),
+            self._tombstones.result(),
+            self._apps.result(),
+            self._domains.result(),
+            self._size_bytes,
             self._in_commit_ms,
         )
 
@@ -108,17 +110,19 @@ class Reconciliation:
         """Makes an action count. Returns the one that it replaces, None for files."""
         match action:
             case AddFile():
-                self._tombstones.pop(action.key, None)
-                self._files[action.path] = action
+                self._tombstones.remove(action.key)
+                replaced = self._files.set(action.path, action)
+                self._size_bytes += action.size - (0 if replaced is None else replaced.size)
             case RemoveFile():
                 present = self._files.get(action.path)
                 if present is not None and present.key == action.key:
-                    del self._files[action.path]
-                self._tombstones[action.key] = action
+                    self._files.remove(action.path)
+                    self._size_bytes -= present.size
+                self._tombstones.set(action.key, action)
             case AppTransaction():
-                return _replace(self._apps, action.app_id, action)
+                return self._apps.set(action.app_id, action)
             case DomainMetadata():
-                return _replace(self._domains, action.domain, action)
+                return self._domains.set(action.domain, action)
             case TableMetadata():
                 metadata, self._metadata = self._metadata, action
                 return metadata
@@ -131,12 +135,6 @@ class Reconciliation:
                 # Changed rows, unknown actions, and those that belong into checkpoints change no snapshot.
                 pass
         return None
-
-
-def _replace(actions: dict[K, V], key: K, action: V) -> V | None:
-    before = actions.get(key)
-    actions[key] = action
-    return before
 
 
 def _about(action: Action, *, by_key: bool = False) -> tuple[str, object] | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.delta.snapshot.retention import TOMBSTONES, duration_ms
+from lakefold_table.errors import DamagedError
+from lakefold_table.layered_map import LayeredMap
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
@@ -24,8 +27,8 @@ class DeltaSnapshot:
     """A table at a version. Never changed.
 
     `files`: the logical files by path. `tombstones`: those that were removed, by path and deletion vector.
-    `apps`: by app id. `domains`: by name, the removed ones as well. `in_commit_ms`: the time that the
-    version's commit gives, in milliseconds since 1970, None if it gives none.
+    `apps`: by app id. `domains`: by name, the removed ones as well. `size_bytes`: of all data files.
+    `in_commit_ms`: the time that the version's commit gives, in milliseconds since 1970, None without one.
     """
 
     version: int
@@ -35,17 +38,13 @@ class DeltaSnapshot:
     tombstones: Mapping[FileKey, RemoveFile]
     apps: Mapping[str, AppTransaction]
     domains: Mapping[str, DomainMetadata]
+    size_bytes: int = 0
     in_commit_ms: int | None = None
 
     @property
     def live_domains(self) -> dict[str, DomainMetadata]:
         """The domains that have a configuration, by name."""
         return {name: domain for name, domain in self.domains.items() if not domain.removed}
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all data files."""
-        return sum(file.size for file in self.files.values())
 
     def tombstones_at(self, now_ms: int) -> dict[FileKey, RemoveFile]:
         """Returns the tombstones that have not expired at a time, in milliseconds since 1970.
@@ -54,3 +53,14 @@ class DeltaSnapshot:
         """
         expired = now_ms - duration_ms(self.metadata.configuration, TOMBSTONES)
         return {key: file for key, file in self.tombstones.items() if (file.deleted_ms or 0) > expired}
+
+    def without_expired(self, now_ms: int) -> DeltaSnapshot:
+        """Returns the version without the tombstones that have expired at a time: nothing needs them any more.
+
+        If the table's property for that is no duration, they are all kept.
+        """
+        try:
+            kept = self.tombstones_at(now_ms)
+        except DamagedError:
+            return self
+        return self if len(kept) == len(self.tombstones) else replace(self, tombstones=LayeredMap(kept))

@@ -1,0 +1,127 @@
+"""Mappings that are never changed, of which the next one costs about as much as what it changes.
+
+A table of 100,000 files that copied its list of files for each version would spend more time on that than on
+the version. So a version shares the list of an older one, and has beside it what changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import isqrt
+from typing import Any, Final, Generic, TypeVar, cast
+
+K = TypeVar("K")
+V = TypeVar("V")
+_ABSENT: Final[Any] = object()
+FEWEST: Final = 64
+"""So many changes are always kept beside the shared list."""
+
+
+class LayeredMap(Mapping[K, V], Generic[K, V]):
+    """A mapping that is never changed: a large dict that others share, and the changes since it was made.
+
+    No value is None. With n keys there are at most about √2n changes, and they are copied for each next
+    mapping. If there are more, everything is copied once. So one change costs about √n steps, and a thousand
+    changes together cost not much more.
+    """
+
+    __slots__ = ("_changes", "_shared", "_size")
+
+    def __init__(self, content: Mapping[K, V] | None = None) -> None:
+        """Begins with a copy of `content`, or with nothing."""
+        self._shared: dict[K, V] = dict(content or {})
+        self._changes: dict[K, V | None] = {}
+        self._size = len(self._shared)
+
+    def __getitem__(self, key: K) -> V:
+        """Returns the value of a key. Raises `KeyError`."""
+        value = self._changes.get(key, _ABSENT)
+        if value is _ABSENT:
+            return self._shared[key]
+        if value is None:
+            raise KeyError(key)
+        return cast("V", value)
+
+    def get(self, key: K, default: Any = None) -> Any:  # noqa: ANN401 - as of Mapping
+        """Returns the value of a key, the default if it has none."""
+        value = self._changes.get(key, _ABSENT)
+        if value is _ABSENT:
+            return self._shared.get(key, default)
+        return default if value is None else value
+
+    def __contains__(self, key: object) -> bool:
+        """Returns whether the key has a value."""
+        value = self._changes.get(cast("K", key), _ABSENT)
+        return key in self._shared if value is _ABSENT else value is not None
+
+    def __iter__(self) -> Iterator[K]:
+        """Yields the keys in the order in which they were added."""
+        changes = self._changes
+        for key in self._shared:
+            if changes.get(key, _ABSENT) is not None:
+                yield key
+        for key, value in changes.items():
+            if value is not None and key not in self._shared:
+                yield key
+
+    def __len__(self) -> int:
+        """Returns the number of keys."""
+        return self._size
+
+    def changed(self, changes: Mapping[K, V | None]) -> LayeredMap[K, V]:
+        """Returns the mapping with these values, without the keys whose value is None."""
+        if not changes:
+            return self
+        after: LayeredMap[K, V] = LayeredMap()
+        if not self._shared and not self._changes:
+            after._shared = {key: value for key, value in changes.items() if value is not None}
+            after._size = len(after._shared)
+            return after
+        after._size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())
+        after._shared = self._shared
+        after._changes = self._changes | dict(changes)
+        if len(after._changes) > FEWEST + isqrt(2 * len(self._shared)):
+            after._shared = after._merged()
+            after._changes = {}
+        return after
+
+    def _merged(self) -> dict[K, V]:
+        """Returns everything in one dict."""
+        merged = cast("dict[K, V | None]", self._shared.copy())
+        merged.update(self._changes)
+        if len(merged) > self._size:
+            return {key: value for key, value in merged.items() if value is not None}
+        return cast("dict[K, V]", merged)
+
+
+class MapChanges(Generic[K, V]):
+    """Changes of a mapping, while they are gathered."""
+
+    __slots__ = ("_before", "_changes")
+
+    def __init__(self, before: Mapping[K, V] | None = None) -> None:
+        """Begins without changes of `before`."""
+        self._before: LayeredMap[K, V] = before if isinstance(before, LayeredMap) else LayeredMap(before)
+        self._changes: dict[K, V | None] = {}
+
+    def get(self, key: K) -> V | None:
+        """Returns the value of a key by now, None if it has none."""
+        value = self._changes.get(key, _ABSENT)
+        return self._before.get(key) if value is _ABSENT else cast("V | None", value)
+
+    def set(self, key: K, value: V) -> V | None:
+        """Gives a key its value. Returns the one that it had."""
+        before = self.get(key)
+        self._changes[key] = value
+        return before
+
+    def remove(self, key: K) -> V | None:
+        """Takes the value from a key. Returns the one that it had, None if it had none."""
+        before = self.get(key)
+        if before is not None:
+            self._changes[key] = None
+        return before
+
+    def result(self) -> LayeredMap[K, V]:
+        """Returns the mapping with these changes."""
+        return self._before.changed(self._changes)
