@@ -12,8 +12,10 @@ from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
 from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
-from lakefold_table.delta.proposal import WRITE, DeltaTableProposal
+from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
 from lakefold_table.delta.record_counts import record_count
+from lakefold_table.delta.row_changes.rebasing import RebasedFiles, rebased
+from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
 from lakefold_table.delta.validity import changed_fault, proposal_fault, protocol_fault, table_rules
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.table_actions import Action, TableMetadata, TableProtocol
     from lakefold_table.delta.validity import TableRules
     from lakefold_table.entry import Entry
-    from lakefold_table.format import Fetched, Stamps
+    from lakefold_table.format import Fetched, NewFile, Stamps
 
 ISOLATION: Final = "delta.isolationLevel"
 FILES: Final = "files"
@@ -73,6 +75,7 @@ class DeltaDraft:
         self._rules: TableRules | None = None
         self._sharing = ""
         self._added: dict[str, AddFile] = {}
+        self._vectors: list[NewFile] = []
         self._removed: set[str] = set()
         self.version = 0 if state is None else state.version + 1
         self.restored = 0
@@ -96,24 +99,33 @@ class DeltaDraft:
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
         """See `lakefold_table.format.Draft.add`."""
         proposal = proposed(entry)
-        verdict = self._verdict(entry, proposal)
-        if verdict is not None:
-            return verdict
+        refused = self._refusal(entry, proposal)
+        if refused is not None:
+            return refused
         sharing = sharing_of(proposal)
         if self._accepted and (sharing == ALONE or self._sharing != sharing):
             return None
         if any(file.path in self._added for file in proposal.removes):
             # A commit can't add and remove the same logical file.
             return None
+        fitted = self._fitted(proposal)
+        if not isinstance(fitted, RebasedFiles):
+            return fitted
+        changed = fitted.adds is not proposal.adds or fitted.removes is not proposal.removes
+        committed = with_files(proposal, fitted.adds, fitted.removes) if changed else proposal
+        refused = self._unfit(committed) or self._missing(proposal)
+        if refused is not None:
+            return refused
         self._sharing = sharing
-        self._accepted.append((entry, proposal))
-        removed_rows = self._take(proposal)
-        self._shared.add(proposal)
+        self._accepted.append((entry, committed))
+        self._vectors += fitted.vectors
+        rows = self._take(committed)
+        self._shared.add(committed)
         if proposal.protocol is not None and proposal.metadata is not None:
             self._rules = None
         before = -1 if self._state is None else self._state.version
         rebased = proposal.based_on is not None and proposal.based_on < before
-        return Accepted(rebased, proposal.rows_added, removed_rows, 0, 0, proposal.operation)
+        return Accepted(rebased, *rows, 0, 0, proposal.operation)
 
     def finish(self, stamps: Stamps) -> tuple[DeltaState, Publication]:
         """See `lakefold_table.format.Draft.finish`."""
@@ -140,10 +152,11 @@ class DeltaDraft:
             stamps.time_us,
             (*history, footprint)[-HISTORY:],
         )
-        return state, Publication(self.version, commit_path(self.version), [head, body])
+        path = commit_path(self.version)
+        return state, Publication(self.version, path, [head, body], before=tuple(self._vectors))
 
-    def _verdict(self, entry: Entry, proposal: DeltaTableProposal) -> Rejected | Invalid | None:
-        """Returns why the entry is refused, None if it is not."""
+    def _refusal(self, entry: Entry, proposal: DeltaTableProposal) -> Rejected | Invalid | None:
+        """Returns why the entry is refused whatever its files are, None if it is not."""
         if entry.envelope.branch:
             return Invalid("a Delta table has no branches", "name no branch")
         if entry.envelope.HasField("create"):
@@ -167,12 +180,22 @@ class DeltaDraft:
             fault = changed_fault(rules.metadata, proposal.metadata)
         if fault is None and proposal.protocol is not None:
             fault = protocol_fault(rules.protocol, proposal.protocol)
-        return (
-            fault
-            or self._conflict(entry, proposal, rules.metadata)
-            or self._unfit(proposal)
-            or self._missing(proposal)
-        )
+        return fault or self._conflict(entry, proposal, rules.metadata)
+
+    def _fitted(self, proposal: DeltaTableProposal) -> RebasedFiles | Rejected | Invalid | None:
+        """Returns the files of a proposal as they fit to rows that were deleted or moved meanwhile."""
+        later = () if self._state is None else self._state.since(proposal.read_version)
+        try:
+            files = rebased(proposal, self._file, [*later, *self._shared.moving()], self._observed.contents)
+        except DamagedError as error:
+            return Invalid(error.reason, error.hint or BUILD_AGAIN)
+        if files is None and not self._accepted:
+            message = f"a deletion vector that was made meanwhile could not be read; {BUILD_AGAIN}"
+            return Rejected(Conflict(retryable=True, message=message))
+        if isinstance(files, RebasedFiles) and any(file.path in self._added for file in files.removes):
+            # Its rows are in a file of this version.
+            return None
+        return files
 
     def _present(self) -> TableRules:
         """Returns the rules of the table for the next proposal."""
@@ -193,11 +216,8 @@ class DeltaDraft:
         if proposal.protocol is None or proposal.metadata is None or proposal.based_on is not None:
             hint = "create it first, by a proposal with protocol and metaData and no read version"
             return Invalid(f"there is no table at {entry.envelope.table}", hint)
-        return (
-            proposal_fault(proposal, table_rules(proposal.protocol, proposal.metadata))
-            or neighbour_fault(entry.envelope.table, self._observed.neighbours)
-            or self._unfit(proposal)
-            or self._missing(proposal)
+        return proposal_fault(proposal, table_rules(proposal.protocol, proposal.metadata)) or neighbour_fault(
+            entry.envelope.table, self._observed.neighbours
         )
 
     def _conflict(
@@ -221,8 +241,7 @@ class DeltaDraft:
             return Rejected(
                 Conflict(retryable=True, message=f"{message}; {BUILD_AGAIN}", other_version=unknown)
             )
-        # The history has no gap, so a version's index is known.
-        later = self._state.history[based_on - self._state.history_start :]
+        later = self._state.since(based_on)
         level = isolation_level(proposal.isolation, metadata.configuration.get(ISOLATION))
         conflict = conflict_of(proposal, [*later, *self._shared.concerning(proposal)], level)
         return None if conflict is None else Rejected(conflict)
@@ -271,6 +290,24 @@ class DeltaDraft:
             if size is not None and stored != size:
                 message = f"the file {path!r} has {stored} bytes, its action says {size}"
                 return Invalid(message, "write the file completely, and give its size")
+        return self._false_vector(proposal)
+
+    def _false_vector(self, proposal: DeltaTableProposal) -> Invalid | None:
+        """Returns why no client could read a deletion vector of a proposal, or None."""
+        vectors = Vectors({path: data for path, data in self._observed.contents.items() if data is not None})
+        for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
+            if file.deletion_vector is None:
+                continue
+            try:
+                rows = vectors.rows(file.deletion_vector, f"the deletion vector of {file.path!r}")
+            except NotFetchedError:
+                # A replay, after the file was removed.
+                continue
+            except DamagedError as error:
+                return Invalid(error.reason, "write the deletion vector before you propose it")
+            if rows and statistics.stored_rows is not None and rows.max() >= statistics.stored_rows:
+                message = f"the deletion vector of {file.path!r} has row {rows.max()}, the file has fewer"
+                return Invalid(message, "use the positions of rows in the data file, from 0 on")
         return None
 
     def _file(self, path: str) -> AddFile | None:
@@ -280,16 +317,24 @@ class DeltaDraft:
         snapshot = None if self._state is None else self._state.snapshot
         return None if snapshot is None or path in self._removed else snapshot.files.get(path)
 
-    def _take(self, proposal: DeltaTableProposal) -> int:
-        """Takes the files of a proposal into the version. Returns how many rows it removes, by statistics."""
-        rows = 0
+    def _take(self, proposal: DeltaTableProposal) -> tuple[int, int]:
+        """Takes the files of a proposal into the version.
+
+        Returns how many rows it adds and how many it removes, by the statistics of its files.
+        """
+        added, removed = 0, 0
+        before: dict[str, int] = {}
         for file in proposal.removes:
             present = self._file(file.path)
-            rows += (record_count(present) or 0) if present is not None and file.data_change else 0
+            if present is not None and file.data_change:
+                before[file.path] = record_count(present) or 0
             self._removed.add(file.path)
-        for added in proposal.adds:
-            self._added[added.path] = added
-        return rows
+        for new, statistics in zip(proposal.adds, proposal.statistics, strict=True):
+            self._added[new.path] = new
+            # A file that is removed and added again has another deletion vector.
+            more = (statistics.rows or 0) - before.pop(new.path, 0) if new.data_change else 0
+            added, removed = added + max(0, more), removed + max(0, -more)
+        return added, removed + sum(before.values())
 
     def _merged(self, stamps: Stamps, time_ms: int) -> list[Action]:
         """Returns the actions of all proposals as those of one commit, without commitInfo."""

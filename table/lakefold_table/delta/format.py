@@ -14,6 +14,8 @@ from lakefold_table.delta.log_segment.names import FOLDER
 from lakefold_table.delta.naming import detect
 from lakefold_table.delta.proposal import NAME, proposal_in
 from lakefold_table.delta.recalling import RecalledAnswers, RecalledDraft
+from lakefold_table.delta.row_changes.rebasing import vectors_to_read
+from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
 from lakefold_table.delta.state import decode_state, identity_of, time_of, version_at
 from lakefold_table.delta.table_features.protocol_check import check_committable
 from lakefold_table.errors import DamagedError
@@ -118,6 +120,7 @@ class DeltaFormat:
         sizes = set[str]()
         since: int | None = None
         around = Requirements()
+        contents: dict[str, int] = {}
         for entry in entries:
             proposal = proposed(entry)
             if proposal.fault is not None:
@@ -125,10 +128,19 @@ class DeltaFormat:
             if state is None and proposal.begins_table:
                 around = needs_around(entry.envelope.table)
             sizes.update(proposal.files)
+            own = (file_of(file.deletion_vector) for file in proposal.adds)
+            contents.update({path: MOST_FILE for path in own if path is not None})
             based_on = proposal.based_on
             if state is not None and based_on is not None and 0 <= based_on < state.history_start:
                 since = based_on if since is None else min(since, based_on)
-        return Requirements(sizes=frozenset(sizes), operations_since=since, neighbours=around.neighbours)
+            elif state is not None and (proposal.affected_rows or proposal.moves):
+                contents.update(dict.fromkeys(_vectors(state, proposal), MOST_FILE))
+        return Requirements(
+            sizes=frozenset(sizes),
+            contents=contents,
+            operations_since=since,
+            neighbours=around.neighbours,
+        )
 
     def with_history(self, state: DeltaState, older: Iterable[VersionSummary]) -> DeltaState:
         """Returns the state with what older versions did, as far as they are known without a gap."""
@@ -195,6 +207,12 @@ class DeltaFormat:
         return DeltaDraft(state, observed)
 
 
+def _vectors(state: DeltaState, proposal: DeltaTableProposal) -> Iterable[str]:
+    """Returns the files of deletion vectors that it takes to fold a proposal which changes rows of files."""
+    files = {} if state.snapshot is None else state.snapshot.files
+    return vectors_to_read(proposal, files.get, state.since(proposal.read_version))
+
+
 class RecallingDelta(DeltaFormat):
     """The format as it judges a version's entries again; see `RecallingFormat`."""
 
@@ -206,5 +224,5 @@ class RecallingDelta(DeltaFormat):
 
     def draft(self, state: DeltaState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
         """Begins the version after `state`, with the answers that were given then."""
-        del observed, entries
-        return RecalledDraft(state, self._answers)
+        del entries
+        return RecalledDraft(state, self._answers, observed.contents)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.bitmaps import Bitmap, decode_treemap
 from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
 from lakefold_table.delta.actions.lines import parse_actions
@@ -19,16 +20,18 @@ from lakefold_table.delta.actions.table_actions import (
 )
 from lakefold_table.delta.deletion_vectors.storage import RELATIVE, vector_path
 from lakefold_table.delta.record_counts import statistics_of
+from lakefold_table.delta.row_changes.moved_rows import moved_rows
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import uuid_form, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.delta.actions.table_actions import Action
     from lakefold_table.delta.record_counts import StatisticsSummary
+    from lakefold_table.delta.row_changes.moved_rows import MovedRows
 
 NAME: Final = "delta"
 """The name of the format and of its field of the envelope."""
@@ -43,7 +46,8 @@ class DeltaTableProposal:
     `based_on`: the version that it was built on, None if it depends on none. `fault`: why its actions can't
     be read; then it has none. `digest`: of the message as it was sent. `statistics`: what those of each of
     `adds` say. `files`: the files that must exist in the table, with their sizes; None for a size that is not
-    known.
+    known. `affected_rows`: by path the rows that it deletes from a file. `moves`: where it puts the rows of
+    files that it removes, if it is a compaction that says so.
     """
 
     based_on: int | None
@@ -66,6 +70,8 @@ class DeltaTableProposal:
     fault: Invalid | None = None
     statistics: tuple[StatisticsSummary, ...] = ()
     files: Mapping[str, int | None] = field(default_factory=no_members)
+    affected_rows: Mapping[str, Bitmap] = field(default_factory=no_members)
+    moves: tuple[MovedRows, ...] = ()
 
     @property
     def format(self) -> str:
@@ -129,12 +135,15 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         adds = tuple(action for action in actions if isinstance(action, AddFile))
         changes = tuple(action for action in actions if isinstance(action, ChangeFile))
         files = _files(adds, changes)
+        removes = tuple(action for action in actions if isinstance(action, RemoveFile))
+        affected = {path: _rows(data, path) for path, data in message.affected_rows.items()}
+        moves = _moves(adds, removes)
     except DamagedError as error:
         return DeltaTableProposal(based_on, digest=digest, fault=Invalid(error.reason, error.hint))
     return DeltaTableProposal(
         based_on,
         adds,
-        tuple(action for action in actions if isinstance(action, RemoveFile)),
+        removes,
         changes,
         once.get(TableMetadata.NAME),  # type: ignore[arg-type] # by its name
         once.get(TableProtocol.NAME),  # type: ignore[arg-type] # by its name
@@ -151,7 +160,33 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         digest,
         statistics=tuple(map(statistics_of, adds)),
         files=files,
+        affected_rows=affected,
+        moves=moves,
     )
+
+
+def _rows(data: bytes, path: str) -> Bitmap:
+    """Returns the rows in a message. Raises `DamagedError` if they are malformed."""
+    rows = decode_treemap(data, f"the affected rows of {path!r}")
+    if rows.keys() - {0}:
+        raise DamagedError("rows from 2^32 on can't be deleted", where=f"the affected rows of {path!r}")
+    return rows.get(0, Bitmap())
+
+
+def _moves(adds: Iterable[AddFile], removes: Sequence[RemoveFile]) -> tuple[MovedRows, ...]:
+    """Returns where a compaction puts rows. Raises `DamagedError` if a tag that says it does not fit."""
+    tagged = [file for file in adds if file.tags]
+    if not tagged or any(file.data_change for file in (*tagged, *removes)):
+        return ()
+    by_path = {file.path: file for file in removes}
+    return tuple(move for file in tagged for move in moved_rows(file, by_path))
+
+
+def with_files(
+    proposal: DeltaTableProposal, adds: tuple[AddFile, ...], removes: tuple[RemoveFile, ...]
+) -> DeltaTableProposal:
+    """Returns a proposal with other files, as they are committed."""
+    return replace(proposal, adds=adds, removes=removes, statistics=tuple(map(statistics_of, adds)))
 
 
 def _files(adds: Iterable[AddFile], changes: Iterable[ChangeFile]) -> dict[str, int | None]:

@@ -7,6 +7,7 @@ now. If that does not give the same refusal, and the refusal names one of the fi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.delta.draft import DeltaDraft, proposed
@@ -15,6 +16,8 @@ from lakefold_table.format import Accepted, Fetched
 from lakefold_table.nesting import needs_around
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakefold_table.delta.state import DeltaState
     from lakefold_table.entry import Entry, Rejected
     from lakefold_table.format import RecordedVersion
@@ -23,16 +26,22 @@ if TYPE_CHECKING:
 class RecalledDraft(DeltaDraft):
     """The version in the making, with the answers that were given when it was made first."""
 
-    def __init__(self, state: DeltaState | None, recalling: RecalledAnswers) -> None:
-        super().__init__(state, Fetched())
+    def __init__(
+        self,
+        state: DeltaState | None,
+        recalling: RecalledAnswers,
+        contents: Mapping[str, bytes | None],
+    ) -> None:
+        super().__init__(state, Fetched(contents=contents))
         self._recalling = recalling
+        self._contents = contents
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
         """Judges the entry on what the fold saw then, as far as that is known."""
         offset = entry.position.offset
         answer = self._recalling.recorded.answers.get(offset)
         if answer is None or isinstance(answer, Committed | Duplicate):
-            self._observed = Fetched()
+            self._observed = Fetched(contents=self._contents)
             return super().add(entry)
         if offset in self._recalling.recorded.given:
             return answer
@@ -45,7 +54,7 @@ class RecalledDraft(DeltaDraft):
             Fetched(sizes=self._recalling.recorded.sizes(paths)),
             Fetched(),
         ):
-            self._observed = observed
+            self._observed = replace(observed, contents=self._contents)
             verdict = super().add(entry)
             if _shortened(verdict) == answer:
                 return verdict

@@ -88,6 +88,11 @@ class DeltaState:
         """The version since which it is known what each version did."""
         return self.history[0].version - 1 if self.history else self.version
 
+    def since(self, version: int) -> tuple[CommitFootprint, ...]:
+        """Returns what the versions after this one did, as far as it is known."""
+        # The history has no gap, so a version's index is known.
+        return self.history[max(0, version - self.history_start) :]
+
     @property
     def memory_bytes(self) -> int:
         """About how many bytes it takes in memory."""

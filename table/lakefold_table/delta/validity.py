@@ -28,6 +28,7 @@ CHANGE_DATA: Final = "_change_data/"
 SYSTEM_DOMAINS: Final = "delta."
 APPEND_ONLY: Final = "delta.appendOnly"
 MAPPING: Final = "delta.columnMapping.mode"
+_ROWS: Final = "give the rows that the new deletion vector of a file has in addition"
 _FOLLOW: Final = "send the actions that Delta's protocol allows in one commit"
 
 
@@ -91,7 +92,7 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
         yield f"the partition column {rules.lacking[0]!r} is not in the schema", _FOLLOW
     yield from _twice("add", proposal.adds)
     yield from _twice("remove", proposal.removes)
-    if proposal.removes:
+    if proposal.removes and proposal.adds:
         both = {file.key for file in proposal.adds} & {file.key for file in proposal.removes}
         if both:
             yield f"{min(both)[0]!r} is both added and removed", _FOLLOW
@@ -105,6 +106,7 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
     for change in proposal.changes:
         if not change.path.startswith(CHANGE_DATA) or change.data_change:
             yield f"the cdc action of {change.path!r} must be in {CHANGE_DATA} with dataChange false", _FOLLOW
+    yield from _of_rows(proposal)
     if proposal.domains and "domainMetadata" not in rules.features:
         yield "the proposal sets domain metadata, but the table lacks the feature domainMetadata", _FOLLOW
     if rules.is_append_only and any(file.data_change for file in proposal.removes):
@@ -130,6 +132,26 @@ def _of_whole(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:
     if proposal.based_on is None and (proposal.protocol is None) is not (proposal.metadata is None):
         yield "a table is created by a protocol and a metaData action", "send both, or name a read version"
     yield from _of_names(proposal)
+
+
+def _of_rows(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the rows that a proposal says it deletes."""
+    adds = {file.path: file for file in proposal.adds}
+    removes = {file.path: file for file in proposal.removes}
+    for path, rows in proposal.affected_rows.items():
+        removed, added = removes.get(path), adds.get(path)
+        if removed is None:
+            yield f"affected rows are given for {path!r}, which the proposal does not remove", _ROWS
+            continue
+        before = 0 if removed.deletion_vector is None else removed.deletion_vector.cardinality
+        if added is None:
+            continue
+        after = 0 if added.deletion_vector is None else added.deletion_vector.cardinality
+        if before + len(rows) != after:
+            message = (
+                f"{len(rows)} rows of {path!r} are affected, but its deletion vector grows from {before}"
+            )
+            yield f"{message} to {after}", _ROWS
 
 
 def _of_names(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:

@@ -12,19 +12,24 @@ from lakefold_table.delta.actions.table_actions import (
     TableMetadata,
     TableProtocol,
 )
+from lakefold_table.delta.row_changes.moved_rows import moved_rows
+from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lakefold_table.delta.actions.table_actions import Action
+    from lakefold_table.delta.row_changes.moved_rows import MovedRows
 
 
 @value()
 class CommitFootprint:
     """What a version did. `adds_rows`: the paths of files with new rows; `removed`: of removed files.
 
-    `is_blind`: its writer says that it read nothing of the table.
+    `is_blind`: its writer says that it read nothing of the table. `rows_deleted`: those of `removed` of which
+    it only deleted more rows, by a deletion vector. `moves`: where a compaction has put the rows of the files
+    that it removed, as far as it says so.
     """
 
     version: int
@@ -36,20 +41,28 @@ class CommitFootprint:
     protocol: bool
     domains: frozenset[str]
     apps: frozenset[str]
+    rows_deleted: frozenset[str] = frozenset()
+    moves: tuple[MovedRows, ...] = ()
+
+    @property
+    def keeps_rows(self) -> frozenset[str]:
+        """The paths of removed files whose rows, but those that were deleted, can be found in the table."""
+        return self.rows_deleted | {move.source for move in self.moves}
 
 
 def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
     """Returns what the actions of a version touched."""
-    adds_rows, removed, domains, apps = set[str](), set[str](), set[str](), set[str]()
+    domains, apps = set[str](), set[str]()
+    added: dict[str, AddFile] = {}
+    removed: dict[str, RemoveFile] = {}
     metadata = protocol = is_blind = False
     operation = ""
     for action in actions:
         match action:
             case AddFile():
-                if action.data_change:
-                    adds_rows.add(action.path)
+                added[action.path] = action
             case RemoveFile():
-                removed.add(action.path)
+                removed[action.path] = action
             case TableMetadata():
                 metadata = True
             case TableProtocol():
@@ -64,14 +77,41 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
             case _:
                 # Changed rows and unknown actions conflict with nothing.
                 pass
+    # Most commits remove no file.
+    lessened = frozenset(path for path in removed if _loses_rows(removed[path], added.get(path)))
     return CommitFootprint(
         version,
         operation,
-        frozenset(adds_rows),
+        frozenset(path for path, file in added.items() if file.data_change and path not in lessened),
         frozenset(removed),
         is_blind and not removed,
         metadata,
         protocol,
         frozenset(domains),
         frozenset(apps),
+        lessened,
+        _moves(added, removed) if removed else (),
     )
+
+
+def _loses_rows(before: RemoveFile, after: AddFile | None) -> bool:
+    """Returns whether a file stays, with a deletion vector of more rows."""
+    if after is None or after.deletion_vector is None:
+        return False
+    vector = before.deletion_vector
+    return after.deletion_vector.cardinality > (0 if vector is None else vector.cardinality)
+
+
+def _moves(added: Mapping[str, AddFile], removed: Mapping[str, RemoveFile]) -> tuple[MovedRows, ...]:
+    """Returns where compactions have put rows, as far as the tags of their files say it."""
+    found: list[MovedRows] = []
+    sources = {path: file for path, file in removed.items() if not file.data_change}
+    for file in added.values():
+        if file.data_change or file.tags is None:
+            continue
+        try:
+            found += moved_rows(file, sources)
+        except DamagedError:
+            # Another client's tag. Proposals for the rows of these files conflict then.
+            continue
+    return tuple(found)

@@ -59,13 +59,31 @@ def _appended(ours: DeltaTableProposal, theirs: CommitFootprint, isolation: str)
     return _some(theirs.adds_rows)
 
 
+def _carried(ours: DeltaTableProposal, theirs: CommitFootprint) -> frozenset[str]:
+    """Returns the files that both changed in ways that can be fitted to each other: see `row_changes`."""
+    sources = frozenset(move.source for move in ours.moves)
+    return (ours.affected_rows.keys() & theirs.keeps_rows) | (sources & theirs.rows_deleted)
+
+
 def _read_and_removed(
     ours: DeltaTableProposal, theirs: CommitFootprint, isolation: str
 ) -> frozenset[str] | None:
     del isolation
-    if ours.reads_all or ours.read_predicates:
+    if ours.reads_all:
         return _some(theirs.removed)
-    return _some(ours.read_files & theirs.removed)
+    # Of a proposal that names the rows that it changes, nothing else depends on what it has read. No row that
+    # others deleted or moved is one that it would have changed, or else the row itself is in conflict.
+    kept = theirs.keeps_rows if ours.affected_rows else _carried(ours, theirs)
+    removed = theirs.removed - kept
+    return _some(removed if ours.read_predicates else ours.read_files & removed)
+
+
+def _both_removed(ours: DeltaTableProposal, theirs: CommitFootprint, isolation: str) -> frozenset[str] | None:
+    del isolation
+    if not ours.removes:
+        return None
+    both = frozenset(file.path for file in ours.removes) & theirs.removed
+    return _some(both - _carried(ours, theirs)) if both else None
 
 
 RULES: Final = (
@@ -87,13 +105,15 @@ RULES: Final = (
     ),
     DeltaRule(
         "concurrent delete, read",
-        "it removed files that the proposal has read",
+        "it removed files that the proposal has read; files of which it only deleted or moved rows don't "
+        "count for a proposal that names its rows (below)",
         _read_and_removed,
     ),
     DeltaRule(
         "concurrent delete, delete",
-        "it removed files that the proposal removes as well",
-        lambda ours, theirs, _level: _some(frozenset(file.path for file in ours.removes) & theirs.removed),
+        "it removed files that the proposal removes as well, and what both did to them can't be merged "
+        "(below)",
+        _both_removed,
     ),
     DeltaRule(
         "domain metadata",
@@ -145,10 +165,26 @@ is Rejected, and the outcome names the version and the paths or names that both 
 retryable: built again on the newest version, the proposal may pass.
 
 A proposal without a read version is compared with nothing: it only adds files, or creates the table.
-Partition predicates are not evaluated: a proposal with any counts as one that read the whole table. Nothing
-folds these proposals yet (ARCHITECTURE.md, "What isn't built yet").
+Partition predicates are not evaluated: a proposal with any counts as one that read the whole table.
 
 Proposals that only add and remove files share a version. One that changes the protocol, the metadata or a
-domain is alone in its version. One with `cdc` actions shares its version only with others that have some. One
-that removes a file which another adds is in the next version."""
+domain is alone in its version. One with `cdc` actions shares its version only with others that have some.
+One that removes a file which another adds is in the next version.
+
+## Rows of one file
+
+A proposal that deletes rows of a file by a deletion vector names these rows in `affected_rows`, by the path
+of the file. Deleting other rows of the file meanwhile is no conflict then: the committer merges the
+deletion vectors. The merged vector is in its action if it has at most 1,024 bytes, else in a file of the
+table. Nothing else that the proposal has read counts, unless it sets `read_whole_table`. A row that both
+delete is a conflict, and so are rows that came back by a RESTORE.
+
+A compaction (`dataChange` false) that keeps the order of the rows says so in a tag of each file that it
+adds, `lakefold.rowsOf`. It is a JSON array with an array for each part of the file, in the order of the
+rows: the path of a removed file, how many rows are stored in that file, the index of the first row that the
+part has, and the number of its rows. Index and number are among the rows that were not deleted when the
+compaction read the file. A proposal with `affected_rows` that was built before the compaction is committed
+on the new files. Rows that others delete while the compaction runs are deleted from its new files; the
+committer then adds a fifth member to the part: the deletion vector that the file had before, or null.
+Without the tag both are conflicts."""
 """The text of the page that shows this table."""

@@ -47,6 +47,11 @@ class SharedVersion:
             self._footprints.append(footprint_of(self._version, _actions_of(each)))
         return self._footprints
 
+    def moving(self) -> Sequence[CommitFootprint]:
+        """Returns the footprints of compactions, which say where rows are now."""
+        moved = [each for each in self._proposals if each.moves]
+        return [footprint_of(self._version, _actions_of(each)) for each in moved]
+
     def _touches(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether a proposal has read or removes anything that one of these changed."""
         if proposal.reads_all or proposal.read_predicates:

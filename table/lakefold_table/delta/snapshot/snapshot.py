@@ -55,7 +55,7 @@ class DeltaSnapshot:
         return {key: file for key, file in self.tombstones.items() if (file.deleted_ms or 0) > expired}
 
     def without_expired(self, now_ms: int) -> DeltaSnapshot:
-        """Returns the version without the tombstones that have expired at a time: nothing needs them any more.
+        """Returns the version without the tombstones that have expired at a time.
 
         If the table's property for that is no duration, they are all kept.
         """

@@ -98,7 +98,8 @@ FEATURES: Final = (
         ("deletionVectors",),
         readers=True,
         read="inline, in files of the table, and by absolute paths; both serialisations",
-        write="committed as they were proposed",
+        write="committed as they were proposed, or merged with those of other proposals; one that no client "
+        "could read is refused",
     ),
     TableFeature(
         ("rowTracking",),
@@ -183,9 +184,8 @@ BY_NAME: Final = {name: feature for feature in FEATURES for name in feature.name
 """The features by each of their names."""
 ABOUT: Final = """\
 The features of Delta's protocol, and what this release does with a table that has them. "Read" is about
-the log: the snapshot of a version is made from it. No release of Lakefold folds proposals into Delta
-tables yet: the column "commit" says what they may do to such a table once that is built. A feature that is
-not in this table is refused by its name.
+the log: the snapshot of a version is made from it. "Commit" is about proposals and the commits that are made
+of them. A feature that is not in this table is refused by its name.
 
 The facts about the format are in [delta.md](../format/delta.md)."""
 """The text of the page that shows this table."""

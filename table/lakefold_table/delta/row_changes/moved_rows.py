@@ -1,0 +1,124 @@
+"""Where a compaction has put the rows of the files that it removed.
+
+The actions of a compaction don't say it. A writer that keeps the order of the rows says so in a tag of each
+file that it adds: `lakefold.rowsOf`, a JSON array with an array for each part of the file, in the file's
+order: the path of a removed file, the number of rows stored in that file, and which of its rows the part has,
+as the index of the first and their number, both among the rows that were not deleted. If rows of a removed
+file were deleted while the compaction ran, the committer adds a fifth member: the deletion vector that the
+file had when the compaction read it, or null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lakefold_table.bitmaps import Bitmap, bitmap_of, numbers_of
+from lakefold_table.delta.actions.fields import members_of, read_fields
+from lakefold_table.delta.actions.file_actions import DeletionVector
+from lakefold_table.delta.json_text import is_long, parse_json, to_json
+from lakefold_table.errors import DamagedError
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+
+ROWS_OF: Final = "lakefold.rowsOf"
+_MEMBERS: Final = 4
+_HINT: Final = "give path, stored rows, first row and number of rows of each part"
+
+
+@value()
+class MovedRows:
+    """Consecutive rows of a removed file that are in a new one now.
+
+    `source`, `target`: the paths of the two, as in the log. `first`: the index of the first row among those
+    of the source that were not deleted; `start`: its position in the target. `stored_rows`: of the source.
+    `vector`: the deletion vector that the source had.
+    """
+
+    source: str
+    target: str
+    start: int
+    first: int
+    count: int
+    stored_rows: int
+    vector: DeletionVector | None = None
+
+
+def moved_rows(file: AddFile, removes: Mapping[str, RemoveFile]) -> tuple[MovedRows, ...]:
+    """Returns which rows of removed files a new file has, by its tag; nothing if it has no such tag.
+
+    `removes`: the files that are removed by the same commit, by path. Raises `DamagedError` if the tag is
+    malformed or does not fit them.
+    """
+    text = (file.tags or {}).get(ROWS_OF)
+    if text is None:
+        return ()
+    where = f"the tag {ROWS_OF} of {file.path!r}"
+    parts = parse_json(text.encode(), where)
+    moves: list[MovedRows] = []
+    start = 0
+    for part in parts if isinstance(parts, list) else [None]:
+        if not isinstance(part, list) or len(part) not in (_MEMBERS, _MEMBERS + 1):
+            raise DamagedError("it is malformed", where=where, hint=_HINT)
+        path, stored, first, count = part[:_MEMBERS]
+        numbers = (stored, first, count)
+        if not isinstance(path, str) or not all(is_long(each) and each >= 0 for each in numbers):
+            raise DamagedError("it is malformed", where=where, hint=_HINT)
+        source = removes.get(path)
+        if source is None:
+            raise DamagedError(f"{path!r} is not removed", where=where, hint=_HINT)
+        vector = source.deletion_vector
+        if len(part) > _MEMBERS:
+            vector = None if part[-1] is None else _vector(part[-1], where)
+        if first + count > stored - (0 if vector is None else vector.cardinality):
+            raise DamagedError(f"{path!r} has fewer rows", where=where, hint=_HINT)
+        moves.append(MovedRows(path, file.path, start, first, count, stored, vector))
+        start += count
+    return tuple(moves)
+
+
+def tag_of(moves: Iterable[MovedRows]) -> str:
+    """Returns the tag that says the same as these values, with the vectors that the files had."""
+    return to_json(
+        [
+            [
+                move.source,
+                move.stored_rows,
+                move.first,
+                move.count,
+                None if move.vector is None else members_of(move.vector),
+            ]
+            for move in moves
+        ]
+    )
+
+
+def _vector(members: object, where: str) -> DeletionVector:
+    if not isinstance(members, dict):
+        raise DamagedError("it is malformed", where=where, hint=_HINT)
+    return read_fields(DeletionVector, members, where)
+
+
+def rows_after(moves: Iterable[MovedRows], rows: Bitmap, deleted: Bitmap) -> tuple[dict[str, Bitmap], Bitmap]:
+    """Returns where rows of one removed file are now, by the path of the new file, and the rows not found.
+
+    `deleted`: the rows that had been deleted from the file before it was removed. They are not found.
+    """
+    numbers = numbers_of(rows - deleted).astype(np.int64)
+    # The number of rows before each that were not deleted: where it came in the order of the compaction.
+    index = numbers - np.searchsorted(numbers_of(deleted), numbers)
+    found: dict[str, Bitmap] = {}
+    left = np.ones(len(numbers), dtype=np.bool_)
+    for move in moves:
+        inside = (index >= move.first) & (index < move.first + move.count)
+        if not inside.any():
+            continue
+        left &= ~inside
+        moved = bitmap_of((index[inside] - move.first + move.start).astype(np.uint32))
+        found[move.target] = found.get(move.target, Bitmap()) | moved
+    return found, bitmap_of(numbers[left].astype(np.uint32)) | (rows & deleted)

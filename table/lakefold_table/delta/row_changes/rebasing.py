@@ -1,0 +1,241 @@
+"""Fits proposals that delete rows, and compactions, to what became of their files meanwhile.
+
+A proposal that deletes rows replaces the deletion vector of a file. If another one has replaced it since, the
+two are merged, unless both delete a row. If a compaction has moved the rows, they are deleted from its files.
+A compaction is fitted to rows that were deleted from its sources while it ran.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakefold_table.bitmaps import Bitmap
+from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+from lakefold_table.delta.json_text import parse_object, to_json
+from lakefold_table.delta.row_changes.moved_rows import ROWS_OF, rows_after, tag_of
+from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors, file_of, new_vector
+from lakefold_table.entry import BUILD_AGAIN, Conflict, Rejected
+from lakefold_table.errors import DamagedError
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from lakefold_table.delta.actions.file_actions import DeletionVector
+    from lakefold_table.delta.conflicts.footprint import CommitFootprint
+    from lakefold_table.delta.proposal import DeltaTableProposal
+    from lakefold_table.delta.row_changes.moved_rows import MovedRows
+    from lakefold_table.format import NewFile
+
+
+@value()
+class RebasedFiles:
+    """The files of a proposal as they are committed, and those of its deletion vectors."""
+
+    adds: tuple[AddFile, ...]
+    removes: tuple[RemoveFile, ...]
+    vectors: tuple[NewFile, ...] = ()
+
+
+def vectors_to_read(
+    proposal: DeltaTableProposal, present: Callable[[str], AddFile | None], later: Sequence[CommitFootprint]
+) -> Iterable[str]:
+    """Yields the paths of the deletion vectors' files that it takes to fit a proposal to the table.
+
+    `later`: what was committed since its read version.
+    """
+    vectors: list[DeletionVector | None] = []
+    for remove in _stale(proposal, present):
+        vectors.append(remove.deletion_vector)
+        paths = {remove.path}
+        for commit in later:
+            for move in commit.moves:
+                if move.source in paths:
+                    paths.add(move.target)
+                    vectors.append(move.vector)
+        files = map(present, paths)
+        vectors += [None if file is None else file.deletion_vector for file in files]
+    for vector in vectors:
+        path = file_of(vector)
+        if path is not None:
+            yield path
+
+
+def rebased(
+    proposal: DeltaTableProposal,
+    present: Callable[[str], AddFile | None],
+    later: Sequence[CommitFootprint],
+    contents: Mapping[str, bytes | None],
+) -> RebasedFiles | Rejected | None:
+    """Returns the files of a proposal as they fit to the table, or why they don't.
+
+    Returns None if a deletion vector would have to be read that was not requested, because it is known only
+    since an earlier proposal was folded. Raises `DamagedError` if one can't be read.
+    """
+    stale = _stale(proposal, present)
+    if not stale:
+        return RebasedFiles(proposal.adds, proposal.removes)
+    rebasing = _Rebasing(proposal, present, later, Vectors(contents))
+    try:
+        for remove in stale:
+            conflict = rebasing.fit(remove)
+            if conflict is not None:
+                return Rejected(conflict)
+        return rebasing.files()
+    except NotFetchedError:
+        return None
+
+
+def _stale(proposal: DeltaTableProposal, present: Callable[[str], AddFile | None]) -> list[RemoveFile]:
+    """Returns the files of which a proposal deletes or moves rows, and that were changed meanwhile."""
+    carried = proposal.affected_rows.keys() | {move.source for move in proposal.moves}
+    if not carried:
+        return []
+    found = []
+    for remove in proposal.removes:
+        if remove.path in carried:
+            file = present(remove.path)
+            if file is None or file.key != remove.key:
+                found.append(remove)
+    return found
+
+
+class _Rebasing:
+    def __init__(
+        self,
+        proposal: DeltaTableProposal,
+        present: Callable[[str], AddFile | None],
+        later: Sequence[CommitFootprint],
+        vectors: Vectors,
+    ) -> None:
+        self._proposal = proposal
+        self._present = present
+        self._later = later
+        self._vectors = vectors
+        self._adds = {file.path: file for file in proposal.adds}
+        self._removes = {file.path: file for file in proposal.removes}
+        self._deleted: dict[str, Bitmap] = {}
+        self._sources: dict[str, DeletionVector | None] = {}
+
+    def fit(self, remove: RemoveFile) -> Conflict | None:
+        """Fits the change of one file to the table. Returns a conflict if that is not possible."""
+        rows = self._proposal.affected_rows.get(remove.path)
+        return self._fit_move(remove) if rows is None else self._fit_deletion(remove, rows)
+
+    def files(self) -> RebasedFiles:
+        """Returns the files after all were fitted."""
+        files: list[NewFile] = []
+        for path, rows in self._deleted.items():
+            vector, file = new_vector(rows, path)
+            self._adds[path] = _with_vector(self._adds[path], vector)
+            files += [] if file is None else [file]
+        for path, file in self._adds.items():
+            moves = [move for move in self._proposal.moves if move.target == path]
+            if any(move.source in self._sources for move in moves):
+                known = [_with_source(move, self._sources) for move in moves]
+                self._adds[path] = replace(file, tags={**(file.tags or {}), ROWS_OF: tag_of(known)})
+        return RebasedFiles(tuple(self._adds.values()), tuple(self._removes.values()), tuple(files))
+
+    def _fit_deletion(self, remove: RemoveFile, rows: Bitmap) -> Conflict | None:
+        """Deletes rows of one file, wherever they are by now."""
+        read = self._vectors.rows(remove.deletion_vector, remove.path)
+        self._adds.pop(remove.path, None)
+        del self._removes[remove.path]
+        places: dict[str, tuple[Bitmap, Bitmap]] = {remove.path: (rows, read)}
+        for commit in self._later:
+            for path in [path for path in places if any(move.source == path for move in commit.moves)]:
+                moved, known = places.pop(path)
+                moves = [move for move in commit.moves if move.source == path]
+                deleted = self._vectors.rows(moves[0].vector, path)
+                found, left = rows_after(moves, moved, deleted)
+                # Rows that were deleted while the compaction ran: its new files have them, deleted as well.
+                late, unknown = rows_after(moves, known - deleted, deleted)
+                if left or unknown:
+                    return _both(path, left | unknown)
+                for target in found.keys() | late.keys():
+                    before = places.get(target, (Bitmap(), Bitmap()))
+                    places[target] = (
+                        before[0] | found.get(target, Bitmap()),
+                        before[1] | late.get(target, Bitmap()),
+                    )
+        for path, (there, before_read) in places.items():
+            if not there:
+                continue
+            conflict = self._delete(path, there, before_read)
+            if conflict is not None:
+                return conflict
+        return None
+
+    def _delete(self, path: str, rows: Bitmap, known: Bitmap) -> Conflict | None:
+        """Deletes rows of a file that is in the table. `known`: those that were deleted when it was read."""
+        file = self._present(path)
+        if file is None:
+            message = f"{path!r} was removed, and what became of its rows is not known; {BUILD_AGAIN}"
+            return Conflict(retryable=True, message=message, keys=(path,))
+        deleted = self._vectors.rows(file.deletion_vector, path)
+        if not known <= deleted or rows & deleted:
+            return _both(path, rows & deleted or known - deleted)
+        self._adds[path] = replace(file, data_change=True)
+        self._removes[path] = _removal(file, data_change=True)
+        before = self._deleted.get(path, Bitmap())
+        self._deleted[path] = before | deleted | rows
+        return None
+
+    def _fit_move(self, remove: RemoveFile) -> Conflict | None:
+        """Deletes the rows from the files of a compaction that were deleted from its source meanwhile."""
+        path = remove.path
+        file = self._present(path)
+        if file is None:
+            message = f"{path!r}, which the compaction has read, was removed; {BUILD_AGAIN}"
+            return Conflict(retryable=True, message=message, keys=(path,))
+        read = self._vectors.rows(remove.deletion_vector, path)
+        deleted = self._vectors.rows(file.deletion_vector, path)
+        moves = [move for move in self._proposal.moves if move.source == path]
+        found, left = rows_after(moves, deleted - read, read)
+        if left or not read <= deleted:
+            return _both(path, left or read - deleted)
+        for target, rows in found.items():
+            self._deleted[target] = self._deleted.get(target, Bitmap()) | rows
+        self._removes[path] = _removal(file, data_change=False)
+        self._sources[path] = remove.deletion_vector
+        return None
+
+
+def _both(path: str, rows: Bitmap) -> Conflict:
+    shown = ", ".join(str(row) for row in list(rows)[:5])
+    message = f"rows of {path!r} were changed by another commit, such as {shown}; {BUILD_AGAIN}"
+    return Conflict(retryable=True, message=message, keys=(path,))
+
+
+def _removal(file: AddFile, *, data_change: bool) -> RemoveFile:
+    """Returns the action that removes a file as it is in the table."""
+    return RemoveFile(
+        file.path,
+        data_change,
+        None,
+        extended=True,
+        partition_values=file.partition_values,
+        size=file.size,
+        stats=file.stats,
+        tags=file.tags,
+        deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
+    )
+
+
+def _with_vector(file: AddFile, vector: DeletionVector) -> AddFile:
+    """Returns a file without these rows. Its statistics may be wider than its rows from now on."""
+    stats = file.stats
+    if stats is not None:
+        try:
+            stats = to_json({**parse_object(stats.encode(), file.path), "tightBounds": False})
+        except DamagedError:
+            stats = None
+    return replace(file, deletion_vector=vector, stats=stats)
+
+
+def _with_source(move: MovedRows, read: Mapping[str, DeletionVector | None]) -> MovedRows:
+    """Returns a move with the vector that its source had when it was read."""
+    return replace(move, vector=read[move.source]) if move.source in read else move
