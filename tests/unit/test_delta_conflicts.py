@@ -8,6 +8,7 @@ import pytest
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.rules import (
     RULES,
@@ -17,7 +18,7 @@ from lakefold_table.delta.conflicts.rules import (
     isolation_level,
 )
 from lakefold_table.delta.proposal import DeltaTableProposal, proposal_in
-from tests.delta_logs.actions import PROTOCOL, Members, add, domain, metadata, remove, text, txn
+from tests.delta_logs.actions import PROTOCOL, SCHEMA, UUID, Members, add, domain, metadata, remove, text, txn
 
 if TYPE_CHECKING:
     from lakefold_table.delta.conflicts.footprint import CommitFootprint
@@ -100,9 +101,19 @@ def test_blind_appends_pass_beside_reads_of_the_lower_level(
     assert (conflict_of(ours, [commit(info, add("b"))], level) is not None) == bool(conflicts)
 
 
-def test_a_predicate_counts_as_the_whole_table() -> None:
-    ours = proposal(add("a"), read_predicates=["x = 1"])
-    conflict = conflict_of(ours, [commit(remove("z"))], WRITE_SERIALIZABLE)
+def test_a_predicate_selects_files_by_their_values() -> None:
+    table = TableMetadata(UUID, SCHEMA, partition_columns=("x",))
+    ours = proposal(add("a"), read_predicates=["x = 1", "x = 3"])
+    for other, level in ((add, SERIALIZABLE), (remove, WRITE_SERIALIZABLE)):
+        theirs = [commit(MERGE, other(name, partitionValues={"x": name})) for name in "2341"]
+        assert conflict_of(ours, theirs[::2], level, table) is None
+        conflict = conflict_of(ours, theirs, level, table)
+        assert conflict is not None
+        assert conflict.keys == ("3",)
+        unknown = conflict_of(ours, theirs, level)
+        assert unknown is not None
+        assert unknown.keys == ("2",)
+    conflict = conflict_of(ours, [commit(remove("z"))], WRITE_SERIALIZABLE, table)
     assert conflict is not None
     assert conflict.keys == ("z",)
 

@@ -243,7 +243,8 @@ class DeltaDraft:
             )
         later = self._state.since(based_on)
         level = isolation_level(proposal.isolation, metadata.configuration.get(ISOLATION))
-        conflict = conflict_of(proposal, [*later, *self._shared.concerning(proposal)], level)
+        others = [*later, *self._shared.concerning(proposal)]
+        conflict = conflict_of(proposal, others, level, metadata)
         return None if conflict is None else Rejected(conflict)
 
     def _repeated(self, entry: Entry) -> Conflict | None:

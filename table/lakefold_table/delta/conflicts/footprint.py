@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @value()
 class CommitFootprint:
-    """What a version did. `adds_rows`: the paths of files with new rows; `removed`: of removed files.
+    """What a version did. `added`: files with new rows. `removed`: the paths of removed files.
 
     `is_blind`: its writer says that it read nothing of the table. `rows_deleted`: those of `removed` of which
     it only deleted more rows, by a deletion vector. `moves`: where a compaction has put the rows of the files
-    that it removed, as far as it says so.
+    that it removed, as far as it says so. `removals`: the removed files.
     """
 
     version: int
     operation: str
-    adds_rows: frozenset[str]
+    added: tuple[AddFile, ...]
     removed: frozenset[str]
     is_blind: bool
     metadata: bool
@@ -43,6 +43,7 @@ class CommitFootprint:
     apps: frozenset[str]
     rows_deleted: frozenset[str] = frozenset()
     moves: tuple[MovedRows, ...] = ()
+    removals: tuple[RemoveFile, ...] = ()
 
     @property
     def keeps_rows(self) -> frozenset[str]:
@@ -82,7 +83,7 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
     return CommitFootprint(
         version,
         operation,
-        frozenset(path for path, file in added.items() if file.data_change and path not in lessened),
+        tuple(file for path, file in added.items() if file.data_change and path not in lessened),
         frozenset(removed),
         is_blind and not removed,
         metadata,
@@ -91,6 +92,7 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
         frozenset(apps),
         lessened,
         _moves(added, removed) if removed else (),
+        tuple(removed.values()),
     )
 
 

@@ -1,8 +1,6 @@
 """The rules by which a proposal conflicts with a commit that was made after its read version.
 
 They are the steps of Delta's own check, in its order; docs/reference/delta-conflicts.md is written from them.
-What a partition predicate selects is not evaluated: a proposal with any predicate counts as one that read the
-whole table. So a proposal may be refused that Delta would accept, never the other way round.
 """
 
 from __future__ import annotations
@@ -10,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.delta.predicates.matching import FileFilter
 from lakefold_table.entry import BUILD_AGAIN, Conflict
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+    from lakefold_table.delta.actions.table_actions import TableMetadata
     from lakefold_table.delta.conflicts.footprint import CommitFootprint
     from lakefold_table.delta.proposal import DeltaTableProposal
 
@@ -23,9 +24,26 @@ SERIALIZABLE: Final = "serializable"
 WRITE_SERIALIZABLE: Final = "write-serializable"
 SHOWN: Final = 5
 """How many paths or names an outcome contains as evidence."""
-Condition = Callable[["DeltaTableProposal", "CommitFootprint", str], "frozenset[str] | None"]
-"""Returns the evidence (paths or names, may be empty) if the rule applies, else None. The text is the
-isolation level."""
+Condition = Callable[["JudgedProposal", "CommitFootprint"], "frozenset[str] | None"]
+"""Returns the evidence (paths or names, may be empty) if the rule applies, else None."""
+
+
+@value()
+class JudgedProposal:
+    """A proposal with what the rules need of it. `isolation`: its isolation level.
+
+    `filter`: which files its predicates can select; None without any predicate.
+    """
+
+    proposal: DeltaTableProposal
+    isolation: str
+    filter: FileFilter | None = None
+
+    def selects(self, file: AddFile | RemoveFile) -> bool:
+        """Returns whether the proposal has read the rows of a file, or would have."""
+        if self.proposal.reads_all:
+            return True
+        return self.filter is not None and self.filter.may_match(file)
 
 
 @value()
@@ -49,64 +67,69 @@ def _some(evidence: frozenset[str]) -> frozenset[str] | None:
     return evidence or None
 
 
-def _appended(ours: DeltaTableProposal, theirs: CommitFootprint, isolation: str) -> frozenset[str] | None:
-    reads = ours.reads_all or bool(ours.read_predicates)
+def _appended(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] | None:
+    proposal = ours.proposal
+    if not proposal.reads_all and ours.filter is None:
+        return None
     # A proposal that changes no rows is right on any rows that were added meanwhile.
-    if not reads or (not ours.changes_data and (ours.adds or ours.removes)):
+    if not proposal.changes_data and (proposal.adds or proposal.removes):
         return None
-    if isolation == WRITE_SERIALIZABLE and theirs.is_blind:
+    if ours.isolation == WRITE_SERIALIZABLE and theirs.is_blind:
         return None
-    return _some(theirs.adds_rows)
+    return _some(frozenset(file.path for file in theirs.added if ours.selects(file)))
 
 
-def _carried(ours: DeltaTableProposal, theirs: CommitFootprint) -> frozenset[str]:
+def _carried(proposal: DeltaTableProposal, theirs: CommitFootprint) -> frozenset[str]:
     """Returns the files that both changed in ways that can be fitted to each other: see `row_changes`."""
-    sources = frozenset(move.source for move in ours.moves)
-    return (ours.affected_rows.keys() & theirs.keeps_rows) | (sources & theirs.rows_deleted)
+    sources = frozenset(move.source for move in proposal.moves)
+    return (proposal.affected_rows.keys() & theirs.keeps_rows) | (sources & theirs.rows_deleted)
 
 
-def _read_and_removed(
-    ours: DeltaTableProposal, theirs: CommitFootprint, isolation: str
-) -> frozenset[str] | None:
-    del isolation
-    if ours.reads_all:
-        return _some(theirs.removed)
+def _read_and_removed(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] | None:
+    if not theirs.removed:
+        return None
+    proposal = ours.proposal
+    if proposal.reads_all:
+        return theirs.removed
     # Of a proposal that names the rows that it changes, nothing else depends on what it has read. No row that
     # others deleted or moved is one that it would have changed, or else the row itself is in conflict.
-    kept = theirs.keeps_rows if ours.affected_rows else _carried(ours, theirs)
-    removed = theirs.removed - kept
-    return _some(removed if ours.read_predicates else ours.read_files & removed)
+    kept = theirs.keeps_rows if proposal.affected_rows else _carried(proposal, theirs)
+    removals = (file for file in theirs.removals if file.path not in kept)
+    return _some(
+        frozenset(each.path for each in removals if each.path in proposal.read_files or ours.selects(each))
+    )
 
 
-def _both_removed(ours: DeltaTableProposal, theirs: CommitFootprint, isolation: str) -> frozenset[str] | None:
-    del isolation
-    if not ours.removes:
+def _both_removed(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] | None:
+    if not ours.proposal.removes:
         return None
-    both = frozenset(file.path for file in ours.removes) & theirs.removed
-    return _some(both - _carried(ours, theirs)) if both else None
+    both = frozenset(file.path for file in ours.proposal.removes) & theirs.removed
+    return _some(both - _carried(ours.proposal, theirs)) if both else None
 
 
 RULES: Final = (
     DeltaRule(
         "protocol changed",
         "it changed the table's protocol",
-        lambda _ours, theirs, _level: _flag(met=theirs.protocol),
+        lambda _ours, theirs: _flag(met=theirs.protocol),
     ),
     DeltaRule(
         "metadata changed",
         "it changed the table's metadata: the schema, the partitioning or a property",
-        lambda _ours, theirs, _level: _flag(met=theirs.metadata),
+        lambda _ours, theirs: _flag(met=theirs.metadata),
     ),
     DeltaRule(
         "concurrent append",
-        "it added rows, and the proposal has read the table or partitions of it; with the isolation level "
-        "write-serializable commits that only add rows don't count",
+        "it added rows that the proposal would have read: it has read the whole table, or one of its "
+        "predicates can match rows of the new files; with the isolation level write-serializable commits "
+        "that only add rows don't count, and for a proposal that changes no rows none does",
         _appended,
     ),
     DeltaRule(
         "concurrent delete, read",
-        "it removed files that the proposal has read; files of which it only deleted or moved rows don't "
-        "count for a proposal that names its rows (below)",
+        "it removed files that the proposal has read: by name, by a predicate that can match their rows, or "
+        "as part of the whole table; files of which it only deleted or moved rows don't count for a proposal "
+        "that names its rows (below)",
         _read_and_removed,
     ),
     DeltaRule(
@@ -118,12 +141,12 @@ RULES: Final = (
     DeltaRule(
         "domain metadata",
         "it set the metadata of a domain that the proposal sets as well",
-        lambda ours, theirs, _level: _some(frozenset(each.domain for each in ours.domains) & theirs.domains),
+        lambda ours, theirs: _some(frozenset(each.domain for each in ours.proposal.domains) & theirs.domains),
     ),
     DeltaRule(
         "concurrent transaction",
         "it recorded a batch of an application whose last batch the proposal has read",
-        lambda ours, theirs, _level: _some(ours.read_apps & theirs.apps),
+        lambda ours, theirs: _some(ours.proposal.read_apps & theirs.apps),
     ),
 )
 
@@ -136,12 +159,21 @@ def isolation_level(proposed: str, configuration: str | None) -> str:
 
 
 def conflict_of(
-    ours: DeltaTableProposal, commits: Iterable[CommitFootprint], isolation: str
+    proposal: DeltaTableProposal,
+    commits: Iterable[CommitFootprint],
+    isolation: str,
+    metadata: TableMetadata | None = None,
 ) -> Conflict | None:
-    """Returns the conflict with the first of these commits that a rule names, None if there is none."""
+    """Returns the conflict with the first of these commits that a rule names, None if there is none.
+
+    `metadata`: of the table. Without it predicates decide nothing.
+    """
+    predicates = proposal.read_predicates
+    file_filter = FileFilter(predicates, metadata) if predicates else None
+    ours = JudgedProposal(proposal, isolation, file_filter)
     for theirs in commits:
         for rule in RULES:
-            evidence = rule.condition(ours, theirs, isolation)
+            evidence = rule.condition(ours, theirs)
             if evidence is not None:
                 operation = theirs.operation or "a commit"
                 named = f": {', '.join(sorted(evidence)[:SHOWN])}" if evidence else ""
@@ -165,7 +197,12 @@ is Rejected, and the outcome names the version and the paths or names that both 
 retryable: built again on the newest version, the proposal may pass.
 
 A proposal without a read version is compared with nothing: it only adds files, or creates the table.
-Partition predicates are not evaluated: a proposal with any counts as one that read the whole table.
+
+`read_predicates` are conditions of Delta's SQL. A file counts as read if any of them can be true for a row of
+it. That is decided by the file's values of the partition columns, and by its statistics. Understood are
+comparisons of a column with a constant, `IN`, `BETWEEN`, `IS NULL`, `<=>`, `AND`, `OR` and `NOT`, for
+integers, decimals, texts, booleans, dates and times. All else counts as true for any row, as do conditions on
+nested columns and on tables with mapped column names.
 
 Proposals that only add and remove files share a version. One that changes the protocol, the metadata or a
 domain is alone in its version. One with `cdc` actions shares its version only with others that have some.
