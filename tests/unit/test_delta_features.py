@@ -89,7 +89,7 @@ def test_each_feature_is_read_or_refused_as_the_table_says(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["rowTracking", "typeWidening", "typeWidening-preview", "clustering", "variantType"],
+    ["typeWidening", "typeWidening-preview", "clustering", "variantType"],
 )
 def test_features_that_are_refused_wherever_they_are_listed(name: str) -> None:
     with pytest.raises(InvalidError, match=f"the feature {name}: ") as caught:
@@ -101,8 +101,6 @@ def test_features_that_are_refused_wherever_they_are_listed(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "property_name"),
     [
-        ("inCommitTimestamp", "delta.enableInCommitTimestamps"),
-        ("inCommitTimestamps", "delta.enableInCommitTimestamps"),
         ("icebergCompatV1", "delta.enableIcebergCompatV1"),
         ("icebergCompatV2", "delta.enableIcebergCompatV2"),
     ],

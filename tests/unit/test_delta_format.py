@@ -328,8 +328,8 @@ FAULTS: dict[str, tuple[list[Members | str], str]] = {
         "takes the feature appendOnly",
     ),
     "a feature that is refused": (
-        [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}}],
-        "rowTracking",
+        [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["clustering"]}}],
+        "clustering",
     ),
     "cdc alone": (
         [{"cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 1, "dataChange": False}}],

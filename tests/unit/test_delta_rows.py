@@ -42,11 +42,11 @@ def log_id(number: int) -> str:
 class Rows:
     """A table of files of ten rows each, and changes of their rows. The rows of file n are 10n to 10n + 9."""
 
-    def __init__(self, path: Path, *files: int, stored: int = STORED) -> None:
+    def __init__(self, path: Path, *files: int, stored: int = STORED, protocol: Members = LISTED) -> None:
         self.table = Table(path)
         self.logs = 0
         self.sizes: dict[str, int] = {}
-        (created,) = self.fold(self.table.propose(LISTED, metadata()))
+        (created,) = self.fold(self.table.propose(protocol, metadata()))
         assert isinstance(created, Committed)
         self.stored = stored
         starts = {f"{number}.parquet": 10 * number for number in files}
@@ -96,7 +96,8 @@ class Rows:
         *,
         more: Iterable[Members] = (),
         stored: bool = False,
-        **reads: object,
+        read_predicates: Iterable[str] = (),
+        read_whole_table: bool = False,
     ) -> Envelope:
         """Deletes rows of a file, of which the rows `before` were deleted at the version that was read."""
         name, rows, before = f"{file}.parquet", list(rows), list(before)
@@ -107,7 +108,8 @@ class Rows:
             read=read,
             operation="DELETE",
             read_files=[name],
-            **reads,
+            read_predicates=list(read_predicates),
+            read_whole_table=read_whole_table,
         )
         envelope.delta.affected_rows[name] = encode_treemap({0: Bitmap(rows)})
         return envelope

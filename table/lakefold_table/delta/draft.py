@@ -6,19 +6,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.lines import lines_of
-from lakefold_table.delta.actions.table_actions import AppTransaction
+from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
 from lakefold_table.delta.commit_head import MARKS_APP, CommitHead, head_line, log_app
 from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
 from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
+from lakefold_table.delta.rebasing import RebasedFiles, rebased
 from lakefold_table.delta.record_counts import record_count
-from lakefold_table.delta.row_changes.rebasing import RebasedFiles, rebased
 from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
-from lakefold_table.delta.validity import changed_fault, proposal_fault, protocol_fault, table_rules
+from lakefold_table.delta.table_features.commit_times import has_commit_times, since
+from lakefold_table.delta.table_features.row_tracking import RowIds
+from lakefold_table.delta.validity import (
+    changed_fault,
+    enables_row_tracking,
+    proposal_fault,
+    protocol_fault,
+    row_tracking_fault,
+    table_rules,
+)
 from lakefold_table.entry import BUILD_AGAIN, Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import ALONE, Accepted, Publication
@@ -121,7 +130,7 @@ class DeltaDraft:
         self._vectors += fitted.vectors
         rows = self._take(committed)
         self._shared.add(committed)
-        if proposal.protocol is not None and proposal.metadata is not None:
+        if proposal.protocol is not None or proposal.metadata is not None:
             self._rules = None
         before = -1 if self._state is None else self._state.version
         rebased = proposal.based_on is not None and proposal.based_on < before
@@ -130,13 +139,17 @@ class DeltaDraft:
     def finish(self, stamps: Stamps) -> tuple[DeltaState, Publication]:
         """See `lakefold_table.format.Draft.finish`."""
         time_ms = stamps.time_us // 1000
-        actions = self._merged(stamps, time_ms)
-        head = head_line(stamps, self._info(stamps, time_ms))
+        in_commit_ms = self._in_commit_ms(time_ms)
+        actions = self._merged(stamps, time_ms, in_commit_ms)
+        info = self._info(stamps, time_ms)
+        if in_commit_ms is not None:
+            info = {CommitInfo.IN_COMMIT: in_commit_ms, **info}
+        head = head_line(stamps, info)
         body = lines_of(actions)
         own = CommitHead(stamps.uuid, stamps.time_us, dict(stamps.metadata), dict(stamps.properties))
         before = self._state
         reconciliation = Reconciliation(None if before is None else before.snapshot)
-        reconciliation.add_commit(actions)
+        reconciliation.add_commit([CommitInfo(info), *actions])
         snapshot = reconciliation.snapshot(self.version)
         if self.version % FORGETTING == 0:
             snapshot = snapshot.without_expired(time_ms)
@@ -177,10 +190,17 @@ class DeltaDraft:
             then = table_rules(proposal.protocol or rules.protocol, proposal.metadata or rules.metadata)
         fault = proposal_fault(proposal, then)
         if fault is None and proposal.metadata is not None:
-            fault = changed_fault(rules.metadata, proposal.metadata)
+            fault = changed_fault(rules.metadata, proposal.metadata) or self._untracked(rules, then)
         if fault is None and proposal.protocol is not None:
             fault = protocol_fault(rules.protocol, proposal.protocol)
         return fault or self._conflict(entry, proposal, rules.metadata)
+
+    def _untracked(self, before: TableRules, after: TableRules) -> Invalid | None:
+        """Returns why row tracking can't be enabled, or None if it can, or is not to be."""
+        if not enables_row_tracking(before.metadata, after.metadata):
+            return None
+        files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
+        return row_tracking_fault(after, (files[path] for path in files) if files else ())
 
     def _fitted(self, proposal: DeltaTableProposal) -> RebasedFiles | Rejected | Invalid | None:
         """Returns the files of a proposal as they fit to rows that were deleted or moved meanwhile."""
@@ -204,13 +224,14 @@ class DeltaDraft:
         return self._rules
 
     def _protocol_and_metadata(self) -> tuple[TableProtocol, TableMetadata]:
-        for _, proposal in self._accepted:
-            if proposal.protocol is not None and proposal.metadata is not None:
-                return proposal.protocol, proposal.metadata
         snapshot = None if self._state is None else self._state.snapshot
-        if snapshot is None:
+        protocol = None if snapshot is None else snapshot.protocol
+        metadata = None if snapshot is None else snapshot.metadata
+        for _, proposal in self._accepted:
+            protocol, metadata = proposal.protocol or protocol, proposal.metadata or metadata
+        if protocol is None or metadata is None:
             raise DamagedError("the table has no snapshot")
-        return snapshot.protocol, snapshot.metadata
+        return protocol, metadata
 
     def _creation_fault(self, entry: Entry, proposal: DeltaTableProposal) -> Invalid | None:
         if proposal.protocol is None or proposal.metadata is None or proposal.based_on is not None:
@@ -337,12 +358,32 @@ class DeltaDraft:
             added, removed = added + max(0, more), removed + max(0, -more)
         return added, removed + sum(before.values())
 
-    def _merged(self, stamps: Stamps, time_ms: int) -> list[Action]:
+    def _in_commit_ms(self, time_ms: int) -> int | None:
+        """Returns the time that the commit says of itself, None if it says none."""
+        rules = self._present()
+        if not has_commit_times(rules.protocol, rules.metadata):
+            return None
+        if self._state is None or self._state.snapshot is None:
+            return time_ms
+        before = self._state.snapshot.in_commit_ms
+        return max(time_ms, (self._state.time_us // 1000 if before is None else before) + 1)
+
+    def _metadata_after(self, in_commit_ms: int | None) -> TableMetadata | None:
+        """Returns the metadata that the commit sets, None if it sets none."""
+        proposed = (proposal.metadata for _, proposal in self._accepted if proposal.metadata is not None)
+        metadata = next(proposed, None)
+        before = None if self._state is None else self._state.snapshot
+        if in_commit_ms is None or before is None or has_commit_times(before.protocol, before.metadata):
+            return metadata
+        return since(self._present().metadata, self.version, in_commit_ms)
+
+    def _merged(self, stamps: Stamps, time_ms: int, in_commit_ms: int | None) -> list[Action]:
         """Returns the actions of all proposals as those of one commit, without commitInfo."""
         proposals = [proposal for _, proposal in self._accepted]
-        once: list[Action] = []
+        metadata = self._metadata_after(in_commit_ms)
+        once: list[Action] = [] if metadata is None else [metadata]
         for proposal in proposals:
-            once += [each for each in (proposal.protocol, proposal.metadata) if each is not None]
+            once += [] if proposal.protocol is None else [proposal.protocol]
             once += proposal.domains
         removes: list[RemoveFile] = [
             file if file.deleted_ms is not None else replace(file, deleted_ms=time_ms)
@@ -351,6 +392,12 @@ class DeltaDraft:
         ]
         adds = [file for proposal in proposals for file in proposal.adds]
         changes = [file for proposal in proposals for file in proposal.changes]
+        if self._accepted and self._present().tracks_rows:
+            ids = RowIds(None if self._state is None else self._state.snapshot, self.version)
+            removes = [ids.removed(file) for file in removes]
+            adds = [ids.added(file) for file in adds]
+            high_water = ids.high_water()
+            once += [] if high_water is None else [high_water]
         return [*once, *self._apps(stamps, time_ms), *removes, *adds, *changes]
 
     def _apps(self, stamps: Stamps, time_ms: int) -> list[AppTransaction]:

@@ -10,18 +10,22 @@ from lakefold_table.delta.checkpoints.classic import checkpoint_files
 from lakefold_table.delta.commit_head import head_in, head_length, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
-from lakefold_table.delta.log_segment.names import FOLDER
+from lakefold_table.delta.log_segment.names import FOLDER, checksum_path
 from lakefold_table.delta.naming import detect
 from lakefold_table.delta.proposal import NAME, proposal_in
+from lakefold_table.delta.rebasing import vectors_to_read
 from lakefold_table.delta.recalling import RecalledAnswers, RecalledDraft
-from lakefold_table.delta.row_changes.rebasing import vectors_to_read
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
+from lakefold_table.delta.snapshot.checksum import checksum_file
 from lakefold_table.delta.state import decode_state, identity_of, time_of, version_at
-from lakefold_table.delta.table_features.protocol_check import check_committable
+from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
+from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
+from lakefold_table.delta.table_features.row_tracking import high_water_mark
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import (
     NO_FILES,
     Difference,
+    NewFile,
     Requirements,
     VersionHead,
     VersionSummary,
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
     from lakefold_table.delta.state import DeltaState
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
-    from lakefold_table.format import Fetched, Files, GroupingRule, NewFile, RecordedVersion
+    from lakefold_table.format import Fetched, Files, GroupingRule, RecordedVersion
     from lakefold_table.proposal import LargeProposal
 
 _GONE = "create a checkpoint by the client that cleaned the log up, or restore the commits"
@@ -165,9 +169,13 @@ class DeltaFormat:
         return replace(foreign, history=tuple(history))
 
     def files_after(self, state: DeltaState) -> tuple[NewFile, ...]:
-        """Returns the checkpoint of the version and the hint that names it, if it should have one."""
+        """Returns the checkpoint of the version, if it should have one, its checksum file, and the hint."""
         snapshot = state.snapshot
-        return () if snapshot is None else checkpoint_files(snapshot, state.time_us // 1000)
+        files = () if snapshot is None else checkpoint_files(snapshot, state.time_us // 1000)
+        if snapshot is None or not files:
+            return ()
+        checksum = NewFile(checksum_path(state.version), checksum_file(snapshot, state.uuid))
+        return *files[:-1], checksum, files[-1]
 
     def check_writable(self, state: DeltaState, where: str = "") -> None:
         """Raises `InvalidError` if the table has features that this release can't write.
@@ -178,6 +186,8 @@ class DeltaFormat:
             message = f"commits that version {state.version} needs are gone, and no checkpoint has them"
             raise DamagedError(message, where=where, hint=_GONE)
         check_committable(state.snapshot.protocol, state.snapshot.metadata, where)
+        if ROW_TRACKING in writer_features(state.snapshot.protocol):
+            high_water_mark(state.snapshot)
 
     def grouping_rule(self, state: DeltaState | None) -> GroupingRule:
         """Returns the rule: proposals that only add and remove files share a version."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.delta.actions.table_actions import Action
     from lakefold_table.delta.record_counts import StatisticsSummary
-    from lakefold_table.delta.row_changes.moved_rows import MovedRows
+    from lakefold_table.delta.row_changes.moved_rows import RowMove
 
 NAME: Final = "delta"
 """The name of the format and of its field of the envelope."""
@@ -71,7 +71,7 @@ class DeltaTableProposal:
     statistics: tuple[StatisticsSummary, ...] = ()
     files: Mapping[str, int | None] = field(default_factory=no_members)
     affected_rows: Mapping[str, Bitmap] = field(default_factory=no_members)
-    moves: tuple[MovedRows, ...] = ()
+    moves: tuple[RowMove, ...] = ()
 
     @property
     def format(self) -> str:
@@ -173,10 +173,10 @@ def _rows(data: bytes, path: str) -> Bitmap:
     return rows.get(0, Bitmap())
 
 
-def _moves(adds: Iterable[AddFile], removes: Sequence[RemoveFile]) -> tuple[MovedRows, ...]:
+def _moves(adds: Iterable[AddFile], removes: Sequence[RemoveFile]) -> tuple[RowMove, ...]:
     """Returns where a compaction puts rows. Raises `DamagedError` if a tag that says it does not fit."""
-    tagged = [file for file in adds if file.tags]
-    if not tagged or any(file.data_change for file in (*tagged, *removes)):
+    tagged = [file for file in adds if file.tags and not file.data_change]
+    if not tagged or any(file.data_change for file in removes):
         return ()
     by_path = {file.path: file for file in removes}
     return tuple(move for file in tagged for move in moved_rows(file, by_path))
@@ -192,10 +192,12 @@ def with_files(
 def _files(adds: Iterable[AddFile], changes: Iterable[ChangeFile]) -> dict[str, int | None]:
     """Returns the files that must exist. Raises `DamagedError` if an action names no file of the table."""
     sizes: dict[str, int | None] = {}
-    for file in (*adds, *changes):
-        path = file_path(file.path)
+    named = [(file.path, file.size) for file in adds]
+    named += [(file.path, file.size) for file in changes]
+    for encoded, size in named:
+        path = file_path(encoded)
         if not path.absolute:
-            sizes[path.text] = file.size
+            sizes[path.text] = size
     for added in adds:
         vector = added.deletion_vector
         if vector is not None and vector.storage_type == RELATIVE:

@@ -130,6 +130,9 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
     if lacking:
         return _lacking(partial, lacking)
     snapshot = load_snapshot(segment, known, uri)
+    if not segment.commits:
+        # A checkpoint of the version itself has no commitInfo.
+        snapshot = replace(snapshot, in_commit_ms=_in_commit_ms(actions))
     history = _history(known, version, uri)
     marks = partial.marks if own is not None else _carried(history, known, version, uri)
     if own is None and not marks and MARKS_APP in snapshot.apps:
@@ -165,6 +168,10 @@ def time_of(actions: Sequence[Action], own: CommitHead | None) -> int:
             at = given if given is not None else stamped
             return int(at) * 1000 if is_long(at) and at is not None else 0
     return 0
+
+
+def _in_commit_ms(actions: Sequence[Action]) -> int | None:
+    return next((action.in_commit_ms for action in actions if isinstance(action, CommitInfo)), None)
 
 
 def _lacking(partial: DeltaState, missing: tuple[str, ...]) -> DeltaState:

@@ -12,12 +12,14 @@ from lakefold_table.delta.commit_head import RESERVED
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
 from lakefold_table.delta.table_features.columns import column_names
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
+from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED, without_ids
+from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
@@ -38,7 +40,7 @@ class TableRules:
 
     `features`: those of writers. `partitions`: the names of the partition columns by which files give their
     values, None if these are not checked. `lacking`: partition columns that are not in the schema.
-    `fault`: why nothing may be committed to such a table.
+    `tracks_rows`: files get row ids. `fault`: why nothing may be committed to such a table.
     """
 
     protocol: TableProtocol
@@ -47,6 +49,7 @@ class TableRules:
     partitions: frozenset[str] | None = None
     lacking: tuple[str, ...] = ()
     is_append_only: bool = False
+    tracks_rows: bool = False
     fault: Invalid | None = None
 
 
@@ -58,6 +61,9 @@ def table_rules(protocol: TableProtocol, metadata: TableMetadata) -> TableRules:
     except (DamagedError, InvalidError) as error:
         return TableRules(protocol, metadata, fault=Invalid(error.reason, error.hint))
     features = writer_features(protocol)
+    if ROW_TRACKING in features and "domainMetadata" not in features:
+        message = f"the table has the feature {ROW_TRACKING}, which needs the feature domainMetadata"
+        return TableRules(protocol, metadata, fault=Invalid(message, "add it to the table's protocol"))
     mapped = "columnMapping" in features and metadata.configuration.get(MAPPING) not in (None, "none")
     return TableRules(
         protocol,
@@ -66,6 +72,7 @@ def table_rules(protocol: TableProtocol, metadata: TableMetadata) -> TableRules:
         None if mapped else frozenset(metadata.partition_columns),
         tuple(sorted(set(metadata.partition_columns) - columns)),
         (metadata.configuration.get(APPEND_ONLY) or "").lower() == "true",
+        ROW_TRACKING in features,
     )
 
 
@@ -98,11 +105,7 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
             yield f"{min(both)[0]!r} is both added and removed", _FOLLOW
     for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
         yield from _of_file(file, statistics, rules.partitions)
-        if file.deletion_vector is not None and "deletionVectors" not in rules.features:
-            yield (
-                f"{file.path!r} has a deletion vector, but the table lacks the feature deletionVectors",
-                _FOLLOW,
-            )
+        yield from _of_features(file, statistics, rules)
     for change in proposal.changes:
         if not change.path.startswith(CHANGE_DATA) or change.data_change:
             yield f"the cdc action of {change.path!r} must be in {CHANGE_DATA} with dataChange false", _FOLLOW
@@ -114,6 +117,15 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
             f"the table is append-only ({APPEND_ONLY}), and the proposal removes rows",
             "only add rows to it",
         )
+
+
+def _of_features(
+    file: AddFile, statistics: StatisticsSummary, rules: TableRules
+) -> Iterator[tuple[str, str]]:
+    if file.deletion_vector is not None and "deletionVectors" not in rules.features:
+        yield f"{file.path!r} has a deletion vector, but the table lacks the feature deletionVectors", _FOLLOW
+    if rules.tracks_rows and statistics.stored_rows is None:
+        yield f"{file.path!r} needs row ids, but its statistics lack numRecords", _FOLLOW
 
 
 def _of_whole(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:
@@ -204,6 +216,27 @@ def changed_fault(old: TableMetadata, new: TableMetadata) -> Invalid | None:
     """Returns why the metadata of a table can't be replaced by these, or None."""
     if old.id != new.id:
         return Invalid(f"the table's id is {old.id}, the proposal's is {new.id}", "keep the table's id")
+    return None
+
+
+def enables_row_tracking(before: TableMetadata, after: TableMetadata) -> bool:
+    """Returns whether a change of the metadata has readers rely on row ids from then on."""
+    enabled = [(each.configuration.get(ENABLED) or "").lower() == "true" for each in (before, after)]
+    return enabled == [False, True]
+
+
+def row_tracking_fault(rules: TableRules, files: Iterable[AddFile]) -> Invalid | None:
+    """Returns why row tracking can't be enabled for a table with these rules and files, or None."""
+    if not rules.tracks_rows:
+        return Invalid(f"{ENABLED} needs the feature {ROW_TRACKING}", "add it to the table's protocol")
+    lacking = [name for name in MATERIALIZED if not rules.metadata.configuration.get(name)]
+    if lacking:
+        hint = "name the columns in which rewritten rows keep their ids and versions"
+        return Invalid(f"{ENABLED} needs the property {lacking[0]}", hint)
+    path = without_ids(files)
+    if path:
+        hint = "add such files again before, with dataChange false"
+        return Invalid(f"{ENABLED} is set, but the file {path!r} has no row ids", hint)
     return None
 
 

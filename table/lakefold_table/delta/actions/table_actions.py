@@ -125,6 +125,7 @@ class CommitInfo:
     """Where a commit came from: any JSON object, in `extra`. It changes nothing in the table."""
 
     NAME: ClassVar = "commitInfo"
+    IN_COMMIT: ClassVar = "inCommitTimestamp"
     FIELDS: ClassVar = ()
 
     extra: Mapping[str, Any] = field(default_factory=no_members)
@@ -138,7 +139,7 @@ class CommitInfo:
     @property
     def in_commit_ms(self) -> int | None:
         """The time at which the commit counts as made, in milliseconds since 1970; None if not given."""
-        at = self.extra.get("inCommitTimestamp")
+        at = self.extra.get(self.IN_COMMIT)
         return at if is_long(at) else None
 
 

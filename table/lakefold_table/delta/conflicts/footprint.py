@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakefold_table.delta.actions.table_actions import Action
-    from lakefold_table.delta.row_changes.moved_rows import MovedRows
+    from lakefold_table.delta.row_changes.moved_rows import RowMove
 
 
 @value()
@@ -42,7 +42,7 @@ class CommitFootprint:
     domains: frozenset[str]
     apps: frozenset[str]
     rows_deleted: frozenset[str] = frozenset()
-    moves: tuple[MovedRows, ...] = ()
+    moves: tuple[RowMove, ...] = ()
     removals: tuple[RemoveFile, ...] = ()
 
     @property
@@ -104,9 +104,9 @@ def _loses_rows(before: RemoveFile, after: AddFile | None) -> bool:
     return after.deletion_vector.cardinality > (0 if vector is None else vector.cardinality)
 
 
-def _moves(added: Mapping[str, AddFile], removed: Mapping[str, RemoveFile]) -> tuple[MovedRows, ...]:
+def _moves(added: Mapping[str, AddFile], removed: Mapping[str, RemoveFile]) -> tuple[RowMove, ...]:
     """Returns where compactions have put rows, as far as the tags of their files say it."""
-    found: list[MovedRows] = []
+    found: list[RowMove] = []
     sources = {path: file for path, file in removed.items() if not file.data_change}
     for file in added.values():
         if file.data_change or file.tags is None:

@@ -80,9 +80,9 @@ def _appended(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] |
 
 
 def _carried(proposal: DeltaTableProposal, theirs: CommitFootprint) -> frozenset[str]:
-    """Returns the files that both changed in ways that can be fitted to each other: see `row_changes`."""
+    """Returns the files that both changed in ways that can be fitted to each other: see `rebasing`."""
     sources = frozenset(move.source for move in proposal.moves)
-    return (proposal.affected_rows.keys() & theirs.keeps_rows) | (sources & theirs.rows_deleted)
+    return (theirs.keeps_rows & proposal.affected_rows.keys()) | (sources & theirs.rows_deleted)
 
 
 def _read_and_removed(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] | None:

@@ -64,6 +64,11 @@ def commit_path(version: int) -> str:
     return f"{FOLDER}/{version:020}.json"
 
 
+def checksum_path(version: int) -> str:
+    """Returns the path of a version's checksum file."""
+    return f"{FOLDER}/{version:020}.crc"
+
+
 def log_file(name: str) -> LogFile | None:
     """Returns what a name in the folder says; None for names that are not of the log."""
     match = _NAME.fullmatch(name)

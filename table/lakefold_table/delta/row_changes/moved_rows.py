@@ -32,7 +32,7 @@ _HINT: Final = "give path, stored rows, first row and number of rows of each par
 
 
 @value()
-class MovedRows:
+class RowMove:
     """Consecutive rows of a removed file that are in a new one now.
 
     `source`, `target`: the paths of the two, as in the log. `first`: the index of the first row among those
@@ -49,7 +49,7 @@ class MovedRows:
     vector: DeletionVector | None = None
 
 
-def moved_rows(file: AddFile, removes: Mapping[str, RemoveFile]) -> tuple[MovedRows, ...]:
+def moved_rows(file: AddFile, removes: Mapping[str, RemoveFile]) -> tuple[RowMove, ...]:
     """Returns which rows of removed files a new file has, by its tag; nothing if it has no such tag.
 
     `removes`: the files that are removed by the same commit, by path. Raises `DamagedError` if the tag is
@@ -60,7 +60,7 @@ def moved_rows(file: AddFile, removes: Mapping[str, RemoveFile]) -> tuple[MovedR
         return ()
     where = f"the tag {ROWS_OF} of {file.path!r}"
     parts = parse_json(text.encode(), where)
-    moves: list[MovedRows] = []
+    moves: list[RowMove] = []
     start = 0
     for part in parts if isinstance(parts, list) else [None]:
         if not isinstance(part, list) or len(part) not in (_MEMBERS, _MEMBERS + 1):
@@ -77,12 +77,12 @@ def moved_rows(file: AddFile, removes: Mapping[str, RemoveFile]) -> tuple[MovedR
             vector = None if part[-1] is None else _vector(part[-1], where)
         if first + count > stored - (0 if vector is None else vector.cardinality):
             raise DamagedError(f"{path!r} has fewer rows", where=where, hint=_HINT)
-        moves.append(MovedRows(path, file.path, start, first, count, stored, vector))
+        moves.append(RowMove(path, file.path, start, first, count, stored, vector))
         start += count
     return tuple(moves)
 
 
-def tag_of(moves: Iterable[MovedRows]) -> str:
+def tag_of(moves: Iterable[RowMove]) -> str:
     """Returns the tag that says the same as these values, with the vectors that the files had."""
     return to_json(
         [
@@ -104,7 +104,7 @@ def _vector(members: object, where: str) -> DeletionVector:
     return read_fields(DeletionVector, members, where)
 
 
-def rows_after(moves: Iterable[MovedRows], rows: Bitmap, deleted: Bitmap) -> tuple[dict[str, Bitmap], Bitmap]:
+def rows_after(moves: Iterable[RowMove], rows: Bitmap, deleted: Bitmap) -> tuple[dict[str, Bitmap], Bitmap]:
     """Returns where rows of one removed file are now, by the path of the new file, and the rows not found.
 
     `deleted`: the rows that had been deleted from the file before it was removed. They are not found.

@@ -10,6 +10,7 @@ from lakefold_table.delta.actions.fields import (
     TEXT,
     ActionField,
     FieldKind,
+    members_of,
     no_members,
     read_fields,
     struct_of,
@@ -20,7 +21,7 @@ from lakefold_table.delta.actions.table_actions import (
     TableMetadata,
     TableProtocol,
 )
-from lakefold_table.delta.json_text import parse_object, type_name
+from lakefold_table.delta.json_text import parse_object, to_json, type_name
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
@@ -68,6 +69,24 @@ class VersionChecksum:
     apps: tuple[AppTransaction, ...] | None = None
     domains: tuple[DomainMetadata, ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=no_members)
+
+
+def checksum_file(snapshot: DeltaSnapshot, transaction: str) -> bytes:
+    """Returns the checksum file of a version. `transaction`: the txnId in its commitInfo."""
+    document: dict[str, Any] = {
+        "txnId": transaction,
+        "tableSizeBytes": snapshot.size_bytes,
+        "numFiles": len(snapshot.files),
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [members_of(app) for app in snapshot.apps.values()],
+        "domainMetadata": [members_of(each) for each in snapshot.live_domains.values()],
+        "metadata": members_of(snapshot.metadata),
+        "protocol": members_of(snapshot.protocol),
+    }
+    if snapshot.in_commit_ms is not None:
+        document["inCommitTimestampOpt"] = snapshot.in_commit_ms
+    return to_json(document).encode()
 
 
 _HINT: Final = "files of the log were changed or lost: restore the table from a copy"

@@ -105,15 +105,15 @@ FEATURES: Final = (
         ("rowTracking",),
         readers=False,
         read="row ids and commit versions are kept",
-        write="refused: row ids and commit versions are not assigned yet",
-        refused_if=always,
+        write="the committer gives files their base row ids and default commit versions, and keeps the "
+        "high-water mark; their statistics need numRecords; a writer that rewrites rows keeps their ids in "
+        "the columns that the table has for that",
     ),
     TableFeature(
         ("inCommitTimestamp", "inCommitTimestamps"),
         readers=False,
         read="a snapshot has the time of its commit",
-        write="refused if it is enabled: commits don't carry their time yet",
-        refused_if=enabled("delta.enableInCommitTimestamps"),
+        write="a commit has the log's time, and at least one millisecond more than the commit before",
     ),
     TableFeature(
         ("timestampNtz",), readers=True, read=_UNTOUCHED, write="partition values are kept as they are"
@@ -135,7 +135,7 @@ FEATURES: Final = (
         ("v2Checkpoint",),
         readers=True,
         read="checkpoints as JSON or Parquet, with or without sidecars",
-        write="a commit doesn't depend on it; checkpoints are not written yet",
+        write="a commit doesn't depend on it; classic checkpoints are written, unless the policy is V2",
     ),
     TableFeature(
         ("icebergCompatV1",),

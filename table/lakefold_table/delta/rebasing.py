@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.file_actions import DeletionVector
     from lakefold_table.delta.conflicts.footprint import CommitFootprint
     from lakefold_table.delta.proposal import DeltaTableProposal
-    from lakefold_table.delta.row_changes.moved_rows import MovedRows
+    from lakefold_table.delta.row_changes.moved_rows import RowMove
     from lakefold_table.format import NewFile
 
 
@@ -127,9 +127,9 @@ class _Rebasing:
         """Returns the files after all were fitted."""
         files: list[NewFile] = []
         for path, rows in self._deleted.items():
-            vector, file = new_vector(rows, path)
+            vector, stored = new_vector(rows, path)
             self._adds[path] = _with_vector(self._adds[path], vector)
-            files += [] if file is None else [file]
+            files += [] if stored is None else [stored]
         for path, file in self._adds.items():
             moves = [move for move in self._proposal.moves if move.target == path]
             if any(move.source in self._sources for move in moves):
@@ -236,6 +236,6 @@ def _with_vector(file: AddFile, vector: DeletionVector) -> AddFile:
     return replace(file, deletion_vector=vector, stats=stats)
 
 
-def _with_source(move: MovedRows, read: Mapping[str, DeletionVector | None]) -> MovedRows:
+def _with_source(move: RowMove, read: Mapping[str, DeletionVector | None]) -> RowMove:
     """Returns a move with the vector that its source had when it was read."""
     return replace(move, vector=read[move.source]) if move.source in read else move

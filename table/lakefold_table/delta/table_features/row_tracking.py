@@ -1,0 +1,102 @@
+"""Row tracking: the row ids and commit versions that a committer gives to files (Delta fact 6.5).
+
+The rows of a file have the ids from the file's base row id on. New ids are above the high-water mark, which
+is in the metadata of a domain. A file that is committed again, as with another deletion vector, keeps its
+ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.delta.actions.table_actions import DomainMetadata
+from lakefold_table.delta.json_text import is_long, parse_object, to_json
+from lakefold_table.delta.record_counts import statistics_of
+from lakefold_table.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
+
+FEATURE: Final = "rowTracking"
+ENABLED: Final = "delta.enableRowTracking"
+MATERIALIZED: Final = (
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+)
+"""The properties that name the columns in which rewritten rows keep their ids and versions."""
+DOMAIN: Final = "delta.rowTracking"
+HIGH_WATER: Final = "rowIdHighWaterMark"
+NAMES: Final = (HIGH_WATER, "highWaterMark")
+"""The names under which clients store the high-water mark: Delta's own clients use the first."""
+_HINT: Final = "the domain must have the highest row id: restore the table to a version before"
+
+
+class RowIds:
+    """Gives row ids to the files of one commit. `before`: the version before it, None if it is the first."""
+
+    def __init__(self, before: DeltaSnapshot | None, version: int) -> None:
+        self._before = before
+        self._version = version
+        self._highest = -1 if before is None else high_water_mark(before)
+        self._first = self._highest
+
+    def added(self, file: AddFile) -> AddFile:
+        """Returns a file with its base row id and its default row commit version.
+
+        Its statistics have the number of its rows, which `proposal_fault` checks.
+        """
+        known = self._ids(file)
+        if known is not None:
+            return replace(file, base_row_id=known[0], default_row_commit_version=known[1])
+        base = self._highest + 1
+        self._highest += statistics_of(file).stored_rows or 0
+        return replace(file, base_row_id=base, default_row_commit_version=self._version)
+
+    def removed(self, file: RemoveFile) -> RemoveFile:
+        """Returns a removed file with the ids that it had."""
+        present = None if self._before is None else self._before.files.get(file.path)
+        if present is None:
+            return file
+        return replace(
+            file,
+            base_row_id=present.base_row_id,
+            default_row_commit_version=present.default_row_commit_version,
+        )
+
+    def high_water(self) -> DomainMetadata | None:
+        """Returns the domain with the new high-water mark, None if no id was given."""
+        if self._highest == self._first:
+            return None
+        return DomainMetadata(DOMAIN, to_json({HIGH_WATER: self._highest}))
+
+    def _ids(self, file: AddFile) -> tuple[int, int] | None:
+        """Returns the ids of a file that the table has, or had with this deletion vector before a RESTORE."""
+        if self._before is None:
+            return None
+        had: AddFile | RemoveFile | None = self._before.files.get(file.path)
+        had = self._before.tombstones.get(file.key) if had is None else had
+        if had is None or had.base_row_id is None or had.default_row_commit_version is None:
+            return None
+        return had.base_row_id, had.default_row_commit_version
+
+
+def high_water_mark(snapshot: DeltaSnapshot) -> int:
+    """Returns the highest row id that was given so far, -1 if none was. Raises `DamagedError`."""
+    domain = snapshot.domains.get(DOMAIN)
+    if domain is None or domain.removed:
+        return -1
+    where = f"the domain {DOMAIN}"
+    content = parse_object(domain.configuration.encode(), where)
+    marks = [mark for mark in map(content.get, NAMES) if is_long(mark)]
+    if not marks:
+        raise DamagedError("the high-water mark is missing", where=where, hint=_HINT)
+    return max(-1, *marks)
+
+
+def without_ids(files: Iterable[AddFile]) -> str:
+    """Returns the path of a file that has no row ids, empty if all have some."""
+    return next((file.path for file in files if file.base_row_id is None), "")

@@ -1,0 +1,202 @@
+"""What a committer writes for the features of a Delta table: row ids, times in commits, checksum files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import lakefold
+from lakefold_table.delta.snapshot.checksum import check_snapshot, version_checksum
+from lakefold_table.delta.table_features.row_tracking import DOMAIN, MATERIALIZED
+from lakefold_table.entry import Committed, Invalid
+from tests.delta_logs.actions import Members, add, data_file, metadata, remove, snapshot_in, text
+from tests.unit.test_delta_format import Table
+from tests.unit.test_delta_rows import Rows, log_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_table.entry import Result
+
+FEATURES = [
+    "rowTracking",
+    "domainMetadata",
+    "inCommitTimestamp",
+    "deletionVectors",
+    "appendOnly",
+    "invariants",
+]
+PROTOCOL: Members = {
+    "protocol": {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"],
+        "writerFeatures": FEATURES,
+    }
+}
+TIMES = "delta.enableInCommitTimestamps"
+TRACKS = "delta.enableRowTracking"
+
+
+class Log:
+    """A table whose proposals are folded one by one."""
+
+    def __init__(self, path: Path, **configuration: str) -> None:
+        self.table = Table(path)
+        self.logs = 0
+        assert self.fold(PROTOCOL, metadata(**configuration)) == [Committed(0)]
+
+    def fold(self, *actions: Members, operation: str = "", read: int | None = None) -> list[Result]:
+        self.logs += 1
+        return self.table.fold(
+            self.table.propose(*actions, read=read, operation=operation), log=log_id(self.logs)
+        )
+
+    def file(self, name: str, *rows: int) -> Members:
+        return data_file(self.table.path, name, *rows)
+
+    def commit(self, version: int) -> dict[str, list[dict[str, Any]]]:
+        """The actions of a version by their names."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for line in (self.table.path / "_delta_log" / f"{version:020}.json").read_text().splitlines():
+            for name, members in json.loads(line).items():
+                found.setdefault(name, []).append(members)
+        return found
+
+    def info(self, version: int) -> dict[str, Any]:
+        (info,) = self.commit(version)["commitInfo"]
+        return info
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "t")
+
+
+def high_water(commit: dict[str, list[dict[str, Any]]]) -> object:
+    (domain,) = commit["domainMetadata"]
+    assert domain["domain"] == DOMAIN
+    return json.loads(domain["configuration"])["rowIdHighWaterMark"]
+
+
+def ids(commit: dict[str, list[dict[str, Any]]], name: str = "add") -> dict[str, tuple[int, int]]:
+    return {each["path"]: (each["baseRowId"], each["defaultRowCommitVersion"]) for each in commit[name]}
+
+
+def test_files_get_row_ids_in_their_order(log: Log) -> None:
+    files = [log.file("a.parquet", 1, 2, 3), log.file("b.parquet", 4)]
+    files[0]["add"]["baseRowId"] = 77
+    assert log.fold(*files) == [Committed(1, rows_added=4)]
+    assert ids(log.commit(1)) == {"a.parquet": (0, 1), "b.parquet": (3, 1)}
+    assert high_water(log.commit(1)) == 3
+    assert log.fold(log.file("c.parquet", 5, 6)) == [Committed(2, rows_added=2)]
+    assert ids(log.commit(2)) == {"c.parquet": (4, 2)}
+    assert high_water(log.commit(2)) == 5
+    assert log.fold(remove("a.parquet"), read=2) == [Committed(3, rows_deleted=3)]
+    assert ids(log.commit(3), "remove") == {"a.parquet": (0, 1)}
+    assert "domainMetadata" not in log.commit(3)
+    back = {**files[0]["add"], "dataChange": True}
+    assert log.fold({"add": back}, read=3, operation="RESTORE") == [Committed(4, rows_added=3)]
+    assert ids(log.commit(4)) == {"a.parquet": (0, 1)}
+    assert pa.table(lakefold.open(str(log.table.path)).to_arrow()).num_rows == 6
+
+
+def test_a_file_keeps_its_row_ids_when_rows_are_deleted(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "t", 0, 1, protocol=PROTOCOL)
+    assert rows.fold(rows.delete(1, [4], read=1)) == [Committed(2, rows_deleted=1)]
+    assert rows.fold(rows.delete(1, [5], read=1)) == [Committed(3, rebased=True, rows_deleted=1)]
+    file = snapshot_in(tmp_path / "t").files["1.parquet"]
+    assert (file.base_row_id, file.default_row_commit_version) == (10, 1)
+    assert rows.fold(rows.compact(5, 0, 1, read=3, before=[], tagged=False))[0] != Committed(4)
+
+
+@pytest.mark.parametrize("member", ["rowIdHighWaterMark", "highWaterMark"])
+def test_the_high_water_mark_of_another_client_counts(log: Log, member: str) -> None:
+    mark = {"domain": DOMAIN, "configuration": json.dumps({member: 99}), "removed": False}
+    theirs = [{"domainMetadata": mark}, add("x", baseRowId=90, defaultRowCommitVersion=1)]
+    (log.table.path / "_delta_log" / f"{1:020}.json").write_bytes(text(theirs))
+    assert log.fold(log.file("a.parquet", 1)) == [Committed(2, rows_added=1)]
+    assert ids(log.commit(2)) == {"a.parquet": (100, 2)}
+
+
+def test_files_without_a_number_of_rows_get_no_ids(log: Log) -> None:
+    file = log.file("a.parquet", 1)
+    del file["add"]["stats"]
+    (result,) = log.fold(file)
+    assert isinstance(result, Invalid)
+    assert "needs row ids, but its statistics lack numRecords" in result.message
+
+
+def test_row_tracking_is_enabled_only_if_every_file_has_ids(tmp_path: Path) -> None:
+    log = Log(tmp_path / "t")
+    columns = dict.fromkeys(MATERIALIZED, "_row-id-7")
+    plain = add("x.parquet", stats='{"numRecords":1}')
+    (log.table.path / "_delta_log" / f"{1:020}.json").write_bytes(text([plain]))
+    (result,) = log.fold(metadata(**{TRACKS: "true"}), read=1)
+    assert isinstance(result, Invalid)
+    assert MATERIALIZED[0] in result.message
+    (result,) = log.fold(metadata(**{TRACKS: "true"}, **columns), read=1)
+    assert isinstance(result, Invalid)
+    assert "'x.parquet' has no row ids" in result.message
+    (removed,) = log.fold(remove("x.parquet"), read=1)
+    assert isinstance(removed, Committed)
+    (result,) = log.fold(metadata(**{TRACKS: "true"}, **columns), read=removed.version)
+    assert isinstance(result, Committed)
+
+
+def test_row_tracking_needs_the_metadata_of_domains(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    alone = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}}
+    (result,) = table.fold(table.propose(alone, metadata()))
+    assert isinstance(result, Invalid)
+    assert "needs the feature domainMetadata" in result.message
+
+
+def test_times_in_commits_grow_whatever_the_log_says(tmp_path: Path) -> None:
+    log = Log(tmp_path / "t", **{TIMES: "true"})
+    first = log.info(0)["inCommitTimestamp"]
+    theirs = [{"commitInfo": {"inCommitTimestamp": 9_000_000_000_000, "operation": "WRITE"}}, add("x")]
+    (log.table.path / "_delta_log" / f"{1:020}.json").write_bytes(text(theirs))
+    for version in (2, 3):
+        assert log.fold(log.file(f"{version}.parquet", 1)) == [Committed(version, rows_added=1)]
+    assert [log.info(version)["inCommitTimestamp"] for version in (2, 3)] == [
+        9_000_000_000_001,
+        9_000_000_000_002,
+    ]
+    assert 0 <= first < 9_000_000_000_000
+    assert next(iter(log.commit(3))) == "commitInfo"
+    assert DeltaTable(str(log.table.path)).version() == 3
+
+
+def test_the_version_that_enables_times_is_recorded(log: Log) -> None:
+    assert "inCommitTimestamp" not in log.info(0)
+    assert log.fold(metadata(**{TIMES: "true"}), read=0) == [Committed(1)]
+    at = log.info(1)["inCommitTimestamp"]
+    configuration = snapshot_in(log.table.path).metadata.configuration
+    assert configuration["delta.inCommitTimestampEnablementVersion"] == "1"
+    assert configuration["delta.inCommitTimestampEnablementTimestamp"] == str(at)
+    assert log.fold(log.file("a.parquet", 1)) == [Committed(2, rows_added=1)]
+    assert log.info(2)["inCommitTimestamp"] > at
+    assert "metaData" not in log.commit(2)
+
+
+def test_a_checkpoint_comes_with_a_checksum_file(tmp_path: Path) -> None:
+    log = Log(tmp_path / "t", **{TIMES: "true", "delta.checkpointInterval": "2"})
+    for version in (1, 2, 3):
+        assert len(log.fold(log.file(f"{version}.parquet", version))) == 1
+    (path,) = (log.table.path / "_delta_log").glob("*.crc")
+    assert path.name == f"{2:020}.crc"
+    checksum = version_checksum(path.read_bytes())
+    snapshot = snapshot_in(log.table.path, 2)
+    check_snapshot(snapshot, checksum)
+    assert checksum.in_commit_ms == log.info(2)["inCommitTimestamp"]
+    assert checksum.transaction == log.info(2)["txnId"]
+    assert checksum.domains is not None
+    assert [each.domain for each in checksum.domains] == [DOMAIN]
+    assert len(log.fold(log.file("4.parquet", 4))) == 1
+    times = [log.info(version)["inCommitTimestamp"] for version in range(5)]
+    assert times == sorted(set(times))
