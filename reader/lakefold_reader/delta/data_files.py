@@ -12,7 +12,7 @@ from pyarrow import parquet
 from lakefold_reader.delta.versions import not_built
 from lakefold_table.bitmaps import numbers_of
 from lakefold_table.delta.actions.paths import file_path
-from lakefold_table.delta.deletion_vectors.storage import inline_rows, stored_rows, vector_path
+from lakefold_table.delta.deletion_vectors.storage import ABSOLUTE, inline_rows, stored_rows, vector_path
 from lakefold_table.errors import RESTORE, DamagedError
 from lakefold_table.roots import below
 
@@ -91,7 +91,7 @@ def _opened(source: Source, file: AddFile) -> parquet.ParquetFile:
 def _kept(source: Source, vector: DeletionVector, rows: int, where: str) -> pa.Array:
     """Returns for each row of a data file whether its deletion vector leaves it in the table."""
     path = vector_path(vector, where)
-    if path is not None and "://" in path:
+    if vector.storage_type == ABSOLUTE:
         raise not_built("reading deletion vectors outside of the table", where)
     deleted = (
         inline_rows(vector, where) if path is None else stored_rows(vector, source.storage.get(path), where)

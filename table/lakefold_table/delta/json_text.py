@@ -14,6 +14,10 @@ from lakefold_table.errors import DamagedError
 MOST_BYTES: Final = 8 << 20
 """The largest document that is decoded: decoded it may take 25 times as much memory. The largest action of a
 table is its metaData, with the schema: 8 MB describe some ten thousand columns."""
+MOST_DEPTH: Final = 300
+"""How deep objects and arrays may be nested: each struct of a schema takes three levels. Python's own limit
+depends on where it is called, so what could be read could not be written elsewhere."""
+_TOO_DEEP: Final = "the JSON is nested too deeply to be read"
 LONGEST: Final = 2**63
 """Integers are below this, and not below its negative: what a reader in Java can hold."""
 
@@ -31,10 +35,23 @@ def parse_json(data: bytes, where: str, most: int = MOST_BYTES) -> Any:  # noqa:
     except UnicodeError as error:
         raise DamagedError(f"the text is not UTF-8: {error}", where=where) from error
     except RecursionError as error:
-        raise DamagedError("the JSON is nested too deeply to be read", where=where) from error
+        raise DamagedError(_TOO_DEEP, where=where) from error
     except ValueError as error:
         raise DamagedError(f"the text is cut off or is no JSON: {error}", where=where) from error
+    if data.count(b"[") + data.count(b"{") > MOST_DEPTH and _is_deep([value]):
+        raise DamagedError(_TOO_DEEP, where=where)
     return value
+
+
+def _is_deep(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Returns whether objects and arrays are nested deeper than `MOST_DEPTH`."""
+    level = [value]
+    for _ in range(MOST_DEPTH + 1):
+        inside = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [inner for each in inside for inner in each if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def parse_object(data: bytes, where: str, most: int = MOST_BYTES) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from lakefold_table.delta.deletion_vectors.storage import RELATIVE, vector_path
 from lakefold_table.delta.record_counts import statistics_of
 from lakefold_table.delta.row_changes.moved_rows import moved_rows
 from lakefold_table.entry import Invalid
-from lakefold_table.errors import DamagedError
+from lakefold_table.errors import RESTORE, DamagedError
 from lakefold_table.values import uuid_form, value
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 NAME: Final = "delta"
 """The name of the format and of its field of the envelope."""
 WRITE: Final = "WRITE"
+_SENT: Final = "send the actions of a commit, as JSON with one action in each line"
 CREATE: Final = "CREATE TABLE"
 
 
@@ -139,7 +140,8 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         affected = {path: _rows(data, path) for path, data in message.affected_rows.items()}
         moves = _moves(adds, removes)
     except DamagedError as error:
-        return DeltaTableProposal(based_on, digest=digest, fault=Invalid(error.reason, error.hint))
+        hint = _SENT if error.hint == RESTORE else error.hint
+        return DeltaTableProposal(based_on, digest=digest, fault=Invalid(error.reason, hint))
     return DeltaTableProposal(
         based_on,
         adds,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.delta.actions.paths import file_path
+from lakefold_table.delta.actions.paths import file_path, needless_part
 from lakefold_table.delta.commit_head import RESERVED
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
 from lakefold_table.delta.table_features.columns import column_names
@@ -31,6 +31,7 @@ SYSTEM_DOMAINS: Final = "delta."
 APPEND_ONLY: Final = "delta.appendOnly"
 MAPPING: Final = "delta.columnMapping.mode"
 _ROWS: Final = "give the rows that the new deletion vector of a file has in addition"
+_PLAIN: Final = "leave out empty parts, `.`, and escapes of letters, digits, `-`, `.`, `_` and `~`"
 _FOLLOW: Final = "send the actions that Delta's protocol allows in one commit"
 
 
@@ -194,6 +195,8 @@ def _of_file(
     path = file_path(file.path)
     if path.absolute:
         yield f"{file.path!r} is not below the table's root", "write data files below the root"
+    if needless_part(file.path):
+        yield f"{file.path!r} is not the only way to write this path", _PLAIN
     first = path.text.split("/", 1)[0]
     if first.startswith(("_", ".")) and "=" not in first:
         yield f"{file.path!r} is in a folder whose name begins with {first[0]!r}", "name data files otherwise"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lakefold_table.delta.percent import decode_percent
+from lakefold_table.delta.percent import decode_percent, encode_percent
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_ESCAPE: Final = re.compile(r"%[0-7][0-9A-Fa-f]")
 HINT: Final = "name files below the table, or by an absolute URI, percent-encoded"
 
 
@@ -23,6 +24,13 @@ class FilePath:
 
     text: str
     absolute: bool
+
+
+def needless_part(encoded: str) -> bool:
+    """Returns whether a relative path could be written shorter: no file may be in a table twice."""
+    if any(part in ("", ".") for part in encoded.split("/")):
+        return True
+    return any(encode_percent(char) == char for char in map(decode_percent, _ESCAPE.findall(encoded)))
 
 
 def file_path(encoded: str, where: str = "") -> FilePath:

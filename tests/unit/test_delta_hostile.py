@@ -1,0 +1,168 @@
+"""Proposals and logs of Delta tables that no honest client writes: each ends in an error that says so."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import lakefold
+from lakefold_table.delta.json_text import MOST_BYTES, MOST_DEPTH
+from lakefold_table.entry import Committed, Invalid
+from lakefold_table.errors import DamagedError, LakefoldError
+from tests.delta_logs.actions import LISTED, PROTOCOL, Members, add, data_file, metadata, remove, text
+from tests.unit.test_delta_format import Table
+from tests.unit.test_delta_rows import log_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_table.entry import Result
+
+
+class Attacked:
+    """A table of one row, to which proposals are sent one by one."""
+
+    def __init__(self, path: Path, protocol: Members) -> None:
+        self.table = Table(path)
+        self.logs = 0
+        assert self.fold(text([protocol, metadata()])) == [Committed(0)]
+        assert len(self.fold(text([data_file(path, "a.parquet", 1)]))) == 1
+
+    def fold(self, actions: bytes, read: int | None = None) -> list[Result]:
+        envelope = self.table.propose(read=read)
+        envelope.delta.actions = actions
+        self.logs += 1
+        return self.table.fold(envelope, log=log_id(self.logs))
+
+    def refused(self, *actions: Members, read: int | None = None) -> str:
+        """The reason why a proposal is invalid. The table must be as before, and go on."""
+        (result,) = self.fold(text(actions), read)
+        assert isinstance(result, Invalid)
+        assert result.hint
+        assert self.rows() == [1]
+        return result.message
+
+    def rows(self) -> list[int]:
+        table = pa.table(lakefold.open(str(self.table.path)).to_arrow())
+        return sorted(table["x"].to_pylist())
+
+    def commit(self, version: int, content: bytes) -> None:
+        """Writes a commit as another client."""
+        (self.table.path / "_delta_log" / f"{version:020}.json").write_bytes(content)
+
+
+@pytest.fixture
+def attacked(tmp_path: Path) -> Attacked:
+    return Attacked(tmp_path / "t", PROTOCOL)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("../b.parquet", "leads out of its folder"),
+        ("c/../../b.parquet", "leads out of its folder"),
+        ("%2e%2e/b.parquet", "leads out of its folder"),
+        ("c%2F..%2F..%2Fb.parquet", "leads out of its folder"),
+        ("/etc/passwd", "not below the table's root"),
+        ("file:///etc/passwd", "not below the table's root"),
+        ("s3://other/b.parquet", "not below the table's root"),
+        ("FILE:/etc/passwd", "not below the table's root"),
+        ("_delta_log/00000000000000000000.json", "begins with '_'"),
+        ("%5Fdelta_log/b.parquet", "not the only way"),
+        (".hidden/b.parquet", "begins with '.'"),
+        ("./a.parquet", "not the only way"),
+        ("c//b.parquet", "not the only way"),
+        ("%61.parquet", "not the only way"),
+        ("b%00.parquet", "no path of a file"),
+        ("b%zz.parquet", "not percent-encoded"),
+        ("b%ff.parquet", "not percent-encoded"),
+        ("", "no path of a file"),
+        ("b" * 5_000, "the file 'bbb"),
+    ],
+)
+def test_paths_that_leave_the_table_or_hide_are_invalid(attacked: Attacked, path: str, says: str) -> None:
+    assert says in attacked.refused(add(path))
+
+
+def test_names_that_are_encoded_are_files_of_the_table(tmp_path: Path) -> None:
+    attacked = Attacked(tmp_path / "t", PROTOCOL)
+    named = data_file(tmp_path / "t", "p=a b/x é%+#.parquet", 2)
+    named["add"]["path"] = "p=a%20b/x%20%C3%A9%25+%23.parquet"
+    (result,) = attacked.fold(text([named]))
+    assert isinstance(result, Committed)
+    assert attacked.rows() == [1, 2]
+    theirs = DeltaTable(str(tmp_path / "t")).to_pyarrow_table()
+    assert sorted(theirs["x"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("member", ["extra", "tags", "partitionValues"])
+@pytest.mark.parametrize("depth", [MOST_DEPTH, 600, 900, 950, 20_000])
+def test_nesting_is_refused_before_it_ends_the_fold(attacked: Attacked, member: str, depth: int) -> None:
+    file = json.dumps(add("a.parquet"))
+    nested = f'{file[:-2]}, "{member}": {"[" * depth}{"]" * depth}}}}}\n'
+    (result,) = attacked.fold(nested.encode())
+    assert isinstance(result, Invalid)
+    assert "nested too deeply" in result.message
+    assert attacked.rows() == [1]
+
+
+def test_what_is_nested_less_is_carried_into_the_commit(attacked: Attacked) -> None:
+    depth = MOST_DEPTH - 2
+    file = json.dumps(data_file(attacked.table.path, "b.parquet", 2))
+    nested = f'{file[:-2]}, "extra": {"[" * depth}{"]" * depth}}}}}\n'
+    (result,) = attacked.fold(nested.encode())
+    assert isinstance(result, Committed)
+    assert attacked.rows() == [1, 2]
+
+
+def test_an_action_of_many_megabytes_is_invalid(attacked: Attacked) -> None:
+    assert "more than" in attacked.refused(add("b.parquet", stats="x" * MOST_BYTES))
+
+
+def test_statistics_that_are_hostile_are_invalid(attacked: Attacked) -> None:
+    deep = "[" * 900 + "]" * 900
+    for stats in (f'{{"numRecords": {deep}}}', '{"numRecords": -1}', '{"numRecords": 1e999}', "[]"):
+        assert "statistics" in attacked.refused(add("a.parquet", stats=stats))
+    assert "UTF-8" in attacked.refused(add("a.parquet", stats="\ud800"))
+
+
+@pytest.mark.parametrize("place", ["/etc/passwd", "file:///etc/passwd", "s3://other/vector.bin"])
+def test_vectors_elsewhere_are_never_read(tmp_path: Path, place: str) -> None:
+    attacked = Attacked(tmp_path / "t", LISTED)
+    vector = {"storageType": "p", "pathOrInlineDv": place, "offset": 1, "sizeInBytes": 40, "cardinality": 1}
+    size = (tmp_path / "t" / "a.parquet").stat().st_size
+    lying = add("a.parquet", vector, size=size, stats='{"numRecords": 1}')
+    assert "outside the table" in attacked.refused(remove("a.parquet"), lying, read=1)
+    # The refusal was recorded by a version, which changes no file.
+    attacked.commit(attacked.logs, text([remove("a.parquet"), lying]))
+    with pytest.raises(LakefoldError, match="outside of the table"):
+        attacked.rows()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"add": ' + b"[" * 20_000, "nested too deeply"),
+        (b'{"add": {"path": "b"', "cut off"),
+        (b"\x00\x01\x02", "no JSON"),
+        (b"\xff\xfe", "UTF-8"),
+        (b'{"commitInfo": {"x": "' + b"y" * (MOST_BYTES + 1) + b'"}}', "more than"),
+        (text([add("b"), remove("b")]), "both added and removed"),
+        (text([add("b"), add("b", size=11)]), "contradict"),
+        (b'{"add": {"path": "b"}}', "is missing"),
+        (b'{"add": {"path": "b"}, "remove": {"path": "b"}}', "several actions"),
+    ],
+)
+def test_a_commit_that_is_damaged_stops_its_table_with_its_name(
+    attacked: Attacked, content: bytes, says: str
+) -> None:
+    attacked.commit(2, content)
+    with pytest.raises(DamagedError, match=says) as caught:
+        attacked.fold(text([data_file(attacked.table.path, "b.parquet", 2)]))
+    assert f"{2:020}.json" in str(caught.value)
+    with pytest.raises(DamagedError, match=says):
+        attacked.rows()
