@@ -147,20 +147,28 @@ SPARK_WRITE_NOTES = """\
 This is about the modes `upsert`, `delete` and `cdc`.
 
 - **`sink`** has Spark partition a batch of more than 50,000 rows by its keys. Each task finds its keys in the
-  table and writes the new rows; no row reaches the driver. The driver merges smaller batches itself, and
-  batches of change events (`cdc`), which have to fit into its memory.
+  table and writes the new rows; no row reaches the driver. The driver merges smaller batches itself.
 - **`format("lakefold")`**: Spark doesn't let a Python writer partition the rows. So each task with more than
   1 MiB of rows stages them in files of the table's folder `data`, divided by their keys, and the driver
   merges them in parts of about 64 MiB or 250,000 rows. Its memory doesn't grow with the batch. It removes the
   staged files when the batch is done.
-- **Clauses for rows that the batch lacks** (`whenNotMatchedBySource…`) need the whole batch in the driver's
-  memory (`spark.driver.maxResultSize`).
+- **Clauses for rows that the batch lacks** (`whenNotMatchedBySource…`): `sink` stages and merges the rows as
+  `format("lakefold")` does. Each part reads the key columns of the whole table.
 
 Keys are compared in the table's types, and of several rows with one key the last one counts in whichever
 tasks they are. An index on a key column (BTree or Bitmap) finds the keys of small batches. Otherwise the key
 columns are read. A process remembers the lowest and the highest key of each fragment that it has read, and
 leaves out fragments none of whose keys can be in a later batch. So it helps if the rows of a fragment have
 neighbouring keys, as those of growing keys do.
+
+## Executors
+
+They need `lakefold[ingest]` in the driver's release, the driver's release of pylance, and access to the table
+under the same URI. `sink` checks this at its first batch, for any mode and however small the batch is: tasks
+read a file that the driver writes, and write one of their own, which is removed at once. A table that doesn't
+exist yet is checked at the second batch. A fault is an `InvalidError` that says what is missing. Each task
+that writes compares the release of pylance again, since executors may be added later. A data source can't run
+tasks before those of its batch, so `format("lakefold")` only has this second check.
 
 ## File sizes
 
@@ -207,9 +215,11 @@ such as `source.lsn`, or `source.ts_ms,source.lsn`: of two updates with the same
 the second one would have no effect. If the table lacks these columns, each batch is applied as it comes.
 Nothing is kept of a deleted row: an older event in the same batch as its deletion has no effect, but one in
 a later batch inserts the row again, until the deletion comes again ([decision
-0074](../decisions/0074-nothing-is-kept-of-a-row-that-an-event-deleted.md)). Kafka keeps the order of
-messages with the same key, and a batch that Spark runs again is known by its number, so this needs a source
-that mixes up its own events, or a topic that is read again from the start.
+0074](../decisions/0074-nothing-is-kept-of-a-row-that-an-event-deleted.md)). A batch that Spark runs again is
+known by its number, and Kafka keeps the order in which messages of a partition were stored. So this needs a
+topic that is read again from the start, or a producer that doesn't keep its order. Debezium's does, since
+Kafka Connect has one request in flight. Producers of your own have to be idempotent (`enable.idempotence`,
+which librdkafka has off by default): another one may send messages again after later ones.
 
 ## Bad rows
 

@@ -28,7 +28,9 @@ def bank(bootstrap_servers: str) -> dict[int, dict[str, object]]:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     with suppress(KafkaException):  # the topic exists already
         admin.create_topics([NewTopic(TOPIC, num_partitions=4)])[TOPIC].result()
-    producer, chance = Producer({"bootstrap.servers": bootstrap_servers}), random.Random(1)
+    # A producer that isn't idempotent may mix up the order of its messages if it sends some again.
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
+    chance = random.Random(1)
     rows: dict[int, dict[str, object]] = {}
     for lsn in range(CHANGES):
         number = chance.randrange(ACCOUNTS)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TOGETHER: Final = {
     "spark": (
+        "test_executors",
         "test_external_end_to_end",
         "test_s3_end_to_end",
         "test_sink",

@@ -27,7 +27,9 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from lakefold.spark import sink
 from lakefold_ingest.merge.batch_keys import BadKeysError
-from lakefold_ingest.operations.keyed_parts import KeyedParts
+from lakefold_ingest.merge.clauses import MatchedUpdate, NotMatchedBySourceDelete, NotMatchedInsert
+from lakefold_ingest.operations.keyed_parts import KeyedParts, MergeTask
+from lakefold_ingest.rows import staged_rows
 from lakefold_ingest.spark import sink as sink_module
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_ingest.writing.report import BatchReport
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakefold_ingest.merge.clauses import Clause
+    from lakefold_ingest.operations.keyed_parts import MergedPart
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
@@ -155,6 +159,37 @@ def test_many_rows_are_merged_in_tasks_and_stay_there(
     assert names == {n: name for n, name in expected.items() if n >= 100 or (n >= 10 and n % 2 == 0)}
     after = row_ids(table, "n")
     assert {n: after[n] for n in names if n < 100} == {n: ids[n] for n in names if n < 100}
+
+
+def test_rows_that_a_batch_lacks_are_changed_without_the_batch_on_the_driver(
+    spark: SparkSession,
+    bootstrap: str,
+    topic_names: TopicNames,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tasks stage the rows, and the driver merges them in several parts."""
+    table, more = tmp_path / "t", sink_options(bootstrap, topic_names)
+    clauses: list[Clause] = [MatchedUpdate(), NotMatchedInsert(), NotMatchedBySourceDelete("target.n < 50")]
+    merges = sink(table, write_mode="upsert", keys="n", clauses=clauses, app_id="merges", **more)
+    parts = list[range]()
+
+    def counted(task: MergeTask, rows: pa.Table, buckets: range) -> MergedPart:
+        parts.append(buckets)
+        return run(task, rows, buckets)
+
+    run = MergeTask.run
+    monkeypatch.setattr(MergeTask, "run", counted)
+    monkeypatch.setattr(staged_rows, "PART_ROWS", 50)
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        sink(table, app_id="adds", **more)(spark.range(100).selectExpr("id n", "'first' name"), 0)
+        monkeypatch.setattr(ClassicFrame, "toArrow", None)
+        merges(spark.range(80, 200, 1, 3).selectExpr("id n", "'second' name"), 0)
+    assert len(parts) > 1
+    rows = lance.dataset(table).to_table().to_pylist()
+    assert sorted((row["n"], row["name"]) for row in rows) == [
+        (n, "first" if n < 80 else "second") for n in range(50, 200)
+    ]
 
 
 def test_keys_that_tasks_can_not_match_fail_the_batch_and_leave_no_files(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -14,17 +15,22 @@ from pyspark.errors import PySparkException
 
 import lakefold
 from lakefold.spark import register, sink
+from lakefold_ingest.spark import sink as sink_module
+from lakefold_ingest.spark.keyed_tasks import in_tasks
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_table.uri import canonical
 from tests.change_events import TABLE
 from tests.integration.committers import ready_committer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import pyarrow as pa
+    from confluent_kafka import KafkaError, Message
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakefold_ingest.operations.keyed_parts import KeyedOperation, KeyedParts
     from tests.integration.conftest import TopicNames
 
 EVENTS, KEYS = 300, 25
@@ -40,11 +46,14 @@ def _no_line_is_left(spark: SparkSession) -> Iterator[None]:
 def send(bootstrap: str, topic: str) -> dict[int, tuple[int, str]]:
     """Sends the history of some rows to four partitions, and returns what it leaves.
 
-    Deletions have tombstones. Events of rows that are never deleted are repeated later, and come late.
+    Deletions have tombstones. Events of rows that are never deleted are repeated later, and come late. The
+    producer is idempotent: another one may send messages again after later ones, and a row that was deleted
+    in between would come back.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 4)])[topic].result()
-    producer, chosen = Producer({"bootstrap.servers": bootstrap}), random.Random(3)
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    chosen = random.Random(3)
     messages: list[tuple[int, dict[str, Any] | None]] = []
     rows: dict[int, tuple[int, str]] = {}
     for at in range(EVENTS):
@@ -60,10 +69,20 @@ def send(bootstrap: str, topic: str) -> dict[int, tuple[int, str]]:
         old = chosen.choice(messages)
         if old[0] % 3:
             messages.append(old)
-    for number, value in messages:
+    stored: dict[int, tuple[int | None, int | None]] = {}
+
+    def delivered(index: int, error: KafkaError | None, message: Message) -> None:
+        assert error is None
+        stored[index] = message.partition(), message.offset()
+
+    for index, (number, value) in enumerate(messages):
         text = None if value is None else json.dumps(value)
-        producer.produce(topic, text, json.dumps({"id": number}))
+        key = json.dumps({"id": number})
+        producer.produce(topic, text, key, on_delivery=partial(delivered, index))
     assert producer.flush(30) == 0
+    for partition in range(4):
+        offsets = [stored[index][1] for index in range(len(messages)) if stored[index][0] == partition]
+        assert offsets == list(range(len(offsets)))
     return rows
 
 
@@ -74,11 +93,25 @@ def content(table: Path) -> dict[int, tuple[int, str]]:
     return found
 
 
-@pytest.mark.parametrize("door", ["format", "sink"])
+@pytest.mark.parametrize("door", ["format", "sink", "tasks"])
 def test_messages_of_debezium_leave_the_rows_of_their_history(
-    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path, door: str
+    spark: SparkSession,
+    bootstrap: str,
+    topic_names: TopicNames,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    door: str,
 ) -> None:
     """Also if Spark runs the last batch again, because its checkpoint doesn't say that it was committed."""
+    tasks = list[int]()
+
+    def counted(frame: DataFrame, of: Callable[[pa.Table], KeyedOperation], number: int) -> KeyedParts:
+        tasks.append(number)
+        return in_tasks(frame, of, number)
+
+    monkeypatch.setattr(sink_module, "in_tasks", counted)
+    if door == "tasks":
+        monkeypatch.setattr(sink_module, "ROWS_A_TASK", 10)
     topic, table, checkpoint = f"{topic_names.transactions}-shop", tmp_path / "t", tmp_path / "checkpoint"
     log: lakefold.WriteOptions = {
         "bootstrap_servers": bootstrap,
@@ -116,6 +149,7 @@ def test_messages_of_debezium_leave_the_rows_of_their_history(
             file.unlink(missing_ok=True)
         run()
         assert (content(table), lance.dataset(table).version) == (rows, version)
+        assert (len(tasks) > 3) == (door == "tasks")
     lance.dataset(table).validate()
 
 

@@ -43,8 +43,9 @@ def test_each_value_comes_back_by_pylance_in_the_type_of_the_table(
     assert stored == {f"c{number}": kind.stored for number, kind in enumerate(STORED)}
     folding = Folding(tmp_path / "t")
     lance.write_dataset(schema.empty_table(), str(tmp_path / "t"))
-    with Sink(folding.settings())._operation(frame) as operation:
-        committed = folding.put(operation, Key("app", 0))
+    key = Key("app", 0)
+    with Sink(folding.settings())._operation(frame, key) as operation:
+        committed = folding.put(operation, key)
     assert committed is not None
     # Spark can't convert null variants for its own `toArrow`.
     variants = [f"c{number}" for number, kind in enumerate(STORED) if kind.name == "variant"]

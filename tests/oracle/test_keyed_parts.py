@@ -12,6 +12,7 @@ import pytest
 
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.clauses import MatchedDelete, MatchedUpdate, Merge, NotMatchedInsert
+from lakefold_ingest.operations import upsert
 from lakefold_ingest.operations.keyed_parts import KeyedParts
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_table.errors import InvalidError
@@ -92,4 +93,15 @@ def test_tasks_that_share_a_key_are_an_error(folding: Folding) -> None:
     shared = in_tasks(people([3, 3]), Merge(("id",), clauses=(MatchedUpdate(),)), lambda _: next(parts))
     with pytest.raises(InvalidError, match="rows of fragment 0 have a key that two parts of the batch had"):
         folding.build(shared)
+    assert set((folding.path / "data").iterdir()) == files
+
+
+def test_a_task_with_another_release_of_pylance_writes_nothing(
+    folding: Folding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such an executor may be added while a query runs."""
+    files = set((folding.path / "data").iterdir())
+    monkeypatch.setattr(upsert, "pylance_release", lambda: "1.2.3")
+    with pytest.raises(InvalidError, match=r"has pylance .*, but the driver has 1\.2\.3"):
+        folding.build(in_tasks(people([3, 100]), Merge(("id",))))
     assert set((folding.path / "data").iterdir()) == files

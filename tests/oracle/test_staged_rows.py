@@ -11,8 +11,15 @@ import pyarrow as pa
 import pytest
 
 from lakefold_ingest.merge.batch_keys import BadKeysError
-from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.merge.clauses import (
+    MatchedUpdate,
+    Merge,
+    NotMatchedBySourceDelete,
+    NotMatchedBySourceUpdate,
+    NotMatchedInsert,
+)
 from lakefold_ingest.operations.keyed_parts import KeyedParts
+from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows import staged_rows
 from lakefold_ingest.spark.keyed_plan import (
@@ -128,6 +135,32 @@ def test_keys_that_are_equal_in_the_table_are_merged_together(tmp_path: Path) ->
     put(folding, ordered, parts)
     found = {row["k"]: row["n"] for row in folding.rows()}
     assert (len(found), found[0.0], found[5.0]) == (200, 200, 5)
+
+
+@pytest.mark.parametrize("ids", [range(150, 400), range(150, 156)], ids=len)
+def test_rows_that_the_batch_lacks_are_changed_by_the_part_that_has_their_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: range
+) -> None:
+    """Also those without a key, and those of parts that have no row of the batch."""
+    clauses = (
+        MatchedUpdate(),
+        NotMatchedInsert(),
+        NotMatchedBySourceDelete("target.n < 500 or target.id is null"),
+        NotMatchedBySourceUpdate({"name": "'gone'", "n": "target.n + 1"}, "target.n < 1000"),
+    )
+    table = people(list(range(200)))
+    unknown = pa.table({"id": [None, None], "name": ["x", "y"], "n": [1, None]}, schema=table.schema)
+    paths, rows = [tmp_path / "parts", tmp_path / "whole"], people(list(ids), "second")
+    parts, whole = (folding_of(path, pa.concat_tables([table, unknown])) for path in paths)
+    monkeypatch.setattr(staged_rows, "PART_ROWS", 3)
+    plan = plan_merge(parts.settings(), Merge(("id",), (), clauses), rows.schema, KEY)
+    half = len(ids) // 2
+    assert isinstance(put(parts, plan, [rows.slice(0, half), rows.slice(half)]), KeyedParts)
+    whole.put(UpsertRows(rows, Merge(("id",), (), clauses)))
+    found = parts.rows()
+    assert found == whole.rows()
+    assert {row["id"] for row in found} == {*range(50, 200), *ids}
+    assert {row["id"] for row in found if row["name"] == "gone"} == {*range(50, 100)} - {*ids}
 
 
 def test_bad_rows_of_any_part_fail_the_batch_or_are_left_out(tmp_path: Path) -> None:

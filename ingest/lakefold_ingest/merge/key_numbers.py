@@ -6,6 +6,7 @@ are entries of a dictionary in the table. So the numbers are made from the keys 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,12 +16,31 @@ from lakefold_ingest.merge.batch_keys import comparable
 from lakefold_ingest.merge.key_hashes import key_hashes
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_ingest.rows.row_faults import RowFaults, check_values
+from lakefold_ingest.rows.staged_rows import buckets_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 NO_KEY = 0
 """The number of rows that have no key. Others may have it as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyShare:
+    """Some of all possible keys: those with these `buckets`, in the types `kinds` of the table.
+
+    A row of the table without a key belongs to one share as well.
+    """
+
+    kinds: pa.Schema
+    buckets: range
+
+    def has(self, columns: Sequence[pa.Array]) -> NDArray[np.bool_]:
+        """Returns for each row of the key columns, which are in the order of `kinds`, whether it is one."""
+        buckets = buckets_of(key_numbers(pa.table(list(columns), names=self.kinds.names), self.kinds))
+        return (buckets >= self.buckets.start) & (buckets < self.buckets.stop)
 
 
 def key_types(names: tuple[str, ...], table: pa.Schema) -> pa.Schema | None:

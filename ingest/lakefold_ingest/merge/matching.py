@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_ingest.merge.batch_keys import BatchKeys
+    from lakefold_ingest.merge.key_numbers import KeyShare
     from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_protos.lance.table_pb2 import DataFragment
 
@@ -82,17 +83,20 @@ def matched_in(table: ReadVersion, keys: BatchKeys, fragments: Mapping[int, Data
 
 
 def all_rows(
-    table: ReadVersion, keys: BatchKeys, conditions: Sequence[str | None]
+    table: ReadVersion, keys: BatchKeys, conditions: Sequence[str | None], share: KeyShare | None = None
 ) -> tuple[FoundRows, FoundRows]:
     """Returns the rows whose key is in the batch, and the others for which any of the conditions holds.
 
-    Reads every row of the table. Raises `InvalidError` naming a condition that can't be evaluated.
+    If the batch only has keys of a `share`, the others are those of the share. Reads every row of the table.
+    Raises `InvalidError` naming a condition that can't be evaluated.
     """
     beside = columns_in([text for text in conditions if text], table.columns)
     matched, others = [], []
     for batch in table.scan(list(dict.fromkeys([*keys.names, *beside])), row_bytes=_row_bytes(keys)):
         hits, is_other = _matched(batch, keys)
         matched.append(hits)
+        if share is not None:
+            is_other &= share.has([batch.column(name) for name in keys.names])
         rest = batch.filter(pa.array(is_other))
         sides = {TARGET: pa.table(rest.select(beside))}
         clause = first_that_holds(holds(conditions, sides, rest.num_rows), rest.num_rows)

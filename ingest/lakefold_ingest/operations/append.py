@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.proposals.envelopes import append
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.fragments import Target
+from lakefold_ingest.rows.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.rows.row_faults import bad_rows_error
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.row_writer import RowWriter
@@ -117,4 +118,5 @@ def target_for(schema: pa.Schema, view: View, settings: WriteSettings) -> Target
         settings.max_rows_per_file,
         settings.max_bytes_per_file,
         bool(settings.bad_records),
+        pylance_release() or UNKNOWN,
     )

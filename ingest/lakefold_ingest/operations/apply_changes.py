@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.cdc.change_format import ChangeFormat
     from lakefold_ingest.cdc.events import Events
     from lakefold_ingest.cdc.last_changes import LastChanges
+    from lakefold_ingest.merge.key_numbers import KeyShare
     from lakefold_ingest.merge.matching import FoundRows
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
@@ -132,12 +133,14 @@ class ApplyChanges:
         self.with_rows(self.rows.slice(0, 0)).last_changes(view.schema, view.uri)
 
     def changes(
-        self, table: ReadVersion, view: View, *, keeps_bad_rows: bool = False
+        self, table: ReadVersion, view: View, share: KeyShare | None = None, *, keeps_bad_rows: bool = False
     ) -> tuple[MergeBatch, FoundRows, RowChanges]:
         """Returns the last events, the rows of the table that have their keys, and what becomes of them.
 
-        Raises as `last_changes` and `ReadVersion` do.
+        `share` has no effect: no event is about a row that it doesn't name. Raises as `last_changes` and
+        `ReadVersion` do.
         """
+        del share
         changes = self.last_changes(view.schema, view.uri, keeps_bad_rows=keeps_bad_rows)
         matched = matched_rows(table, changes.batch.keys)
         return changes.batch, matched, row_changes(table, changes, matched)

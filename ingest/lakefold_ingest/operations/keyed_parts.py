@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.deletions import delete_rows, offsets_by_fragment
-from lakefold_ingest.merge.key_numbers import key_numbers, key_types
+from lakefold_ingest.merge.key_numbers import KeyShare, key_numbers, key_types
 from lakefold_ingest.merge.new_rows import changed_columns
 from lakefold_ingest.merge.read_version import open_read_version
 from lakefold_ingest.operations.append import append_source
@@ -27,6 +27,7 @@ from lakefold_ingest.operations.upsert import (
     write_rows,
 )
 from lakefold_ingest.proposals.envelopes import begin_envelope
+from lakefold_ingest.rows.pylance_release import check_pylance
 from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.row_streams import from_streams, rows_or_nothing
@@ -146,24 +147,30 @@ class MergeTask:
         """
         return key_numbers(self.operation.with_rows(rows).keys(self.target.fitting.schema), self.key_types)
 
-    def run(self, rows: pa.Table) -> MergedPart:
+    def run(self, rows: pa.Table, buckets: range | None = None) -> MergedPart:
         """Merges all rows of the batch that have some of its keys. Nothing in the table changes by that.
+
+        `buckets` are those of the keys. If clauses are about rows that the batch lacks, each part finds those
+        with keys in its buckets, so a batch in parts has to have a part for each bucket, also without rows.
 
         Rows that can't be merged are returned as a fault, not raised: Spark would run the task again, and
         then report a text of many lines. If the task fails, its files are removed.
         """
         operation = self.operation.with_rows(rows)
         try:
-            part = self._part(operation).SerializeToString()
+            part = self._part(operation, buckets).SerializeToString()
         except InvalidError as error:
             return MergedPart(b"", fault=PartFault.of(error))
         return MergedPart(part, b"".join(rows_or_nothing(each) for each in operation.bad_rows))
 
-    def _part(self, operation: KeyedOperation) -> Envelope:
+    def _part(self, operation: KeyedOperation, buckets: range | None) -> Envelope:
+        check_pylance(self.target.pylance, self.target.uri)
         options = self.target.storage_options
         view = view_at(self.target.uri, self.version, options)
         table = open_read_version(view, options)
-        batch, _, changes = operation.changes(table, view, keeps_bad_rows=self.keeps_bad_rows)
+        kinds = self.key_types
+        share = None if buckets is None or kinds is None else KeyShare(kinds, buckets)
+        batch, _, changes = operation.changes(table, view, share, keeps_bad_rows=self.keeps_bad_rows)
         part = Envelope()
         for number, offsets in offsets_by_fragment(changes.deleted).items():
             part.affected_rows[number] = encode_bitmap(offsets)
@@ -182,7 +189,7 @@ class KeyedParts:
 
     `operation` says what is done with rows and has none, but their columns. `run` merges all parts and
     returns what `MergeTask.run` returned for each: a part has all rows of the batch with some of its keys. It
-    may end after a part that has a fault. Clauses for rows that the batch lacks are not possible.
+    may end after a part that has a fault.
     """
 
     operation: KeyedOperation

@@ -27,6 +27,7 @@ from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_ingest.rows.fragments import Target, write_fragments
+from lakefold_ingest.rows.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.writing.operation import BatchColumns
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.merge.clauses import Clause, Merge
     from lakefold_ingest.merge.deletions import DeletedRows
+    from lakefold_ingest.merge.key_numbers import KeyShare
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.operations.append import AppendRows
@@ -111,11 +113,7 @@ class UpsertRows:
         if before is None or merge.by_source or not before.is_for(view):
             batch = self.batch(view, keeps_bad_rows=bool(settings.bad_records))
             check_conditions(merge, batch, view)
-            if merge.by_source:
-                conditions = [clause.condition for clause in merge.by_source]
-                matched, others = all_rows(table, batch.keys, conditions)
-            else:
-                matched, others = matched_rows(table, batch.keys), FoundRows.of([])
+            matched, others = _found(table, batch, merge)
         else:
             again = matched_again(table, before.batch.keys, before.table.state.fragments, before.matched)
             if again.is_same:
@@ -144,15 +142,16 @@ class UpsertRows:
         check_conditions(self.merge, self.with_rows(self.rows.slice(0, 0)).batch(view), view)
 
     def changes(
-        self, table: ReadVersion, view: View, *, keeps_bad_rows: bool = False
+        self, table: ReadVersion, view: View, share: KeyShare | None = None, *, keeps_bad_rows: bool = False
     ) -> tuple[MergeBatch, FoundRows, RowChanges]:
         """Returns the batch, the rows of the table that have its keys, and what becomes of them.
 
-        Clauses for rows that the batch lacks are left out. Raises as `build`.
+        `share`: the keys of this part of a batch; None: the rows are the whole batch, or no clause is about
+        rows that the batch lacks. Raises as `build`.
         """
         batch = self.batch(view, keeps_bad_rows=keeps_bad_rows)
-        matched = matched_rows(table, batch.keys)
-        return batch, matched, changes_of(table, batch, self.merge, matched, FoundRows.of([]))
+        matched, others = _found(table, batch, self.merge, share)
+        return batch, matched, changes_of(table, batch, self.merge, matched, others)
 
     def batch(self, view: View, *, keeps_bad_rows: bool = False) -> MergeBatch:
         """Returns the batch without the rows that can't be merged, which are put into `bad_rows`.
@@ -274,6 +273,15 @@ def write_rows(
     return written
 
 
+def _found(
+    table: ReadVersion, batch: MergeBatch, merge: Merge, share: KeyShare | None = None
+) -> tuple[FoundRows, FoundRows]:
+    """Returns the rows that have a key of the batch, and those that the batch lacks and a clause is about."""
+    if not merge.by_source:
+        return matched_rows(table, batch.keys), FoundRows.of([])
+    return all_rows(table, batch.keys, [clause.condition for clause in merge.by_source], share)
+
+
 def changes_of(
     table: ReadVersion, batch: MergeBatch, merge: Merge, matched: FoundRows, others: FoundRows
 ) -> RowChanges:
@@ -375,6 +383,7 @@ def target_of(view: View, settings: WriteSettings) -> Target:
         settings.storage_options,
         settings.max_rows_per_file,
         settings.max_bytes_per_file,
+        pylance=pylance_release() or UNKNOWN,
     )
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_ingest.rows.fitting import Fitting
+from lakefold_ingest.rows.pylance_release import UNKNOWN, check_pylance
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.manifests.naming import DATA, data_path
@@ -46,6 +47,7 @@ class Target:
     depth first, parents included. `storage_options` are pylance's. A file ends after `max_rows_per_file`
     rows, or after the batch with which it has `max_bytes_per_file` bytes of Arrow data (the file itself is
     mostly smaller). `keeps_bad_rows`: rows that don't fit are left out and reported (`row_writer`).
+    `pylance`: the driver's release, which the process that writes must have as well (`pylance_release`).
     """
 
     uri: str
@@ -56,6 +58,7 @@ class Target:
     max_rows_per_file: int = MAX_ROWS_PER_FILE
     max_bytes_per_file: int = MAX_BYTES_PER_FILE
     keeps_bad_rows: bool = False
+    pylance: str = UNKNOWN
 
     def fitted(self) -> Target:
         """Returns the target for batches that have the table's types already."""
@@ -67,9 +70,11 @@ def write_fragments(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterat
     """Writes the rows of `batches`. Yields the fragment of each file when the file is durable.
 
     Writes no file if there are no rows. The fragments' ids are 0, which means not assigned: the committer
-    numbers them. Raises `InvalidError` naming a column if its values don't fit the table, and `RetryError` if
-    a file can't be written. Files that were written before that remain, but no version names them.
+    numbers them. Raises `InvalidError` naming a column if its values don't fit the table, or if this process
+    lacks the target's pylance, and `RetryError` if a file can't be written. Files that were written before
+    that remain, but no version names them.
     """
+    check_pylance(target.pylance, target.uri)
     feed = _Feed(target, batches)
     while feed.has_rows():
         written = _write_file(target, feed)

@@ -82,8 +82,8 @@ class RowStage:
     schema: pa.Schema
     storage_options: Mapping[str, str]
 
-    def put(self, batches: Iterable[pa.RecordBatch], number: Numberer | None) -> TaskRows:
-        """Returns the rows of one task. `number` numbers their keys; None: they are sent, however many.
+    def put(self, batches: Iterable[pa.RecordBatch], number: Numberer) -> TaskRows:
+        """Returns the rows of one task. `number` numbers their keys.
 
         Rows that can't be read are returned as a fault, not raised: Spark would run the task again. If the
         task fails, its files are removed.
@@ -95,11 +95,11 @@ class RowStage:
                 table = pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema)
                 waiting.append(table)
                 rows, size, held = rows + table.num_rows, size + table.nbytes, held + table.nbytes
-                if number is not None and held >= STAGED_BYTES:
+                if held >= STAGED_BYTES:
                     files.append(self._file(pa.concat_tables(waiting), number))
                     waiting, held = [], 0
             rest = pa.concat_tables([self.schema.empty_table(), *waiting])
-            if number is not None and rest.num_rows and (files or held > INLINE_BYTES):
+            if rest.num_rows and (files or held > INLINE_BYTES):
                 files.append(self._file(rest, number))
                 rest = self.schema.empty_table()
         except InvalidError as error:
@@ -113,7 +113,7 @@ class RowStage:
         return TaskRows(data, tuple(files), rows, size, time.perf_counter() - start)
 
     def _file(self, rows: pa.Table, number: Numberer) -> StagedFile:
-        buckets = _buckets(number(rows))
+        buckets = buckets_of(number(rows))
         order = np.argsort(buckets, kind="stable")
         bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1)).tolist()
         ordered = rows.combine_chunks().take(pa.array(order))
@@ -153,16 +153,14 @@ class StagedRows:
         """Returns all rows, in the order of the tasks."""
         return self._of(range(BUCKETS), None)
 
-    def parts(self, number: Numberer) -> Iterator[pa.Table]:
-        """Yields the rows in parts, each with all rows of some keys in the order of the tasks.
+    def parts(self, number: Numberer) -> Iterator[tuple[range, pa.Table]]:
+        """Yields buckets, all of them in the end, with all rows that are in them, in the order of the tasks.
 
-        `number` is that with which the tasks staged them. A part that has no rows is left out.
+        `number` is that with which the tasks staged the rows. Each part has all rows of its keys.
         """
-        sent = [_buckets(number(self._sent(task))) for task in self.tasks]
+        sent = [buckets_of(number(self._sent(task))) for task in self.tasks]
         for buckets in self._ranges():
-            rows = self._of(buckets, sent)
-            if rows.num_rows:
-                yield rows
+            yield buckets, self._of(buckets, sent)
 
     def _ranges(self) -> Iterator[range]:
         """Yields ranges of buckets whose rows are about as many as one part has."""
@@ -211,5 +209,6 @@ class StagedRows:
         return from_streams(data, self.stage.schema)
 
 
-def _buckets(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def buckets_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the bucket of each of these numbers of keys."""
     return numbers & (BUCKETS - 1)

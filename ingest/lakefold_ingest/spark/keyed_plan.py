@@ -8,6 +8,7 @@ the rows of a repeated or speculative attempt are merged once. Nothing here know
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -46,14 +47,13 @@ class KeyedPlan:
     """How a batch is merged or its events applied, decided before its tasks.
 
     `operation` has no rows, but the columns that the tasks stage. `table` is the table's schema, in storage
-    types, with which the tasks find the keys of their rows. `is_whole`: the batch can't be divided.
+    types, with which the tasks find the keys of their rows.
     """
 
     settings: WriteSettings
     operation: KeyedOperation
     stage: RowStage
     table: pa.Schema
-    is_whole: bool = False
 
     def numbers(self, rows: pa.Table) -> NDArray[np.int64]:
         """Returns a number for each of these rows: those with the same key have the same one.
@@ -82,7 +82,7 @@ def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema, key: Ke
     operation = UpsertRows(schema.empty_table(), merge)
     if view is not None:
         operation.batch(view)
-    return _plan(settings, operation, view, key, is_whole=bool(merge.by_source))
+    return _plan(settings, operation, view, key)
 
 
 def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Schema, key: Key) -> KeyedPlan:
@@ -101,18 +101,16 @@ def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Sche
     return _plan(settings, operation, view, key)
 
 
-def _plan(
-    settings: WriteSettings, operation: KeyedOperation, view: View | None, key: Key, *, is_whole: bool = False
-) -> KeyedPlan:
+def _plan(settings: WriteSettings, operation: KeyedOperation, view: View | None, key: Key) -> KeyedPlan:
     if view is None:
         view = open_or_create(settings, key, operation.schema)
     stage = RowStage(view.uri, operation.rows.schema, settings.storage_options)
-    return KeyedPlan(settings, operation, stage, stored_schema(view), is_whole)
+    return KeyedPlan(settings, operation, stage, stored_schema(view))
 
 
 def stage_rows(plan: KeyedPlan, batches: Iterable[pa.RecordBatch]) -> TaskRows:
     """Stages the rows of one task."""
-    return plan.stage.put(batches, None if plan.is_whole else plan.numbers)
+    return plan.stage.put(batches, plan.numbers)
 
 
 def commit_rows(
@@ -120,16 +118,25 @@ def commit_rows(
 ) -> BatchReport:
     """Merges the rows or applies the events of all tasks as one batch, and removes what they staged.
 
-    Raises as `put_batch` does, and `InvalidError` if events of a task can't be read.
+    Raises as `put_batch` and `merging` do.
+    """
+    write_s = max((task.seconds for task in tasks), default=0.0)
+    with merging(plan, tasks) as operation:
+        return put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)
+
+
+@contextmanager
+def merging(plan: KeyedPlan, tasks: Sequence[TaskRows]) -> Iterator[KeyedOperation | KeyedParts]:
+    """Yields what merges the rows or applies the events of all tasks, and removes what they staged.
+
+    Raises `InvalidError` if events of a task can't be read.
     """
     try:
         fault = next((task.fault for task in tasks if task.fault is not None), None)
         if fault is not None:
             message, where, hint = fault
             raise InvalidError(message, where=where, hint=hint)
-        write_s = max((task.seconds for task in tasks), default=0.0)
-        operation = batch_operation(plan, tasks)
-        return put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)
+        yield batch_operation(plan, tasks)
     finally:
         plan.stage.remove(tasks)
 
@@ -143,7 +150,7 @@ def abort_rows(plan: KeyedPlan, tasks: Sequence[TaskRows | None]) -> None:
 def batch_operation(plan: KeyedPlan, tasks: Sequence[TaskRows]) -> KeyedOperation | KeyedParts:
     """Returns what merges the rows of all tasks, in parts if they are many."""
     rows = StagedRows(plan.stage, tasks)
-    if plan.is_whole or rows.fits_in_memory:
+    if rows.fits_in_memory:
         return plan.operation.with_rows(rows.all())
     return KeyedParts(plan.operation, partial(_merged, plan, rows))
 
@@ -155,8 +162,11 @@ def _merged(plan: KeyedPlan, rows: StagedRows, task: MergeTask) -> Iterator[Merg
         raise RetryError(
             "the types of the key columns were changed meanwhile", where=plan.stage.uri, hint=hint
         )
-    for part in rows.parts(plan.numbers):
-        merged = task.run(part)
+    needs_all = isinstance(plan.operation, UpsertRows) and bool(plan.operation.merge.by_source)
+    for buckets, part in rows.parts(plan.numbers):
+        if not part.num_rows and not needs_all:
+            continue
+        merged = task.run(part, buckets)
         yield merged
         if merged.fault is not None:
             return

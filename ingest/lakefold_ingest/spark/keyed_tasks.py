@@ -3,10 +3,15 @@
 Rows are partitioned by their keys in the types of the table, since two values of the batch may be one value
 of the table. So a first pass over the rows adds a number of its key to each. It adds the row's order as well,
 which Spark doesn't keep when it partitions rows.
+
+If a merge has clauses for rows that the batch lacks, a task would have to know the rows of the table that are
+its own, also if it has no rows of the batch. Such rows are staged by the tasks and merged on the driver.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart, PartFault
+from lakefold_ingest.rows.staged_rows import StagedFile, TaskRows
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.keyed_plan import merging, stage_rows
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakefold_ingest.operations.keyed_parts import KeyedOperation, MergeTask
+    from lakefold_ingest.spark.keyed_plan import KeyedPlan
 
 KEY_NUMBER, ROW_NUMBER, FAULT = "lakefold key", "lakefold row", "lakefold fault"
 _NUMBERED: Final = pa.schema({KEY_NUMBER: pa.int64(), ROW_NUMBER: pa.int64(), FAULT: pa.string()})
@@ -32,6 +40,22 @@ _ROW_BITS: Final = 40
 """A row's number is its index in its partition, with the partition's above these bits."""
 _MERGED: Final = "part binary, bad_rows binary, fault string"
 _ARROW_MERGED: Final = pa.schema({"part": pa.binary(), "bad_rows": pa.binary(), "fault": pa.string()})
+_STAGED: Final = (
+    "data binary, files array<struct<path: string, lengths: array<bigint>, rows: array<bigint>, "
+    "sizes: array<bigint>>>, rows bigint, size bigint, seconds double, fault array<string>"
+)
+_NUMBERS: Final = pa.list_(pa.int64())
+_FILE: Final = pa.struct({"path": pa.string(), "lengths": _NUMBERS, "rows": _NUMBERS, "sizes": _NUMBERS})
+_ARROW_STAGED: Final = pa.schema(
+    {
+        "data": pa.binary(),
+        "files": pa.list_(_FILE),
+        "rows": pa.int64(),
+        "size": pa.int64(),
+        "seconds": pa.float64(),
+        "fault": pa.list_(pa.string()),
+    }
+)
 
 
 def in_tasks(frame: DataFrame, operation_of: Callable[[pa.Table], KeyedOperation], tasks: int) -> KeyedParts:
@@ -98,3 +122,33 @@ def _merge_rows(
     yield pa.RecordBatch.from_pylist(
         [{"part": merged.part, "bad_rows": merged.bad_rows, "fault": fault}], _ARROW_MERGED
     )
+
+
+@contextmanager
+def staged(frame: DataFrame, plan: KeyedPlan) -> Iterator[KeyedOperation | KeyedParts]:
+    """Has tasks stage the rows of `frame`. Yields what merges them, then removes what is staged.
+
+    Raises as `keyed_plan.merging`.
+    """
+    rows = frame.mapInArrow(partial(_stage_rows, plan), _STAGED).collect()
+    tasks = [
+        TaskRows(
+            bytes(row.data),
+            tuple(
+                StagedFile(file.path, tuple(file.lengths), tuple(file.rows), tuple(file.sizes))
+                for file in row.files
+            ),
+            row.rows,
+            row.size,
+            row.seconds,
+            None if row.fault is None else tuple(row.fault),
+        )
+        for row in rows
+    ]
+    with merging(plan, tasks) as operation:
+        yield operation
+
+
+def _stage_rows(plan: KeyedPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Stages the rows of a task. Yields one row that says where they are."""
+    yield pa.RecordBatch.from_pylist([asdict(stage_rows(plan, batches))], _ARROW_STAGED)

@@ -3,8 +3,8 @@
 Rows that are appended never reach the driver: each task writes its Arrow batches as files and returns their
 descriptions, some hundred bytes a file. The driver makes one proposal of them (see `writing.batch`). The rows
 of an upsert or a delete, and change events, are partitioned by their keys, and each task finds its keys in
-the table. If a batch is so small that one task is enough, or its clauses need all rows in one place, the
-driver does this itself.
+the table. If a batch is so small that one task is enough, the driver does this itself. If a merge has clauses
+for rows that the batch lacks, the tasks stage the rows and the driver merges them in parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from lakefold_ingest.operations.upsert import UpsertRows, check_waits
 from lakefold_ingest.proposals.key import Key, check_app_id
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_fragments, write_task
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
-from lakefold_ingest.spark.keyed_tasks import in_tasks
+from lakefold_ingest.spark.executors import check_executors
+from lakefold_ingest.spark.keyed_plan import plan_merge
+from lakefold_ingest.spark.keyed_tasks import in_tasks, staged
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_table.errors import InvalidError
@@ -111,7 +113,8 @@ class Sink:
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
         run_id = frame.sparkSession.sparkContext.getLocalProperty(RUN_ID) if query_id else None
         batch = begin_batch(run_id, key, self.settings)
-        with self._operation(frame) as operation:
+        check_executors(frame.sparkSession, self.settings)
+        with self._operation(frame, key) as operation:
             report = put_batch(self.settings, key, operation, in_order=bool(query_id))
         if self.on_report is not None:
             self.on_report(report)
@@ -119,7 +122,7 @@ class Sink:
         return report.result
 
     @contextmanager
-    def _operation(self, frame: DataFrame) -> Iterator[Operation]:
+    def _operation(self, frame: DataFrame, key: Key) -> Iterator[Operation]:
         merge = self.merge
         if merge is None:
             schema, bad_rows = arrow_schema_of(frame.schema), list[pa.Table]()
@@ -128,21 +131,21 @@ class Sink:
             with _laid_out(frame, self.layout) as rows:
                 yield AppendRows(schema, partial(_write, rows, bad_rows), count=count, bad_rows=bad_rows)
         else:
-            with self._merging(frame, merge) as operation:
+            with self._merging(frame, merge, key) as operation:
                 yield operation
 
     @contextmanager
-    def _merging(self, frame: DataFrame, merge: Merge | ChangeFormat) -> Iterator[Operation]:
-        if isinstance(merge, ChangeFormat):
-            yield _on_driver(frame, merge)
-            return
-        if not merge.needs_one_row or not merge.by_source:
-            merge.check_columns(frame.columns, frame.columns, self.settings.table)
-        if not merge.needs_one_row:
-            frame = frame.select(*merge.keys)
-        if merge.by_source:
-            yield _on_driver(frame, merge)
-            return
+    def _merging(self, frame: DataFrame, merge: Merge | ChangeFormat, key: Key) -> Iterator[Operation]:
+        if not isinstance(merge, ChangeFormat):
+            if not merge.needs_one_row or not merge.by_source:
+                merge.check_columns(frame.columns, frame.columns, self.settings.table)
+            if not merge.needs_one_row:
+                frame = frame.select(*merge.keys)
+            if merge.by_source:
+                plan = plan_merge(self.settings, merge, arrow_schema_of(frame.schema), key)
+                with staged(frame, plan) as operation:
+                    yield operation
+                return
         with _kept(frame):
             tasks = min(-(-frame.count() // ROWS_A_TASK), frame.sparkSession.sparkContext.defaultParallelism)
             yield (

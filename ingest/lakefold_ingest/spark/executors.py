@@ -1,0 +1,117 @@
+"""Checks when a query begins that Spark's executors can write its table.
+
+The driver merges small batches itself. Without the check a query could run for hours until a large batch
+shows that the executors lack a package or the rights to the table's store.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lakefold_ingest.rows.pylance_release import UNKNOWN, check_pylance, pylance_release
+from lakefold_ingest.writing.view import read_view
+from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from lakefold_ingest.writing.settings import WriteSettings
+
+MOST_TASKS: Final = 32
+"""So many tasks check at most: as many as Spark runs at once, so that each executor has some."""
+_CONTENT: Final = b"written by the driver to see whether the executors have the same store"
+_RESULT: Final = "fault string"
+_ARROW_RESULT: Final = pa.schema({"fault": pa.string()})
+_MISSING: Final = "ModuleNotFoundError:"
+_HINT: Final = (
+    "the executors need lakefold[ingest] in the driver's releases, and access to the table under the same "
+    "URI, with the same storage options"
+)
+_checked: Final[set[tuple[str, str]]] = set()
+"""Applications of Spark and tables."""
+
+
+def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
+    """Raises `InvalidError` if executors lack lakefold or pylance, have another pylance, or lack the store.
+
+    Checks once for each application of Spark and table. The store is checked as soon as the table exists.
+    Raises as `read_view` and the table's store do if the driver itself lacks access.
+    """
+    checked = spark.sparkContext.applicationId, settings.table
+    if checked in _checked:
+        return
+    if read_view(settings.table, settings.storage_options) is None:
+        _check(spark, settings, "")
+        return
+    storage = open_storage(settings.table, settings.storage_options)
+    probe = data_path(f"{uuid.uuid4().hex}_probe.lance")
+    storage.put(probe, [_CONTENT])
+    try:
+        _check(spark, settings, probe)
+    finally:
+        storage.delete(probe)
+    _checked.add(checked)
+
+
+def _check(spark: SparkSession, settings: WriteSettings, probe: str) -> None:
+    from pyspark.errors import PySparkException
+
+    tasks = min(spark.sparkContext.defaultParallelism, MOST_TASKS)
+    check = partial(
+        _check_in_task, pylance_release() or UNKNOWN, settings.table, dict(settings.storage_options), probe
+    )
+    try:
+        faults = [row.fault for row in spark.range(0, tasks, 1, tasks).mapInArrow(check, _RESULT).collect()]
+    except PySparkException as error:
+        missing = [line for line in str(error).splitlines() if _MISSING in line]
+        if not missing:
+            raise
+        _, _, name = missing[0].partition(_MISSING)
+        message = f"Spark's executors can't run lakefold:{name}"
+        raise InvalidError(message, where=settings.table, hint=_HINT) from error
+    if any(faults):
+        message = f"Spark's executors can't write the table: {next(filter(None, faults))}"
+        raise InvalidError(message, where=settings.table, hint=_HINT)
+
+
+def _check_in_task(
+    pylance: str,
+    table: str,
+    storage_options: Mapping[str, str],
+    probe: str,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Yields one row, with what is wrong in this process or None. `probe`: a file that the driver wrote."""
+    for _ in batches:
+        pass
+    fault = None
+    try:
+        check_pylance(pylance, table)
+        if probe:
+            _check_store(table, storage_options, probe)
+    except (LakefoldError, OSError) as error:
+        fault = error.message if isinstance(error, LakefoldError) else str(error)
+    yield pa.RecordBatch.from_pylist([{"fault": fault}], _ARROW_RESULT)
+
+
+def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> None:
+    """Reads the driver's file, and writes and removes another. Raises `LakefoldError` if it can't."""
+    storage = open_storage(table, storage_options)
+    try:
+        content = storage.get(probe)
+    except FileNotFoundError:
+        content = b""
+    if content != _CONTENT:
+        message = f"a file that the driver has written to {table} is not there: it is another disk or bucket"
+        raise InvalidError(message)
+    own = data_path(f"{uuid.uuid4().hex}_probe.lance")
+    storage.put(own, [_CONTENT])
+    storage.delete(own)

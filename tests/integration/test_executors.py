@@ -1,0 +1,105 @@
+"""Executors that can't write a table are found when a query begins, also if its batches are small."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lakefold.spark import sink
+from lakefold_ingest.rows.pylance_release import pylance_release
+from lakefold_ingest.spark import executors
+from lakefold_table.errors import InvalidError
+from tests.merging import people
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+NOBODY = "127.0.0.1:1"
+HIDE = """
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+def find_spec(name, path=None, target=None):
+    return None if name == {name!r} else find(name, path, target)
+PathFinder.find_spec = find_spec
+"""
+
+
+def python_of_executors(folder: Path) -> str:
+    """A Python whose first path is `folder`, as a program that Spark starts for its tasks."""
+    program = folder / "python"
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{folder}:$PYTHONPATH"\nexport PYTHONPATH\nexec "{sys.executable}" "$@"\n'
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+def without(folder: Path, name: str) -> None:
+    """Makes `folder` hide a package."""
+    (folder / "sitecustomize.py").write_text(HIDE.format(name=name))
+
+
+def with_other_pylance(folder: Path) -> None:
+    """Makes `folder` say that another release of pylance is installed."""
+    metadata = folder / "pylance-1.2.3.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: pylance\nVersion: 1.2.3\n")
+
+
+@pytest.mark.parametrize("fault", ["lance", "lakefold_ingest", "other pylance"])
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_executors_that_lack_a_package_are_found_at_the_first_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, mode: str
+) -> None:
+    words = {
+        "lance": "executors can't write the table: .*python.* has no pylance",
+        "lakefold_ingest": "executors can't run lakefold: No module named 'lakefold_ingest'",
+        "other pylance": f"has pylance 1.2.3, but the driver has {pylance_release()}",
+    }
+    if fault == "other pylance":
+        with_other_pylance(tmp_path)
+    else:
+        without(tmp_path, fault)
+    given = {"write_mode": "upsert", "keys": "id"} if mode == "upsert" else {}
+    put = sink(tmp_path / "t", NOBODY, "app", **given)  # type: ignore[arg-type]  # the modes have other parameters
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python_of_executors(tmp_path))
+    with pytest.raises(InvalidError, match=words[fault]) as caught:
+        put(spark.range(1), 0)
+    assert "lakefold[ingest]" in caught.value.hint
+
+
+def test_a_table_that_executors_can_not_see_is_found_and_nothing_is_left(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The executors have another disk: here the driver says it has written a file that they don't find."""
+    table = tmp_path / "t"
+    lance.write_dataset(people([1]), str(table))
+    before = set((table / "data").iterdir())
+    put = sink(table, NOBODY, "app", write_mode="delete", keys="id")
+    monkeypatch.setattr(executors, "_CONTENT", b"another file")
+    with pytest.raises(InvalidError, match=r"a file that the driver has written to .* is not there"):
+        put(spark.range(1), 0)
+    assert set((table / "data").iterdir()) == before
+
+
+def test_what_a_process_can_not_read_or_write_is_its_fault(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    lance.write_dataset(people([1]), str(table))
+    (file,) = (table / "data").iterdir()
+
+    def fault(probe: str) -> str:
+        none = iter(list[pa.RecordBatch]())
+        (row,) = executors._check_in_task(pylance_release() or "", table.as_uri(), {}, probe, none)
+        return str(row.column("fault")[0].as_py())
+
+    assert "it is another disk or bucket" in fault("data/none_probe.lance")
+    assert "it is another disk or bucket" in fault(f"data/{file.name}")
+    (table / "data" / "probe").write_bytes(executors._CONTENT)
+    assert fault("data/probe") == "None"
+    assert {each.name for each in (table / "data").iterdir()} == {file.name, "probe"}
