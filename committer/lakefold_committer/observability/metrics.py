@@ -27,6 +27,8 @@ from lakefold_table.storage.syncs import FAILURES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from prometheus_client.samples import Sample
+
     from lakefold_table.entry import Outcome, Undecodable
 
 FAST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -264,13 +266,10 @@ class Metrics:
 
     def summary(self) -> dict[str, int]:
         """Returns the number of outcomes by kind, and of published versions, since the process began."""
-        counts = {
-            kind: sum(
-                self._count("lakefold_outcomes_total", kind=kind, operation=name) for name in OPERATIONS
-            )
-            for kind in OUTCOMES
-        }
-        return {**counts, "versions": self._count("lakefold_versions_total")}
+        counts = dict.fromkeys(OUTCOMES, 0)
+        for sample in _totals(self.outcomes):
+            counts[sample.labels["kind"]] += int(sample.value)
+        return {**counts, "versions": sum(int(sample.value) for sample in _totals(self.versions))}
 
     def _register_gauges(self) -> _PartitionGauges:
         """Registers what isn't counted here, but requested whenever Prometheus scrapes."""
@@ -293,9 +292,6 @@ class Metrics:
         for end in GroupEnd:
             self.groups.labels(end.value)
 
-    def _count(self, name: str, **labels: str) -> int:
-        return int(self.registry.get_sample_value(name, labels) or 0)
-
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(name, meaning, labels, registry=self.registry)
 
@@ -313,6 +309,16 @@ def operation_of(read: Entry | Undecodable) -> str:
     if read.proposal is None:
         return CLAIM
     return read.proposal.operation or NONE
+
+
+def _totals(counter: Counter) -> Iterator[Sample]:
+    """Yields the value of a counter for each combination of its labels."""
+    return (
+        sample
+        for family in counter.collect()
+        for sample in family.samples
+        if sample.name == f"{family.name}_total"
+    )
 
 
 class _FailedSyncs(Collector):
