@@ -57,15 +57,26 @@ def _quick_spark() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_client_is_left_of_a_module() -> Iterator[None]:
+    """Ends the Kafka clients that the fixtures of a module left in reference cycles."""
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
-def _no_client_is_left() -> Iterator[None]:
+def _no_client_is_left(_no_client_is_left_of_a_module: None) -> Iterator[None]:
     """Ends the Kafka clients of a test with the test.
 
     Clients in reference cycles, as those of a committer that has ended, live until the garbage collector
-    runs. Until then each has four threads, and requests the broker's metadata every 5 seconds.
+    runs. Until then each has four threads, and requests the broker's metadata every 5 seconds. What is left
+    afterwards is not visited again until the module ends: to visit every imported module takes 0.17 s.
     """
     yield
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
