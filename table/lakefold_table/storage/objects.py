@@ -17,7 +17,7 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -389,8 +389,8 @@ def _clients(uri: str, storage_options: Mapping[str, str]) -> ObjectClients:
         "retry_timeout": timedelta(seconds=_number_in(uri, given, "client_retry_timeout", _RETRY_SECONDS)),
     }
     bucket, named = _bucket_of(uri, location.authority)
-    make: type[GCSStore | AzureStore] = GCSStore if location.scheme == "gs" else AzureStore
-    config = {**_DEFAULTS, **_concerning(uri, make, given, _OWN_OPTIONS[location.scheme]), **named}
+    make = _kind_of_store(location.scheme)
+    config = {**_DEFAULTS, **_concerning(uri, location.scheme, given), **named}
     try:
         return ObjectClients(
             once=make(bucket, config=config, retry_config={"max_retries": 0}),  # type: ignore[arg-type] # text values do
@@ -402,26 +402,37 @@ def _clients(uri: str, storage_options: Mapping[str, str]) -> ObjectClients:
         raise InvalidError(_without_key(_in_words(error)), where=uri, hint=hint) from None
 
 
-def _concerning(
-    uri: str, make: type[GCSStore | AzureStore], given: Mapping[str, str], own: tuple[str, ...]
-) -> dict[str, str]:
-    """Returns the options that this kind of store knows. Raises `InvalidError` for an unknown option."""
+def _kind_of_store(scheme: str) -> type[GCSStore | AzureStore]:
+    return GCSStore if scheme == "gs" else AzureStore
+
+
+def _concerning(uri: str, scheme: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options that stores of this scheme know. Raises `InvalidError` for an unknown option."""
     known_options = {}
     for key, value in given.items():
         name = _RENAMED.get(key, key)
-        try:
-            make("probe", config={name: value})  # type: ignore[arg-type] # to find out whether it is known
-        except errors.UnknownConfigurationKeyError as error:
-            if key.startswith(own):
-                hint = "compare it with the options that pylance takes for this store"
-                message = f"the storage option {key} does not exist"
-                raise InvalidError(message, where=uri, hint=hint) from error
-            continue
-        except errors.BaseError:
-            # The option is known, but not enough by itself.
-            pass
-        known_options[name] = value
+        if _knows(scheme, name):
+            known_options[name] = value
+        elif key.startswith(_OWN_OPTIONS[scheme]):
+            hint = "compare it with the options that pylance takes for this store"
+            raise InvalidError(f"the storage option {key} does not exist", where=uri, hint=hint)
     return known_options
+
+
+@lru_cache(maxsize=1024)
+def _knows(scheme: str, name: str) -> bool:
+    """Returns whether stores of this scheme have an option of this name.
+
+    Cached, because a store is made to find out.
+    """
+    try:
+        _kind_of_store(scheme)("probe", config={name: ""})  # type: ignore[arg-type] # to find out whether it is known
+    except errors.UnknownConfigurationKeyError:
+        return False
+    except errors.BaseError:
+        # The option is known, but not enough by itself, or not without a value.
+        pass
+    return True
 
 
 def _bucket_of(uri: str, authority: str) -> tuple[str, dict[str, str]]:
