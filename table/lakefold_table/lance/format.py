@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
+from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NO_FILES, Requirements, VersionHead, VersionSummary
@@ -347,9 +348,10 @@ def _needs_to_carry(state: LanceState, envelopes: Sequence[Envelope]) -> Iterato
         read, kind = known_version(envelope.lance), kind_of(envelope.lance)
         if kind not in {Kind.DELETE, Kind.UPDATE} or not state.history.rewritten_since(read or state.version):
             continue
-        rows = affected_rows(envelope)
-        if rows is None or isinstance(rows, Invalid):
+        if not envelope.affected_rows:
             continue
+        # Which rows they are makes no difference here, and decoding those of a hundred fragments takes time.
+        rows = dict.fromkeys(envelope.affected_rows, Bitmap())
         rewrites = state.history.carried(proposed_footprint(envelope, rows, state.head), read)
         if rewrites:
             yield carried.needs(state, envelope, rewrites)

@@ -209,11 +209,8 @@ def _begin(
             rows, marked = every if named is None else named, every
             following.whole |= {old.id} if named is None else set()
         else:
-            sized = type(old)()
-            sized.CopyFrom(proposed)
-            sized.physical_rows = old.physical_rows
             try:
-                rows, marked = named or Bitmap(), deleted_rows(table, sized)
+                rows, marked = named or Bitmap(), deleted_rows(table, proposed, old.physical_rows)
             except DamagedError as error:
                 return Invalid(
                     f"the proposed deletion file of fragment {old.id} can't be used: {error.reason}",

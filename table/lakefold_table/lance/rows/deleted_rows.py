@@ -82,10 +82,11 @@ def deletion_location(head: Manifest, fragment_id: int, file: DeletionFile) -> s
     return below(roots[0], path) if roots else ""
 
 
-def deleted_rows(table: VersionBuilder, fragment: DataFragment) -> Bitmap:
+def deleted_rows(table: VersionBuilder, fragment: DataFragment, rows: int | None = None) -> Bitmap:
     """Returns the rows that are marked in a fragment's deletion file.
 
-    Raises `DamagedError` if the file is missing, too large or malformed.
+    `rows`: how many rows the fragment has, if it doesn't say so itself. Raises `DamagedError` if the file is
+    missing, too large or malformed.
     """
     if not fragment.HasField("deletion_file"):
         return Bitmap()
@@ -97,4 +98,4 @@ def deleted_rows(table: VersionBuilder, fragment: DataFragment) -> Bitmap:
     if data is None:
         outside = ", or not below the committer's roots" if file.HasField("base_id") else ""
         raise DamagedError(f"{location} is missing or too large{outside}")
-    return decode_deletions(file, data, fragment.physical_rows, location)
+    return decode_deletions(file, data, fragment.physical_rows if rows is None else rows, location)
