@@ -7,6 +7,7 @@ waits shows that another maintainer has done the work already.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,20 +18,23 @@ from lakefold_log.codec.envelope import parsed
 from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.lookup import Lookup
-from lakefold_maintenance.files.names import files_of
+from lakefold_maintenance.files.names import files_of_proposal
+from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.allocation import check_allocated
 from lakefold_table.errors import RetryError
 from lakefold_table.lance.rows.row_order import groups_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
     from lakefold_maintenance.rewriting.survey import TableSurvey
-    from lakefold_protos.lakefold.log_pb2 import Envelope
 
 TIMEOUT_S: Final = 30.0
+SMALL: Final = 16_384
+"""Messages of so many bytes are decoded without counting first how much memory they take."""
+NEVER: Final = math.inf
 _BATCH: Final = 5_000
 _POLL_S: Final = 0.2
 
@@ -71,38 +75,48 @@ def read_waiting(
                 kafka, topics, lookup.log, status.next_offset, status.outcomes_from, status.trust
             )
         )
-    envelopes: list[Envelope] = []
     key = survey.table.encode()
     with PartitionReader(kafka, topics.transactions, status.log, status.next_offset) as reader:
-        while reader.position < status.end:
-            if time.monotonic() >= deadline:
-                message = f"what waits in the log was not read within {timeout_s:g} s: {reader.last_error}"
-                raise RetryError(message, where=f"{topics.transactions}/{status.log.partition}")
-            for found in reader.poll(_BATCH, _POLL_S):
-                if found.key == key and found.offset < status.end and found.offset not in done:
-                    envelopes += _decoded(found.value)
-    return waiting_of(envelopes, survey.branch)
+
+        def envelopes() -> Iterator[Envelope]:
+            """Yields what waits for the table, one after the other: there may be a hundred thousand."""
+            while reader.position < status.end:
+                if time.monotonic() >= deadline:
+                    message = (
+                        f"what waits in the log was not read within {timeout_s:g} s: {reader.last_error}"
+                    )
+                    where = f"{topics.transactions}/{status.log.partition}"
+                    raise RetryError(message, where=where)
+                for found in reader.poll(_BATCH, _POLL_S):
+                    if found.key == key and found.offset < status.end and found.offset not in done:
+                        yield from _decoded(found.value)
+
+        return waiting_of(envelopes(), survey.branch)
 
 
 def waiting_of(envelopes: Iterable[Envelope], branch: str) -> WaitingProposals:
     """Returns what these envelopes need of a branch. Of those for other branches only the files count."""
-    count, oldest, rewritten, files, unknown = 0, list[int](), set[int](), set[str](), False
+    count, oldest, rewritten, files, unknown = 0, NEVER, set[int](), set[str](), False
     for envelope in envelopes:
-        files.update(files_of(envelope))
-        unknown |= not envelope.HasField("lance")
+        files.update(files_of_proposal(envelope))
+        in_message = envelope.HasField("lance")
+        unknown |= not in_message
         if envelope.branch != branch:
             continue
         count += 1
-        oldest.append(envelope.lance.read_version if envelope.HasField("lance") else 0)
-        for group in groups_of(envelope.lance.rewrite):
-            rewritten.update(fragment.id for fragment in group.old_fragments)
-    return WaitingProposals(count, min(oldest, default=None), frozenset(rewritten), frozenset(files), unknown)
+        oldest = min(oldest, envelope.lance.read_version if in_message else 0)
+        if envelope.lance.HasField("rewrite"):
+            for group in groups_of(envelope.lance.rewrite):
+                rewritten.update(fragment.id for fragment in group.old_fragments)
+    return WaitingProposals(
+        count, None if oldest == NEVER else int(oldest), frozenset(rewritten), frozenset(files), unknown
+    )
 
 
 def _decoded(data: bytes) -> list[Envelope]:
     """Returns the envelope, or nothing if the message is none: it will be answered Invalid."""
     try:
-        return [parsed(data)]
+        return [Envelope.FromString(data) if len(data) <= SMALL else parsed(data)]
     except DecodeError as error:
         check_allocated(error)
         return []
