@@ -31,6 +31,7 @@ TOGETHER: Final = {
         "test_sink",
         "test_spark_bad_records",
         "test_spark_changes",
+        "test_spark_compaction",
         "test_spark_evolution",
         "test_spark_session",
         "test_spark_source",

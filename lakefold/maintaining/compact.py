@@ -10,7 +10,7 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
-from lakefold.maintaining.engine import engine_option
+from lakefold.maintaining.engine import engine_of, engine_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         "lakefold compact /data/flights",
         "lakefold compact /data/flights --maintenance target_rows=500000 --threads 4",
         "lakefold compact s3://lake/flights --by-policy --json",
+        "lakefold compact s3://lake/flights --engine spark",
     )
 )
 @click.argument("table")
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 256),
     default=2,
     show_default=True,
-    help="Threads that read and write data files; memory grows with them.",
+    help="Threads that read and write data files in each rewrite; memory grows with them.",
 )
 @click.option(
     "--wait",
@@ -64,13 +65,13 @@ def command(
     by_policy: bool,
     dry_run: bool,
     as_json: bool,
-    **work: Any,  # noqa: ANN401 - the options threads and wait
+    **work: Any,  # noqa: ANN401 - the options threads, wait and engine
 ) -> None:
     """Join adjacent small fragments of TABLE, and remove deleted rows from its data files.
 
-    This process rewrites the fragments and proposes them through the log, so no writer is turned back. Rows
-    and their ids stay the same. What counts as small is set by the table's configuration
-    (lakefold.maintenance.target_rows, .target_bytes, …) or by --maintenance.
+    This process rewrites the fragments, or Spark's executors do (--engine spark), and it proposes them
+    through the log, so no writer is turned back. Rows and their ids stay the same. What counts as small is
+    set by the table's configuration (lakefold.maintenance.target_rows, .target_bytes, …) or by --maintenance.
 
     A rewrite that fails or is refused leaves its fragments as they were, and the others go on. Then the exit
     code is 3 if one was refused, else that of the first failure.
@@ -83,8 +84,9 @@ def command(
         report = planned(settings, table, branch, full=not by_policy)
     else:
         with Bar() as bar:
+            engine = engine_of(work["engine"], work["threads"])
             report = compaction_of(
-                settings, table, branch, timeout_s=work["wait"], threads=work["threads"], progress=bar
+                settings, table, branch, timeout_s=work["wait"], engine=engine, progress=bar
             ).run(full=not by_policy)
     if as_json:
         print_json({"table": canonical(table), **plain_report(report), "dry_run": dry_run})

@@ -6,12 +6,13 @@ import threading
 from typing import TYPE_CHECKING, TypedDict
 
 from lakefold.console.settings import read_settings
+from lakefold.maintaining.engine import HERE, engine_of
 from lakefold_maintenance.planning.plan import plan
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Progress, planned_report
 from lakefold_maintenance.rewriting.pacing import Pacing
 from lakefold_maintenance.rewriting.sending import TIMEOUT_S, TableLog
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.rewriting.tasks import THREADS, TaskLimits
+from lakefold_maintenance.rewriting.tasks import THREADS
 from lakefold_reader.opening import open_branch
 from lakefold_table.errors import InvalidError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from lakefold.console.settings import Settings
+    from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.rewriting.survey import TableSurvey
 
 
@@ -31,8 +33,9 @@ class CompactOptions(TypedDict, total=False):
     `by_policy`: rewrite only what `lakefold maintain` would, so that rows of a stream are not rewritten more
     often than needed. `policy`: keys of the maintenance policy (`{"target_rows": "500000"}`), used for what
     the table's configuration doesn't say. `timeout`: seconds to wait for each outcome. `threads`: how many
-    read and write data files. The other settings come from `LAKEFOLD_…` variables if they aren't given, else
-    from the TOML file `config`, the brokers at last from `lakefold up`.
+    read and write data files in each rewrite. `engine`: "process", or "spark" to run each rewrite as a task
+    of Spark's active session, or of a new one. The other settings come from `LAKEFOLD_…` variables if they
+    aren't given, else from the TOML file `config`, the brokers at last from `lakefold up`.
     """
 
     branch: str | None
@@ -40,6 +43,7 @@ class CompactOptions(TypedDict, total=False):
     policy: Mapping[str, str]
     timeout: float
     threads: int
+    engine: str
     bootstrap_servers: str
     transactions_topic: str
     outcomes_topic: str
@@ -60,8 +64,8 @@ _SETTINGS = {
 def compact(table: str | os.PathLike[str], **options: Unpack[CompactOptions]) -> CompactionReport:
     """Joins adjacent small fragments of a table and removes deleted rows from its files, through the log.
 
-    This process rewrites the fragments; a committer folds each result into the table. Rows, their ids and
-    what queries return stay the same.
+    This process rewrites the fragments, or Spark does; a committer folds each result into the table. Rows,
+    their ids and what queries return stay the same.
 
     A rewrite that fails or is refused leaves its fragments as they were; `failed` of the report names it, and
     the others go on. Raises `InvalidError` if the policy makes no sense or an option is unknown,
@@ -79,7 +83,7 @@ def compact(table: str | os.PathLike[str], **options: Unpack[CompactOptions]) ->
         str(table),
         options.get("branch"),
         timeout_s=options.get("timeout", TIMEOUT_S),
-        threads=options.get("threads", THREADS),
+        engine=engine_of(options.get("engine", HERE), options.get("threads", THREADS)),
     )
     return compaction.run(full=not options.get("by_policy", False))
 
@@ -90,7 +94,7 @@ def compaction_of(
     branch: str | None,
     *,
     timeout_s: float,
-    threads: int,
+    engine: RewriteEngine,
     progress: Progress | None = None,
 ) -> Compaction:
     """Returns the compaction of a table; nothing is read or connected to yet."""
@@ -108,7 +112,7 @@ def compaction_of(
     return Compaction(
         _surveyor(settings, table, branch),
         opened,
-        limits=TaskLimits(threads),
+        engine=engine,
         progress=progress,
         pause=lambda survey, size: pacing.after(size, survey.policy.bytes_per_second),
     )

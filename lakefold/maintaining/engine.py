@@ -1,4 +1,4 @@
-"""Where fragments are rewritten: `--engine`."""
+"""Where fragments are rewritten: `--engine`, and the option `engine` of `lakefold.compact`."""
 
 from __future__ import annotations
 
@@ -6,30 +6,45 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from lakefold_table.errors import InvalidError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakefold_maintenance.rewriting.engines import RewriteEngine
+
 HERE: Final = "process"
+SPARK: Final = "spark"
+ENGINES: Final = (HERE, SPARK)
 
 
 def engine_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds `--engine` to a verb, which gets no value: the only one that is built is the default."""
+    """Adds `--engine` to a verb."""
     option = click.option(
         "--engine",
-        type=click.Choice([HERE, "spark"]),
+        type=click.Choice(ENGINES),
         default=HERE,
         show_default=True,
-        expose_value=False,
-        callback=_checked,
-        help="Where fragments are rewritten: in this process. spark isn't built yet.",
+        help="Where fragments are rewritten: in this process, or each rewrite by a task of Spark's.",
     )
     return option(command)
 
 
-def _checked(_context: click.Context, _option: click.Parameter, value: str) -> str:
-    """Returns the value. Raises `click.UsageError` for an engine that isn't built."""
-    if value != HERE:
-        raise click.UsageError(
-            f"--engine {value} isn't built yet; leave it out, and fragments are rewritten in this process"
-        )
-    return value
+def engine_of(name: str, threads: int) -> RewriteEngine:
+    """Returns the engine with this name; a session of Spark's is begun if none is active.
+
+    `threads`: those that read and write data files in each task. Raises `InvalidError` for another name.
+    """
+    from lakefold_maintenance.rewriting.tasks import TaskLimits
+
+    limits = TaskLimits(threads)
+    if name == SPARK:
+        from lakefold_maintenance.spark.on_spark import OnSpark, session_for
+
+        return OnSpark(session_for("lakefold maintenance"), limits)
+    if name != HERE:
+        hint = f"the engines are: {', '.join(ENGINES)}"
+        raise InvalidError(f"there is no engine {name!r}", where="engine", hint=hint)
+    from lakefold_maintenance.rewriting.engines import InProcess
+
+    return InProcess(limits)

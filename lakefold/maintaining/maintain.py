@@ -12,13 +12,14 @@ import click
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
 from lakefold.errors import SettingError
-from lakefold.maintaining.engine import engine_option
+from lakefold.maintaining.engine import HERE, engine_of, engine_option
 from lakefold.maintaining.reports import plain_report, print_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold.console.settings import Settings
+    from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.upkeep.maintainer import Maintainer
     from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
     from lakefold_maintenance.upkeep.table_upkeep import RoundReport
@@ -58,13 +59,15 @@ def command(
     once: bool,
     dry_run: bool,
     every: float,
+    engine: str,
     as_json: bool,
 ) -> None:
     """Compact tables and remove their old versions, by the policy of each table, while writers go on.
 
     Without TABLE it maintains the tables in the folders and buckets below the roots, up to three folders deep
     and in the first 2,000 folders of each root; a warning is logged if a root has more. The policy is in the
-    table's configuration (lakefold.maintenance.target_rows, …) and in the setting `maintenance`. Versions
+    table's configuration (lakefold.maintenance.target_rows, …) and in the setting `maintenance`. Indices that
+    lack many rows are brought up to date (unindexed_share). Versions
     stay that tags, branches, named consumers or proposals that wait in the log need. Files of refused
     proposals and files that nothing names are removed some time later (refused_files, unnamed_files). Several
     maintainers may run: one of them works on a table at a time.
@@ -74,13 +77,17 @@ def command(
     """
     if dry_run and not once:
         raise click.UsageError("--dry-run needs --once")
+    from lakefold_maintenance.rewriting.tasks import THREADS
+
+    # A session of Spark's sets a handler of its own for Ctrl-C, so it begins before.
+    rewrites = engine_of(HERE if dry_run else engine, THREADS)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 
     metrics = MaintenanceMetrics()
-    maintainer = _maintainer(settings, tables, metrics, stopped)
+    maintainer = _maintainer(settings, tables, rewrites, metrics, stopped)
     if once:
         codes: list[int] = []
         for report in maintainer.round(dry_run=dry_run):
@@ -95,13 +102,16 @@ def command(
 
 
 def _maintainer(
-    settings: Settings, tables: tuple[str, ...], metrics: MaintenanceMetrics, stopped: threading.Event
+    settings: Settings,
+    tables: tuple[str, ...],
+    engine: RewriteEngine,
+    metrics: MaintenanceMetrics,
+    stopped: threading.Event,
 ) -> Maintainer:
     from lakefold_maintenance.files.refused import RefusedFiles
     from lakefold_maintenance.rewriting.pacing import Pacing
     from lakefold_maintenance.rewriting.sending import TableLog
     from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
-    from lakefold_maintenance.rewriting.tasks import TaskLimits
     from lakefold_maintenance.upkeep.maintainer import Maintainer
     from lakefold_maintenance.upkeep.table_upkeep import UpkeepParts
     from lakefold_maintenance.upkeep.waiting import WaitingProposals, read_waiting
@@ -127,7 +137,7 @@ def _maintainer(
             waiting,
             lambda survey: refused.of(survey.table, survey.branch),
             go_on,
-            TaskLimits(),
+            engine,
             metrics,
         ),
         stopped,
@@ -170,6 +180,7 @@ def _print(report: RoundReport, *, dry_run: bool, as_json: bool) -> None:
                 "table": report.table,
                 **compaction,
                 "skipped": report.skipped,
+                "updated_indices": list(report.indices),
                 "removed_versions": report.cleaned.versions,
                 "removed_data_files": report.cleaned.data_files,
                 "removed_bytes": report.cleaned.bytes,
@@ -182,8 +193,9 @@ def _print(report: RoundReport, *, dry_run: bool, as_json: bool) -> None:
         return
     would = " (dry run: nothing was changed)" if dry_run else ""
     skipped = f"; not compacted: {report.skipped}" if report.skipped else ""
+    indices = f"indices brought up to date because of {', '.join(report.indices)}, " if report.indices else ""
     print_line(
-        f"{report.table}: {done.tasks:,} rewrites of {done.rows:,} rows, "
+        f"{report.table}: {done.tasks:,} rewrites of {done.rows:,} rows, {indices}"
         f"{report.cleaned.versions:,} versions and {report.removed_files.count:,} unnamed files removed"
         f"{skipped}{would}"
     )

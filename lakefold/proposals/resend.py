@@ -122,7 +122,7 @@ def _without_files(
 
     removing = read_note(open_storage(table, storage_options)).removing.keys()
     return {
-        letter.stored_at: "maintenance removes its files; make the proposal again (policy: refused_files)"
+        letter.stored_at: "maintenance removes its files; build the proposal again with new files"
         for letter in dead_letters
         if isinstance(letter.proposal, Entry)
         and not letter.proposal.envelope.branch

@@ -58,9 +58,10 @@ VERBS = {
     "restore": f"TABLE {KAFKA} {TOPICS} {STORE} --version --tag --as-of",
     "consumers": f"TABLE {STORE} --set --drop --branch",
     "cleanup": f"TABLE {STORE} --older-than --keep --dry-run --branch",
-    "compact": f"TABLE {KAFKA} {TOPICS} {STORE} --branch --by-policy --threads --wait --dry-run",
+    "compact": f"TABLE {KAFKA} {TOPICS} {STORE} --branch --by-policy --threads --wait --engine --dry-run",
     "optimize-indices": f"TABLE {STORE} --branch --dry-run",
-    "maintain": f"TABLES {KAFKA} {TOPICS} {STORE} --once --dry-run --every --roots --http-port --http-host",
+    "maintain": f"TABLES {KAFKA} {TOPICS} {STORE} --once --dry-run --every --engine --roots --http-port "
+    "--http-host",
     "explain": f"TABLE PROPOSAL {KAFKA} {TOPICS} {STORE} --group --branch --versions --timeout",
     "replay": f"TABLE {KAFKA} {STORE} --check --from --to --branch --file --log-id",
     "redrive": f"{KAFKA} {TOPICS} {STORE} --table --offset --all --dry-run --wait",

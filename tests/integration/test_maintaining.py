@@ -27,7 +27,7 @@ from lakefold_table.uri import canonical
 from tests.integration.committers import CommitterProcess, running_committer
 from tests.integration.own_log import OwnLog
 from tests.integration.test_compacting_tables import CompactedTable
-from tests.oracle.committing import proposal, written
+from tests.oracle.committing import proposal, state, written
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -91,19 +91,27 @@ def test_a_round_keeps_what_a_waiting_proposal_was_built_on(table: CompactedTabl
 
 
 def test_files_of_a_refused_proposal_are_removed_and_redrive_sends_it_no_more(table: CompactedTable) -> None:
+    """The files of a conflict go at once, those of a proposal that is wrong may be needed for days."""
     storage, path = LocalStorage(Path(table.path)), Path(table.path)
-    lance.dataset(table.path).update_config({PREFIX + "refused_files": "0s"})
-    envelope = proposal(path, written(path, pa.table({"n": pa.array([1000], pa.int64())})), 1, "refused")
-    envelope.lance.append.fragments[0].files[0].fields[0] = 77
-    (file,) = files_of(envelope)
+    invalid, conflict = (
+        proposal(path, written(path, pa.table({"n": pa.array([1000], pa.int64())})), 1, name)
+        for name in ("invalid", "conflict")
+    )
+    invalid.lance.append.fragments[0].files[0].fields[0] = 77
+    fragments = list(conflict.lance.append.fragments)
+    # A Merge that was built before the Appends.
+    conflict.lance.merge.fragments.extend(fragments)
+    conflict.lance.merge.schema.extend(state(path).head.fields)
+    (file,) = files_of(conflict)
     log = OwnLog.make(table.bootstrap, table.names)
     with running_committer(table.bootstrap, table.names, table.root) as committer:
         committer.wait_until_ready()
         with Proposer(log.config, log.topics) as proposer:
-            proposer.send_wait(envelope)
+            proposer.send_wait(invalid)
+            proposer.send_wait(conflict)
         until(
-            lambda: any(read_dead_letters(log.config, log.topics.dead_letters, timeout_s=30)),
-            "the dead letter",
+            lambda: len(list(read_dead_letters(log.config, log.topics.dead_letters, timeout_s=30))) == 2,
+            "the dead letters",
         )
         assert once(table)["removed_files_of_refused_proposals"] == 0
         note = read_note(storage)
@@ -115,6 +123,7 @@ def test_files_of_a_refused_proposal_are_removed_and_redrive_sends_it_no_more(ta
         write_note(storage, RemovalNote(note.unnamed, dict.fromkeys(note.removing, 0.0)))
         assert once(table)["removed_files_of_refused_proposals"] == 1
         assert not (path / file).exists()
+        assert all((path / each).exists() for each in files_of(invalid))
         assert table.check(200) == 2
 
 

@@ -15,10 +15,11 @@ from lakefold_committer.tables.branches import versions_of
 from lakefold_maintenance.planning.plan import RewriteTask
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.compact import Compaction
+from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.indices import IndexCoverage, IndexReport, optimize_indices
 from lakefold_maintenance.rewriting.proposals import reservation, rewrite_with_reuse
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.rewriting.tasks import Rewriter, open_dataset
+from lakefold_maintenance.rewriting.tasks import RewrittenTask, open_dataset
 from lakefold_reader.opening import open_source
 from lakefold_table.bitmaps import decode_bitmap
 from lakefold_table.entry import Committed, Outcome, Rejected
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.rewriting.survey import TableSurvey
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
@@ -62,13 +64,15 @@ class FoldingLog:
         self.closed = True
 
 
-def compaction(table: Path, log: FoldingLog, **settings: str) -> Compaction:
+def compaction(
+    table: Path, log: FoldingLog, engine: RewriteEngine | None = None, **settings: str
+) -> Compaction:
     surveyor = Surveyor(open_source(str(table)), {"target_rows": "1000", **settings})
 
     def opened(_: TableSurvey) -> FoldingLog:
         return log
 
-    return Compaction(surveyor, opened)
+    return Compaction(surveyor, opened, engine=engine)
 
 
 def check(table: Path, before: pa.Table) -> lance.LanceDataset:
@@ -183,10 +187,13 @@ def test_two_compactions_of_one_version_both_add_to_the_reuse_index(tmp_path: Pa
     before = lance.dataset(str(table)).to_table()
     survey = Surveyor(open_source(str(table))).survey()
     parts = [tuple(range(4)), tuple(range(4, 9))]
+    tasks = [RewriteTask(part, 8 * len(part), 2 * len(part), 0) for part in parts]
     results = [
-        Rewriter(survey).run(RewriteTask(part, 8 * len(part), 2 * len(part), 0), with_moved_rows=True)
-        for part in parts
+        end
+        for _, end in InProcess().ended(survey, tasks, with_moved_rows=True)
+        if isinstance(end, RewrittenTask)
     ]
+    assert len(results) == len(parts)
     committer = owned(table)
     reserved = [fold(committer, [reservation(survey, 1)], offset)[0] for offset in (10, 11)]
     rewrites = []

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.read.dead_letters import DeadLetter
+from lakefold_maintenance.files import refused as refused_module
 from lakefold_maintenance.files.cleaning import EVERY_S, FileCleaning, RemovedFiles
-from lakefold_maintenance.files.names import UnnamedFiles, files_of, is_unique
+from lakefold_maintenance.files.names import UnnamedFiles, files_of, files_of_proposal, is_unique
+from lakefold_maintenance.files.refused import Refusals, RefusedFiles
 from lakefold_maintenance.files.removal_note import NOTICE_S, PATH, read_note
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
 from lakefold_reader.opening import open_source
-from lakefold_table.entry import Committed
+from lakefold_table.entry import Committed, Entry
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage.local import LocalStorage
 from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.compactions import rows
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 
     from lakefold_maintenance.upkeep.table_upkeep import TableUpkeep
 
+LOG = LogId("cluster", "topic", 0)
 NOTICE = timedelta(seconds=max(NOTICE_S, EVERY_S) + 1)
 WEEK = timedelta(days=7)
 
@@ -78,6 +84,84 @@ def test_files_of_a_refused_proposal_go_after_the_time_of_the_policy(around: Sur
     assert around.metric("removed_files_total", kind="refused") == 1
     assert read_note(LocalStorage(around.table)).removing == {}
     assert lance.dataset(str(around.table)).to_table().num_rows == 20
+
+
+def test_files_of_a_conflict_go_at_once(around: Surroundings) -> None:
+    """Nothing can commit them: sent unchanged, the proposal is refused again."""
+    envelope, other = sent(around), sent(around, 2000)
+    around.conflicts |= dict.fromkeys(files_of(envelope), around.now.timestamp())
+    refuse(around, other)
+    removed = rounds(around, around.upkeep(compaction="false"), NOTICE)
+    assert removed == [RemovedFiles(), RemovedFiles(refused=1)]
+    assert (files(around, envelope), files(around, other)) == (set(), set(files_of(other)))
+
+
+def test_a_policy_may_keep_the_files_of_conflicts(around: Surroundings) -> None:
+    envelope = sent(around)
+    around.conflicts |= dict.fromkeys(files_of(envelope), around.now.timestamp())
+    upkeep = around.upkeep(compaction="false", conflict_files="1h")
+    assert rounds(around, upkeep, NOTICE, NOTICE) == [RemovedFiles()] * 3
+    assert rounds(around, upkeep, timedelta(hours=1), NOTICE)[-1] == RemovedFiles(refused=1)
+
+
+def test_files_of_a_conflict_that_another_refusal_names_stay_for_its_time(around: Surroundings) -> None:
+    envelope = sent(around)
+    around.conflicts |= dict.fromkeys(files_of(envelope), around.now.timestamp())
+    refuse(around, envelope)
+    upkeep = around.upkeep(compaction="false")
+    rounds(around, upkeep, NOTICE, NOTICE)
+    assert files(around, envelope) == set(files_of(envelope))
+    assert rounds(around, upkeep, WEEK, NOTICE)[-1] == RemovedFiles(refused=1)
+
+
+def test_a_forgotten_refusal_keeps_files_that_may_be_its_own(around: Surroundings) -> None:
+    envelope, now = sent(around), around.now.timestamp()
+    survey = Surveyor(open_source(str(around.table)), {"refused_files": "3h", "unnamed_files": "1h"}).survey()
+
+    def removed(hours: float) -> RemovedFiles:
+        at, refusals = now + hours * 3600, Refusals(forgotten=now)
+        return FileCleaning().run(survey, frozenset(), refusals, read_at=at, now=at)
+
+    assert [removed(hours) for hours in (0, 2.9, 3)] == [RemovedFiles()] * 3
+    assert files(around, envelope) == set(files_of(envelope))
+    assert removed(3.2) == RemovedFiles(unnamed=1)
+
+
+def letter(number: int, table: str = "file:///t", conflicts_with: int = 0) -> DeadLetter:
+    """The dead letter of second `number`, whose proposal names a file of this number."""
+    envelope = Envelope(table=table)
+    envelope.lance.append.fragments.add().files.add(path=f"{number:020d}.lance")
+    position = Position(LOG, number)
+    entry = Entry(position, 0, envelope, envelope.ByteSize())
+    return DeadLetter(
+        position, number * 1_000_000, position, "", "", entry, 0, (), conflicts_with=conflicts_with
+    )
+
+
+def test_refusals_are_known_by_table_and_by_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused_module, "read_dead_letters", lambda *_, **__: iter(()))
+    refused = RefusedFiles(KafkaConfig("localhost:1"), "letters")
+    for each in (letter(1), letter(2, conflicts_with=7), letter(3, table="file:///u"), letter(1)):
+        refused.add(each)
+    refusals = refused.of("file:///t", "")
+    assert refusals.others == {f"data/{1:020d}.lance": 1.0}
+    assert refusals.conflicts == {f"data/{2:020d}.lance": 2.0}
+    assert refused.of("file:///v", "").paths == set()
+    assert refusals.forgotten < 0
+
+
+def test_the_earliest_refusals_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused_module, "read_dead_letters", lambda *_, **__: iter(()))
+    refused = RefusedFiles(KafkaConfig("localhost:1"), "letters", most=100)
+    for number in range(1, 1000):
+        refused.add(letter(number, f"file:///{number % 2}", conflicts_with=number % 3))
+        known = [refused.of(f"file:///{each}", "") for each in range(2)]
+        names = set().union(*(refusals.paths for refusals in known))
+        assert len(names) <= 100
+        (forgotten,) = {refusals.forgotten for refusals in known}
+        later = {f"data/{each:020d}.lance" for each in range(1, number + 1) if each > forgotten}
+        assert names == later
+    assert forgotten >= 900
 
 
 def test_files_that_no_proposal_names_go_when_maintenance_has_seen_them_for_so_long(
@@ -130,7 +214,11 @@ def test_what_was_sent_since_the_log_was_read_stays(around: Surroundings) -> Non
 
     def removed(read_after: float) -> RemovedFiles:
         return FileCleaning().run(
-            survey, around.waiting.files, around.refused, read_at=listed + read_after, now=listed + 3600
+            survey,
+            around.waiting.files,
+            Refusals(around.refused),
+            read_at=listed + read_after,
+            now=listed + 3600,
         )
 
     assert removed(NOTICE_S - 1) == RemovedFiles()
@@ -249,6 +337,18 @@ def test_a_manifest_hides_no_name() -> None:
     assert left.paths == {path for path in paths if is_unique(path)} | other
     left.seen(manifest.SerializeToString())
     assert left.paths == other
+
+
+def test_the_files_of_an_append_are_those_of_its_message() -> None:
+    envelope = Envelope(table="file:///t")
+    envelope.lance.append.fragments.extend([fragment(1, "one.lance"), fragment(2, "two.lance", 2**40)])
+    foreign, unknown = fragment(3, "three.lance", 2**41), fragment(4, "four.lance", 2**42)
+    foreign.files[0].base_id = foreign.deletion_file.base_id = 1
+    unknown.deletion_file.file_type = 7  # type: ignore[assignment] # a kind that doesn't exist
+    unknown.overlays.add().data_file.path = "five.lance"
+    envelope.lance.append.fragments.extend([foreign, unknown])
+    names = ["data/one.lance", "data/two.lance", f"_deletions/2-3-{2**40}.bin", "data/four.lance"]
+    assert list(files_of_proposal(envelope)) == list(files_of(envelope)) == [*names, "data/five.lance"]
 
 
 def test_files_of_other_bases_are_not_the_tables() -> None:

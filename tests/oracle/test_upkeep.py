@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, cast
 import lance
 import pytest
 
+from lakefold_maintenance.files.refused import Refusals
 from lakefold_maintenance.planning.policy import PREFIX
+from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.rewriting.tasks import TaskLimits
+from lakefold_maintenance.upkeep import table_upkeep
 from lakefold_maintenance.upkeep.lease import PATH, SECONDS, MaintainerNote
 from lakefold_maintenance.upkeep.maintainer import Maintainer
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
@@ -43,6 +45,7 @@ class Surroundings:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     load: float = 0.0
     refused: dict[str, float] = field(default_factory=dict)
+    conflicts: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.log = FoldingLog(self.table)
@@ -52,9 +55,9 @@ class Surroundings:
         return UpkeepParts(
             lambda _: self.log,
             lambda _: self.waiting,
-            lambda _: self.refused,
+            lambda _: Refusals(self.refused, self.conflicts),
             lambda *_: True,
-            TaskLimits(),
+            InProcess(),
             self.metrics,
             now=lambda: self.now,
             load=lambda: self.load,
@@ -133,6 +136,52 @@ def test_rows_that_an_index_lacks_are_counted(around: Surroundings) -> None:
     append(lance.dataset(str(around.table)), 90)
     around.upkeep(compaction="false").round()
     assert around.metric("unindexed_rows", index="by_a") == 10
+
+
+def lacked(table: Path) -> int:
+    """Returns how many rows the index `by_a` lacks."""
+    return int(lance.dataset(str(table)).stats.index_stats("by_a")["num_unindexed_rows"])
+
+
+def test_an_index_that_lacks_a_share_of_the_rows_is_brought_up_to_date(around: Surroundings) -> None:
+    lance.dataset(str(around.table)).create_scalar_index("a", "BTREE", name="by_a")
+    upkeep = around.upkeep(compaction="false", unindexed_share="0.15")
+    append(lance.dataset(str(around.table)), 90)
+    assert upkeep.round().indices == ()
+    append(lance.dataset(str(around.table)), 100)
+    assert (upkeep.round(dry_run=True).indices, lacked(around.table)) == (("by_a",), 20)
+    assert (upkeep.round().indices, lacked(around.table)) == (("by_a",), 0)
+    assert lance.dataset(str(around.table)).to_table(filter="a = 105").num_rows == 1
+    assert (upkeep.round().indices, around.metric("unindexed_rows", index="by_a")) == ((), 0)
+
+
+@pytest.mark.parametrize("policy", [{"unindexed_share": "none"}, {"quiet_load": "0.5"}])
+def test_indices_are_left_alone_when_the_policy_says_so(around: Surroundings, policy: dict[str, str]) -> None:
+    lance.dataset(str(around.table)).create_scalar_index("a", "BTREE", name="by_a")
+    for number in range(5):
+        append(lance.dataset(str(around.table)), 90 + 10 * number)
+    around.load = 0.6
+    version = lance.dataset(str(around.table)).version
+    assert around.upkeep(compaction="false", **policy).round().indices == ()
+    assert lance.dataset(str(around.table)).version == version
+
+
+def test_indices_that_can_not_be_brought_up_to_date_stop_nothing_else(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lance.dataset(str(around.table)).create_scalar_index("a", "BTREE", name="by_a")
+    for number in range(5):
+        append(lance.dataset(str(around.table)), 90 + 10 * number)
+
+    def lost(_: object) -> None:
+        raise RetryError("others have committed first")
+
+    monkeypatch.setattr(table_upkeep, "optimize_indices", lost)
+    around.now += LATER
+    report = around.upkeep(compaction="false").round()
+    assert (report.indices, around.metric("errors_total")) == ((), 1)
+    assert (report.cleaned.versions > 0, lacked(around.table)) == (True, 50)
+    assert not (around.table / PATH).exists()
 
 
 def test_the_write_amplification_is_what_was_written_for_what_writers_added(around: Surroundings) -> None:

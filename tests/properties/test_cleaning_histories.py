@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from lakefold_maintenance.files import cleaning
 from lakefold_maintenance.files.names import files_of
+from lakefold_maintenance.files.refused import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S, read_note
 from lakefold_maintenance.upkeep.table_upkeep import UpkeepParts
 from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
@@ -29,7 +30,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_reader.tail.tail import tail
 from lakefold_table.bitmaps import Bitmap, encode_bitmap
-from lakefold_table.entry import Committed, Invalid
+from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.lance.rows.deletions import BITMAP, deletion_path, encode_deletions
 from lakefold_table.storage.local import LocalStorage
 from tests.oracle.committing import proposal, state, written
@@ -66,17 +67,17 @@ class Cleaned(Surroundings):
     def parts(self) -> UpkeepParts:
         parts = super().parts
 
-        def refused(_: object) -> dict[str, float]:
+        def refused(_: object) -> Refusals:
             meanwhile, self.meanwhile = self.meanwhile, lambda: None
             meanwhile()
-            return self.refused
+            return Refusals(self.refused, self.conflicts)
 
         return UpkeepParts(
             parts.open_log,
             lambda _: waiting_in(self.sent, ""),
             refused,
             parts.go_on,
-            parts.limits,
+            parts.engine,
             parts.metrics,
             now=lambda: self.now,
             load=lambda: 0.0,
@@ -198,7 +199,9 @@ class Cleaned(Surroundings):
         result = self.log.ask(envelope).result
         if not isinstance(result, Committed):
             self.dead.append(envelope)
-            self.refused |= dict.fromkeys(files_of(envelope), self.now.timestamp())
+            conflicts = isinstance(result, Rejected) and result.conflict.other_version
+            known = self.conflicts if conflicts else self.refused
+            known |= dict.fromkeys(files_of(envelope), self.now.timestamp())
         return result
 
     def check(self) -> None:

@@ -58,6 +58,16 @@ def test_a_writer_says_nothing_in_the_committers_name(number: bytes) -> None:
     assert read.headers == (("traceparent", b"00-1"),)
 
 
+@pytest.mark.parametrize("version", [0, 17])
+def test_a_letter_names_the_version_that_it_conflicts_with(version: int) -> None:
+    sent = (("lakefold.conflicts-with", b"3"),)
+    message = RefusedMessage(
+        Position(LOG, 5), TABLE, ENVELOPE.SerializeToString(), "refused", headers=sent, conflicts_with=version
+    )
+    read = dead_letter_of(read_back(*message.fitting(900_000)), Position(LOG, 3))
+    assert read.conflicts_with == version
+
+
 def test_a_letter_that_no_committer_wrote_may_hold_any_numbers() -> None:
     endless = b"9" * 5_000
     names = ("lakefold.left-out", "lakefold.partition", "lakefold.offset")

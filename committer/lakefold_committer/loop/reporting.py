@@ -206,14 +206,24 @@ def _dead_letters(messages: Sequence[Message], outcomes: Sequence[Outcome]) -> l
     refused: list[RefusedMessage] = []
     for message, outcome in zip(messages, outcomes, strict=True):
         if isinstance(outcome.result, Rejected | Invalid):
-            reason, hint = _reason(outcome.result)
+            reason, hint, version = _reason(outcome.result)
             refused.append(
-                RefusedMessage(outcome.position, message.key, message.value, reason, hint, message.headers)
+                RefusedMessage(
+                    outcome.position,
+                    message.key,
+                    message.value,
+                    reason,
+                    hint,
+                    message.headers,
+                    conflicts_with=version,
+                )
             )
     return refused
 
 
-def _reason(result: Rejected | Invalid) -> tuple[str, str]:
+def _reason(result: Rejected | Invalid) -> tuple[str, str, int]:
+    """Returns the reason, the hint, and the version that it conflicts with, 0 if the cause is another."""
     if isinstance(result, Invalid):
-        return result.message, result.hint
-    return result.conflict.message, "build it again" if result.conflict.retryable else ""
+        return result.message, result.hint, 0
+    conflict = result.conflict
+    return conflict.message, "build it again" if conflict.retryable else "", conflict.other_version

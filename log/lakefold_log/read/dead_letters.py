@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakefold_log.read.consumer import Headers, Message
 
 _OURS: Final = "lakefold."
+_CONFLICTS_WITH: Final = "lakefold.conflicts-with"
 # The bytes that Kafka adds to a batch with a single record, and to each header: upper bounds.
 _RECORD_OVERHEAD: Final = 1024
 _HEADER_OVERHEAD: Final = 10
@@ -32,7 +33,10 @@ _HEADER_OVERHEAD: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class RefusedMessage:
-    """A message that was not folded: its own bytes as they were at `position`, and the reason."""
+    """A message that was not folded: its own bytes as they were at `position`, and the reason.
+
+    `conflicts_with`: the version that it conflicts with, 0 if it is refused for another reason.
+    """
 
     position: Position
     key: bytes | None
@@ -40,6 +44,7 @@ class RefusedMessage:
     reason: str
     hint: str = ""
     headers: Headers = ()
+    conflicts_with: int = 0
 
     def fitting(self, largest: int) -> tuple[bytes | None, bytes, Headers]:
         """Returns key, value and headers of a message of at most `largest` bytes, as the broker counts them.
@@ -66,7 +71,8 @@ class DeadLetter:
     since 1970). `proposal` is the decoded message. `left_out` is the size in bytes of a message that was too
     large to be kept, 0 if it was kept. `headers` are those of the proposal. `sent_since` is why another copy
     of the proposal (`resent`) or the removal of its files forbids to send it again, empty if that was not
-    checked or nothing forbids it.
+    checked or nothing forbids it. `conflicts_with` is the version that it conflicts with, 0 if it was refused
+    for another reason or by an older release.
     """
 
     stored_at: Position
@@ -78,6 +84,7 @@ class DeadLetter:
     left_out: int
     headers: Headers
     sent_since: str = ""
+    conflicts_with: int = 0
 
     @property
     def table(self) -> str:
@@ -149,6 +156,7 @@ def dead_letter_of(message: Message, stored_at: Position) -> DeadLetter:
         proposal,
         offset_of(texts.get("lakefold.left-out", "")) or 0,
         headers,
+        conflicts_with=offset_of(texts.get(_CONFLICTS_WITH, "")) or 0,
     )
 
 
@@ -181,5 +189,6 @@ def _why(letter: RefusedMessage) -> Headers:
         ("lakefold.topic", position.topic),
         ("lakefold.partition", str(position.log.partition)),
         ("lakefold.offset", str(position.offset)),
+        *([(_CONFLICTS_WITH, str(letter.conflicts_with))] if letter.conflicts_with else ()),
     )
     return tuple((name, text.encode()) for name, text in texts)

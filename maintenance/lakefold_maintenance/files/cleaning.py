@@ -5,9 +5,10 @@ a proposal, or a compaction that ended in the same way. A file is removed if all
 
 - No manifest in the folders of the versions of any branch names it, whether its version is in the sequence or
   not, and no proposal in the log that has no outcome yet, of any branch.
-- It has been so for the time that the policy names: since its last refusal (`refused_files`), or since the
-  first round that has seen it (`unnamed_files`), by the maintainer's clock. A file's own time doesn't count:
-  files may have been copied.
+- It has been so for the time that the policy names, by the maintainer's clock: since the last conflict of its
+  proposal with a version (`conflict_files`), since its last refusal for another reason (`refused_files`), or
+  since the first round that has seen it (`unnamed_files`). A file's own time doesn't count: files may have
+  been copied.
 - It has been listed as about to be removed for `NOTICE_S` before what waits in the log was read. `redrive`
   sends no proposal that names a listed file. So whatever was sent is seen as waiting, or in a version.
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from lakefold_maintenance.files.refused import Refusals
+    from lakefold_maintenance.planning.policy import MaintenancePolicy
     from lakefold_maintenance.rewriting.survey import TableSurvey
     from lakefold_table.storage.base import Storage
 
@@ -75,7 +78,7 @@ class FileCleaning:
         self,
         survey: TableSurvey,
         waiting: AbstractSet[str] | None,
-        refused: Mapping[str, float],
+        refusals: Refusals,
         *,
         read_at: float,
         now: float,
@@ -84,8 +87,8 @@ class FileCleaning:
         """Removes what may be removed now; `dry_run` changes nothing.
 
         `waiting`: the paths of the files of proposals that wait; None: not known. `read_at`: when these began
-        to be read, `now`: the time, `refused`: the paths of the files of refused proposals with the time of
-        the last refusal, all in seconds since 1970. Raises as the store does, and as `Refs.branches`.
+        to be read, `now`: the time, both in seconds since 1970. Raises as the store does, and as
+        `Refs.branches`.
         """
         began = time.monotonic()
         if survey.branch or waiting is None:
@@ -93,18 +96,17 @@ class FileCleaning:
             return RemovedFiles()
         storage = survey.source.storage
         note = read_note(storage)
+        refused = refusals.paths
         unnamed = _unnamed(survey, waiting, refused)
-        policy = survey.policy
         first_seen = {path: note.unnamed.get(path, now) for path in unnamed}
         due = {
             path
             for path, seen in first_seen.items()
-            if (path in refused and now - refused[path] >= policy.refused_files.total_seconds())
-            or (path not in refused and now - seen >= policy.unnamed_files.total_seconds())
+            if _stays_until(path, seen, refusals, survey.policy) <= now
         }
         removing = {path: note.removing.get(path, now) for path in due}
         gone = {path for path, since in removing.items() if read_at - since >= NOTICE_S}
-        removed = RemovedFiles(len(gone & refused.keys()), len(gone - refused.keys()))
+        removed = RemovedFiles(len(gone & refused), len(gone - refused))
         if dry_run:
             return removed
         for path in sorted(gone):
@@ -123,7 +125,21 @@ class FileCleaning:
         return removed
 
 
-def _unnamed(survey: TableSurvey, waiting: AbstractSet[str], refused: Mapping[str, float]) -> set[str]:
+def _stays_until(path: str, seen: float, refusals: Refusals, policy: MaintenancePolicy) -> float:
+    """Returns until when a file stays that nothing names, in seconds since 1970. `seen`: as of `RemovalNote`.
+
+    A file that isn't among the refusals may be that of one that was forgotten.
+    """
+    kept = policy.refused_files.total_seconds()
+    times: list[float] = []
+    if path in refusals.conflicts:
+        times.append(refusals.conflicts[path] + policy.conflict_files.total_seconds())
+    if path in refusals.others:
+        times.append(refusals.others[path] + kept)
+    return max(times or [seen + policy.unnamed_files.total_seconds(), refusals.forgotten + kept])
+
+
+def _unnamed(survey: TableSurvey, waiting: AbstractSet[str], refused: AbstractSet[str]) -> set[str]:
     """Returns the files that no version and no waiting proposal names.
 
     These are data files, and deletion files of refused proposals.
@@ -131,7 +147,7 @@ def _unnamed(survey: TableSurvey, waiting: AbstractSet[str], refused: Mapping[st
     storage = survey.source.storage
     paths = set(map(data_path, storage.names(DATA)))
     if any(path.startswith(FOLDER) for path in refused):
-        paths |= refused.keys() & {f"{FOLDER}/{name}" for name in storage.names(FOLDER)}
+        paths |= refused & {f"{FOLDER}/{name}" for name in storage.names(FOLDER)}
     left = UnnamedFiles(path for path in paths - waiting if is_unique(path))
     for manifest in _manifests(survey):
         if not left.paths:

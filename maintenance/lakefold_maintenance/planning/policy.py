@@ -62,6 +62,10 @@ def _share(text: str) -> float:
     return share
 
 
+def _share_or_none(text: str) -> float | None:
+    return None if text.lower() == "none" else _share(text)
+
+
 def _positive(text: str) -> float:
     number = _number(text)
     if number <= 0:
@@ -139,6 +143,13 @@ class MaintenancePolicy:
         default=None,
         metadata=_key(_positive, "load per core of the maintainer's machine from which nothing is rewritten"),
     )
+    unindexed_share: float | None = field(
+        default=0.2,
+        metadata=_key(
+            _share_or_none,
+            "share of the rows that an index lacks from which the indices are brought up to date, or none",
+        ),
+    )
     cleanup: bool = field(default=True, metadata=_key(_switch, "whether old versions are removed"))
     version_age: timedelta = field(
         default=timedelta(days=14), metadata=_key(duration_of, "age from which a version is removed")
@@ -146,10 +157,17 @@ class MaintenancePolicy:
     min_versions: int = field(
         default=1, metadata=_key(_whole(1), "the newest versions that stay, whatever their age")
     )
+    conflict_files: timedelta = field(
+        default=timedelta(0),
+        metadata=_key(
+            duration_of, "how long after its conflict with a version the files of a proposal are removed"
+        ),
+    )
     refused_files: timedelta = field(
         default=timedelta(days=7),
         metadata=_key(
-            duration_of, "how long after its last refusal the files of a refused proposal are removed"
+            duration_of,
+            "how long after its last refusal for another reason the files of a proposal are removed",
         ),
     )
     unnamed_files: timedelta = field(

@@ -10,14 +10,16 @@ proposal extends the fragment-reuse index, which every reader of an index has to
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from lakefold_maintenance.planning.plan import plan
+from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.proposals import reservation, rewrite, rewrite_with_reuse
-from lakefold_maintenance.rewriting.tasks import Rewriter, remove_files
+from lakefold_maintenance.rewriting.tasks import remove_files
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import LakefoldError
 
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lakefold_maintenance.planning.plan import RewriteTask
+    from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.rewriting.sending import Asking
     from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
-    from lakefold_maintenance.rewriting.tasks import RewrittenTask, TaskLimits
+    from lakefold_maintenance.rewriting.tasks import RewrittenTask
     from lakefold_table.entry import Result
 
 LOG = structlog.get_logger("lakefold")
@@ -120,20 +123,24 @@ def planned_report(survey: TableSurvey, tasks: Sequence[RewriteTask]) -> Compact
 
 
 class Compaction:
-    """Compacts a table by its policy. `pause` is called with the bytes of each task that was run."""
+    """Compacts a table by its policy.
+
+    `engine`: where tasks are run, None: in this process. `pause` is called with the bytes of each task that
+    was run, and returns whether to go on.
+    """
 
     def __init__(
         self,
         surveyor: Surveyor,
         log: Callable[[TableSurvey], Asking],
         *,
-        limits: TaskLimits | None = None,
+        engine: RewriteEngine | None = None,
         progress: Progress | None = None,
         pause: Callable[[TableSurvey, int], bool] = lambda *_: True,
     ) -> None:
         self._surveyor = surveyor
         self._open_log = log
-        self._limits = limits
+        self._engine = engine or InProcess()
         self._progress = progress or Silent()
         self._go_on = pause
         self._log: Asking | None = None
@@ -177,47 +184,47 @@ class Compaction:
             # Before anything is written: without a log it would be in vain.
             self._log = self._open_log(survey)
         log = self._log
-        rewriter = Rewriter(survey, self._limits)
-        for task in plain:
-            result = self._rewritten(rewriter, task, report, with_moved_rows=False)
-            if result is not None:
-                self._note(survey, log.ask(rewrite(survey, [result])).result, [result], report)
-            if not self._go_on(survey, task.bytes):
-                return False
+        with closing(self._engine.ended(survey, plain, with_moved_rows=False)) as ended:
+            for task, end in ended:
+                result = self._result(task, end, report)
+                if result is not None:
+                    self._note(survey, log.ask(rewrite(survey, [result])).result, [result], report)
+                if not self._go_on(survey, task.bytes):
+                    return False
         results: list[RewrittenTask] = []
         going = True
-        for task in shared:
-            result = self._rewritten(rewriter, task, report, with_moved_rows=True)
-            results += [] if result is None else [result]
-            if not self._go_on(survey, task.bytes):
-                going = False
-                break
+        with closing(self._engine.ended(survey, shared, with_moved_rows=True)) as ended:
+            for task, end in ended:
+                result = self._result(task, end, report)
+                results += [] if result is None else [result]
+                if not self._go_on(survey, task.bytes):
+                    going = False
+                    break
         if results:
             self._note(survey, self._ask_with_reuse(survey, log, results), results, report)
         return going
 
-    def _rewritten(
-        self, rewriter: Rewriter, task: RewriteTask, report: CompactionReport, *, with_moved_rows: bool
+    def _result(
+        self, task: RewriteTask, end: RewrittenTask | LakefoldError, report: CompactionReport
     ) -> RewrittenTask | None:
-        try:
-            return rewriter.run(task, with_moved_rows=with_moved_rows)
-        except LakefoldError as error:
-            report.failed.append(FailedTask(task.fragment_ids, error))
-            LOG.warning(
-                "fragments could not be rewritten; they stay as they are",
-                fragments=task.fragment_ids[:SHOWN],
-                error=str(error),
-            )
-            return None
-        finally:
-            self._progress.done(task)
+        """Returns the result of a task that has ended. Returns None if it failed, which the report gets."""
+        self._progress.done(task)
+        if not isinstance(end, LakefoldError):
+            return end
+        report.failed.append(FailedTask(task.fragment_ids, end))
+        LOG.warning(
+            "fragments could not be rewritten; they stay as they are",
+            fragments=task.fragment_ids[:SHOWN],
+            error=str(end),
+        )
+        return None
 
     def _ask_with_reuse(self, survey: TableSurvey, log: Asking, results: Sequence[RewrittenTask]) -> Result:
         """Reserves the new fragments' ids, then proposes the results with their fragment-reuse index."""
         try:
             reserved = log.ask(reservation(survey, sum(len(result.new) for result in results))).result
         except LakefoldError:
-            _remove(survey, results)
+            remove_files(survey.source.storage, results)
             raise
         if not isinstance(reserved, Committed):
             return reserved
@@ -245,7 +252,7 @@ class Compaction:
                 ids = [*range(first, first + answer.num_fragment_ids)]
             report.new_ids.update(ids)
             return
-        _remove(survey, results)
+        remove_files(survey.source.storage, results)
         report.failed += [FailedTask(result.task.fragment_ids, None, answer) for result in results]
         LOG.warning(
             "a compaction was refused",
@@ -253,11 +260,3 @@ class Compaction:
             fragments=[number for result in results for number in result.task.fragment_ids][:SHOWN],
             reason=report.failed[-1].message,
         )
-
-
-def _remove(survey: TableSurvey, results: Sequence[RewrittenTask]) -> None:
-    """Removes the new files of results that no version names. Without the right to do so they stay."""
-    try:
-        remove_files(survey, [path for result in results for path in result.files])
-    except LakefoldError as error:
-        LOG.warning("files of a refused compaction can't be removed", table=survey.table, error=str(error))

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_reader.lance.read_errors import explained
 from lakefold_reader.lance.scan.scan_errors import translated_errors
-from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.errors import DamagedError, InvalidError, LakefoldError
 from lakefold_table.lance.manifests.naming import data_path
 
 if TYPE_CHECKING:
@@ -27,9 +29,10 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
     from lakefold_maintenance.planning.plan import RewriteTask
-    from lakefold_maintenance.rewriting.survey import TableSurvey
     from lakefold_reader.format.source import Source
+    from lakefold_table.storage.base import Storage
 
+LOG = structlog.get_logger("lakefold")
 THREADS: Final = 2
 BATCH_ROWS: Final = 8192
 _DELETION_TYPES: Final = ("array", "bitmap")
@@ -69,22 +72,21 @@ class RewrittenTask:
 
 
 class Rewriter:
-    """Runs tasks on the version of a survey; opened when the first task is run."""
+    """Runs tasks on a version of a table, which is opened when the first task is run."""
 
-    def __init__(self, survey: TableSurvey, limits: TaskLimits | None = None) -> None:
-        self._survey = survey
+    def __init__(self, source: Source, version: int, limits: TaskLimits | None = None) -> None:
+        self._source = source
+        self._version = version
         self._limits = limits or TaskLimits()
 
-    def run(self, task: RewriteTask, *, with_moved_rows: bool) -> RewrittenTask:
+    def run(self, task: RewriteTask, old: Sequence[DataFragment], *, with_moved_rows: bool) -> RewrittenTask:
         """Rewrites the fragments of a task and returns when the new files are durable.
 
-        Raises `DamagedError` or `VersionExpiredError` if a file can't be read, `RetryError` if the store
-        can't be reached or is full, `InvalidError` if it refuses the files.
+        `old`: the fragments as the version has them. Raises `DamagedError` or `VersionExpiredError` if a file
+        can't be read, `RetryError` if the store can't be reached or is full, `InvalidError` if it refuses the
+        files.
         """
-        survey = self._survey
-        fragments = survey.state.fragments.get(task.fragment_ids)
-        old = [fragments[number] for number in task.fragment_ids]
-        with explained(survey.source, survey.version), translated_errors(survey.source.uri):
+        with explained(self._source, self._version), translated_errors(self._source.uri):
             # Opening the version fails too if another maintainer has removed it.
             options = {
                 **self._options,
@@ -96,7 +98,7 @@ class Rewriter:
             }
             document = {
                 "task": {"fragments": [_as_json(fragment) for fragment in old]},
-                "read_version": survey.version,
+                "read_version": self._version,
                 "options": options,
             }
             result = self._execute(document)
@@ -106,7 +108,7 @@ class Rewriter:
             [_from_json(each) for each in result["new_fragments"]],
             bytes(result.get("row_addrs") or b""),
         )
-        survey.source.storage.make_durable(rewritten.files)
+        self._source.storage.make_durable(rewritten.files)
         return rewritten
 
     def _execute(self, document: Mapping[str, object]) -> dict[str, Any]:
@@ -118,7 +120,7 @@ class Rewriter:
 
     @cached_property
     def _dataset(self) -> LanceDataset:
-        return open_dataset(self._survey.source, self._survey.version)
+        return open_dataset(self._source, self._version)
 
     @cached_property
     def _options(self) -> dict[str, object]:
@@ -140,10 +142,14 @@ def open_dataset(source: Source, version: int) -> LanceDataset:
     return lance.dataset(source.uri, version=version, storage_options=dict(source.options) or None)
 
 
-def remove_files(survey: TableSurvey, paths: Iterable[str]) -> None:
-    """Removes files of a refused result. Raises `InvalidError` or `RetryError` if the store refuses."""
-    for path in paths:
-        survey.source.storage.delete(path)
+def remove_files(storage: Storage, results: Iterable[RewrittenTask]) -> None:
+    """Removes the new files of results that no version names. Without the right to do so they stay."""
+    try:
+        for result in results:
+            for path in result.files:
+                storage.delete(path)
+    except LakefoldError as error:
+        LOG.warning("files of a compaction can't be removed", table=storage.uri, error=str(error))
 
 
 def _as_json(fragment: DataFragment) -> dict[str, object]:

@@ -105,6 +105,7 @@ def _log(report: RoundReport) -> None:
         rewrites=report.compaction.tasks,
         failed=len(report.compaction.failed),
         rewritten_bytes=report.compaction.bytes,
+        indices=report.indices,
         removed_versions=report.cleaned.versions,
         removed_files=report.removed_files.count,
         skipped=report.skipped,

@@ -1,4 +1,4 @@
-"""A round of maintenance of a table: survey, compaction by the policy, clean-up by the policy."""
+"""A round of maintenance of a table: compaction, indices and clean-up, each by the policy."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import structlog
 from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles, may_be_removed
 from lakefold_maintenance.planning.plan import plan, weights_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, planned_report
+from lakefold_maintenance.rewriting.indices import optimize_indices
 from lakefold_maintenance.upkeep.lease import MaintainerNote
 from lakefold_reader.consumers.expire_versions import clean_up
 from lakefold_reader.consumers.expire_versions import plan as plan_clean_up
@@ -23,12 +24,13 @@ from lakefold_reader.format.snapshots import Cleaned
 from lakefold_table.errors import InvalidError, LakefoldError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from lakefold_maintenance.files.refused import Refusals
     from lakefold_maintenance.planning.policy import MaintenancePolicy
+    from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.rewriting.sending import Asking
     from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
-    from lakefold_maintenance.rewriting.tasks import TaskLimits
     from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
     from lakefold_maintenance.upkeep.waiting import WaitingProposals
 
@@ -51,7 +53,8 @@ class RoundReport:
     """What a round did, or would do in a dry run.
 
     `skipped`: why nothing was rewritten; empty if the compaction ran. `kept_for_waiting`: old versions that
-    proposals in the log need. `removed_files`: files that no version and no proposal names.
+    proposals in the log need. `removed_files`: files that no version and no proposal names. `indices`: the
+    names of those that lack so many rows that all were brought up to date.
     """
 
     table: str
@@ -62,6 +65,7 @@ class RoundReport:
     cleaned: Cleaned = NOTHING_CLEANED
     kept_for_waiting: int = 0
     removed_files: RemovedFiles = NO_FILES
+    indices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +73,16 @@ class UpkeepParts:
     """What a round needs of its surroundings.
 
     `open_log` connects to the log of a table. `read_waiting` reads what waits in it, `refused_files` the
-    files of refused proposals, each with the time of its last refusal in seconds since 1970. `go_on` is
-    called with the bytes of each rewrite, and returns whether to continue.
+    files of refused proposals. `go_on` is
+    called with the bytes of each rewrite, and returns whether to continue. `engine`: where fragments are
+    rewritten.
     """
 
     open_log: Callable[[TableSurvey], Asking]
     read_waiting: Callable[[TableSurvey], WaitingProposals]
-    refused_files: Callable[[TableSurvey], Mapping[str, float]]
+    refused_files: Callable[[TableSurvey], Refusals]
     go_on: Callable[[TableSurvey, int], bool]
-    limits: TaskLimits
+    engine: RewriteEngine
     metrics: MaintenanceMetrics
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     load: Callable[[], float] = lambda: os.getloadavg()[0] / (os.cpu_count() or 1)
@@ -122,7 +127,7 @@ class TableUpkeep:
         self._measure(survey)
         rate, self._added_per_s = self._added_per_s, 0.0
         report = RoundReport(survey.source.uri, survey.version, survey.figures.count)
-        skipped = self._quiet(survey.policy)
+        skipped = self._skipped(survey.policy)
         report = replace(report, skipped=skipped) if skipped else self._compact(report, self._passed_over())
         if not report.skipped and not report.compaction.failed:
             self._added_per_s = rate
@@ -143,20 +148,24 @@ class TableUpkeep:
         report = RoundReport(survey.source.uri, survey.version, survey.figures.count)
         passed_over = self._passed_over() | waiting.rewritten
         if dry_run:
-            report = replace(report, compaction=self._planned(survey, passed_over))
+            planned = self._planned(survey, passed_over)
+            report = replace(report, compaction=planned, indices=_behind(survey))
         else:
-            skipped = self._quiet(survey.policy)
+            skipped = self._skipped(survey.policy)
             report = replace(report, skipped=skipped) if skipped else self._compact(report, passed_over)
+            report = report if self._quiet(survey.policy) else self._index(survey, report)
         if not survey.policy.cleanup:
             return report
         report = self._clean_up(survey, report, waiting, dry_run=dry_run)
         return self._remove_files(survey, report, waiting, read_at, dry_run=dry_run)
 
+    def _skipped(self, policy: MaintenancePolicy) -> str:
+        """Returns why the table isn't compacted now, or an empty text."""
+        return self._quiet(policy) if policy.compaction else "the policy says that it isn't compacted"
+
     def _quiet(self, policy: MaintenancePolicy) -> str:
         """Returns why nothing is rewritten now, or an empty text."""
         now = self._parts.now()
-        if not policy.compaction:
-            return "the policy says that it isn't compacted"
         if policy.quiet_hours is not None and policy.quiet_hours.contain(now.hour * 60 + now.minute):
             return "it is in the quiet hours of the policy"
         if policy.quiet_load is not None and self._parts.load() >= policy.quiet_load:
@@ -172,7 +181,7 @@ class TableUpkeep:
             self._note.renew()
             return self._parts.go_on(survey, size)
 
-        compaction = Compaction(self._surveyor, self._parts.open_log, limits=self._parts.limits, pause=go_on)
+        compaction = Compaction(self._surveyor, self._parts.open_log, engine=self._parts.engine, pause=go_on)
         try:
             done = compaction.run(full=False, passed_over=passed_over)
         finally:
@@ -189,6 +198,22 @@ class TableUpkeep:
             plan(survey.figures, survey.policy, passed_over=passed_over) if survey.policy.compaction else []
         )
         return planned_report(survey, tasks)
+
+    def _index(self, survey: TableSurvey, report: RoundReport) -> RoundReport:
+        """Brings the indices up to date if one of them lacks too many rows."""
+        behind = _behind(survey)
+        if not behind or not self._note.acquire():
+            return report
+        try:
+            optimize_indices(survey.source)
+        except LakefoldError as error:
+            # Others may have committed first. The indices are as they were, and queries are right.
+            LOG.warning("indices could not be brought up to date", table=report.table, error=str(error))
+            self._parts.metrics.errors.labels(report.table).inc()
+            return report
+        finally:
+            self._note.release()
+        return replace(report, indices=behind)
 
     def _clean_up(
         self, survey: TableSurvey, report: RoundReport, waiting: WaitingProposals, *, dry_run: bool
@@ -269,3 +294,12 @@ class TableUpkeep:
             self._added_per_s = max(count, 0) / (now - surveyed_at)
         added = (figures.ids > before) & ~np.isin(figures.ids, np.fromiter(own, np.int64))
         return int(figures.bytes[added].sum())
+
+
+def _behind(survey: TableSurvey) -> tuple[str, ...]:
+    """Returns the names of the indices that lack so many rows that the policy has them brought up to date."""
+    share = survey.policy.unindexed_share
+    if share is None:
+        return ()
+    least = max(share * int(survey.figures.live.sum()), 1)
+    return tuple(sorted(name for name, rows in survey.unindexed.items() if rows >= least))

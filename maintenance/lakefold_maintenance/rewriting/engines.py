@@ -1,0 +1,63 @@
+"""Where the tasks of a compaction are run: in this process, or by what implements `RewriteEngine`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from lakefold_maintenance.planning.plan import RewriteTask
+from lakefold_maintenance.rewriting.tasks import Rewriter, RewrittenTask, TaskLimits
+from lakefold_table.errors import LakefoldError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from lakefold_maintenance.rewriting.survey import TableSurvey
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+TaskEnd: TypeAlias = tuple[RewriteTask, RewrittenTask | LakefoldError]
+"""A task that has ended: with its result, or with the error that leaves its fragments as they are."""
+
+
+class RewriteEngine(Protocol):
+    """Runs the tasks of a compaction."""
+
+    def ended(
+        self, survey: TableSurvey, tasks: Sequence[RewriteTask], *, with_moved_rows: bool
+    ) -> Generator[TaskEnd, None, None]:
+        """Yields each task when it has ended, in any order.
+
+        `with_moved_rows`: the results need the addresses of the rows that were moved. A generator that is
+        closed early begins no further task, and removes the files of tasks that it has not yielded, as far as
+        they have ended.
+        """
+        ...
+
+
+class InProcess:
+    """Runs one task after the other in this process. See `RewriteEngine`."""
+
+    def __init__(self, limits: TaskLimits | None = None) -> None:
+        self._limits = limits or TaskLimits()
+
+    def ended(
+        self, survey: TableSurvey, tasks: Sequence[RewriteTask], *, with_moved_rows: bool
+    ) -> Generator[TaskEnd, None, None]:
+        """See `RewriteEngine`: the next task is run when the next one is asked for."""
+        rewriter = Rewriter(survey.source, survey.version, self._limits)
+        for task in tasks:
+            yield task, _result(rewriter, task, fragments_of(survey, task), with_moved_rows=with_moved_rows)
+
+
+def fragments_of(survey: TableSurvey, task: RewriteTask) -> list[DataFragment]:
+    """Returns the fragments of a task as the version of the survey has them, in their order."""
+    fragments = survey.state.fragments.get(task.fragment_ids)
+    return [fragments[number] for number in task.fragment_ids]
+
+
+def _result(
+    rewriter: Rewriter, task: RewriteTask, old: Sequence[DataFragment], *, with_moved_rows: bool
+) -> RewrittenTask | LakefoldError:
+    try:
+        return rewriter.run(task, old, with_moved_rows=with_moved_rows)
+    except LakefoldError as error:
+        return error

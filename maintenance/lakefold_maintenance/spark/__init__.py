@@ -1,0 +1,1 @@
+"""Compactions whose tasks Spark runs."""
