@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
+from lakefold.maintaining.bar import Bar
 from lakefold.maintaining.engine import engine_of, engine_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from click._termui_impl import ProgressBar
-
     from lakefold.console.settings import Settings
-    from lakefold_maintenance.planning.plan import RewriteTask
 
 
 @click.command(
@@ -99,37 +93,3 @@ def command(
         )
         print_failed(report)
     context.exit(report.exit_code)
-
-
-class Bar:
-    """The bar of one plan after the other, by bytes of data files. See `Progress`."""
-
-    def __init__(self) -> None:
-        self._bar: ProgressBar[int] | None = None
-        self._stack = ExitStack()
-
-    def planned(self, tasks: Sequence[RewriteTask]) -> None:
-        """Begins a bar for these tasks, if stderr is a terminal."""
-        self._stack.close()
-        self._bar = None
-        if not sys.stderr.isatty():
-            return
-        label = f"{len(tasks)} rewrites"
-        bar = click.progressbar(length=sum(map(_weight, tasks)), label=label, file=sys.stderr)
-        self._bar = self._stack.enter_context(bar)
-
-    def done(self, task: RewriteTask) -> None:
-        """Moves the bar by a task."""
-        if self._bar is not None:
-            self._bar.update(_weight(task))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-
-def _weight(task: RewriteTask) -> int:
-    """Returns the bytes of a task; its fragments if the table doesn't say how many they have."""
-    return task.bytes or len(task.fragment_ids)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 from lakefold.console.settings import read_settings
 from lakefold.maintaining.engine import HERE, engine_of
 from lakefold_maintenance.planning.plan import plan
+from lakefold_maintenance.planning.policy import policy_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Progress, planned_report
 from lakefold_maintenance.rewriting.pacing import Pacing
 from lakefold_maintenance.rewriting.sending import TIMEOUT_S, TableLog
@@ -125,4 +126,5 @@ def planned(settings: Settings, table: str, branch: str | None, *, full: bool) -
 
 
 def _surveyor(settings: Settings, table: str, branch: str | None) -> Surveyor:
+    policy_of({}, settings.maintenance)
     return Surveyor(open_branch(table, branch, settings.storage_options), settings.maintenance)

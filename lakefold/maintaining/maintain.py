@@ -12,6 +12,7 @@ import click
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
 from lakefold.errors import SettingError
+from lakefold.maintaining.bar import Bar
 from lakefold.maintaining.engine import HERE, engine_of, engine_option
 from lakefold.maintaining.reports import plain_report, print_failed
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold.console.settings import Settings
+    from lakefold_maintenance.rewriting.compact import Progress
     from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.upkeep.maintainer import Maintainer
     from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
@@ -77,8 +79,12 @@ def command(
     """
     if dry_run and not once:
         raise click.UsageError("--dry-run needs --once")
+    from lakefold_maintenance.planning.policy import policy_of
+    from lakefold_maintenance.rewriting.compact import Silent
     from lakefold_maintenance.rewriting.tasks import THREADS
 
+    # A setting that makes no sense would fail the round of each table, again and again.
+    policy_of({}, settings.maintenance)
     # A session of Spark's sets a handler of its own for Ctrl-C, so it begins before.
     rewrites = engine_of(HERE if dry_run else engine, THREADS)
     stopped = threading.Event()
@@ -86,11 +92,12 @@ def command(
         signal.signal(number, lambda *_: stopped.set())
     from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 
-    metrics = MaintenanceMetrics()
-    maintainer = _maintainer(settings, tables, rewrites, metrics, stopped)
+    metrics, bar = MaintenanceMetrics(), Bar()
+    maintainer = _maintainer(settings, tables, rewrites, metrics, stopped, bar if once else Silent())
     if once:
         codes: list[int] = []
         for report in maintainer.round(dry_run=dry_run):
+            bar.close()
             _print(report, dry_run=dry_run, as_json=as_json)
             codes.append(report.compaction.exit_code)
         codes += [error.exit_code for error in maintainer.failed.values()]
@@ -107,6 +114,7 @@ def _maintainer(
     engine: RewriteEngine,
     metrics: MaintenanceMetrics,
     stopped: threading.Event,
+    progress: Progress,
 ) -> Maintainer:
     from lakefold_maintenance.files.refused import RefusedFiles
     from lakefold_maintenance.rewriting.pacing import Pacing
@@ -139,6 +147,7 @@ def _maintainer(
             go_on,
             engine,
             metrics,
+            progress=progress,
         ),
         stopped,
     )

@@ -33,7 +33,8 @@ Message = TypeVar("Message", Transaction, IndexMetadata)
 def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
     """Returns an envelope for the table with the Lance Transaction in a file, as in `_transactions/`.
 
-    `branch` is empty or `main` for the main branch. Raises `InvalidError` if the file has no such message.
+    `branch` is empty or `main` for the main branch. Raises `InvalidError` if the file has no such message, or
+    if it sets a key of the maintenance policy to a value that makes no sense.
     """
     envelope = Envelope(table=canonical(table))
     if branch not in {"", MAIN}:
@@ -44,7 +45,18 @@ def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
     if envelope.lance.WhichOneof("operation") is None:
         message = "the transaction names no operation that this release knows"
         raise InvalidError(message, where=str(transaction), hint=hint)
+    _check_policy(envelope.lance)
     return envelope
+
+
+def _check_policy(transaction: Transaction) -> None:
+    """Raises `InvalidError` naming the key if a transaction sets a maintenance policy that makes no sense."""
+    from lakefold_maintenance.planning.policy import policy_of
+
+    update = transaction.update_config
+    entries = update.config_updates.update_entries
+    config = {entry.key: entry.value for entry in entries if entry.HasField("value")}
+    policy_of({**config, **update.upsert_values, **transaction.overwrite.config_upsert_values})
 
 
 def delta_envelope(table: str, actions: Path, more: Mapping[str, Any]) -> Envelope:

@@ -153,6 +153,7 @@ def test_refusals_are_known_by_table_and_by_cause(monkeypatch: pytest.MonkeyPatc
 def test_the_earliest_refusals_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refused_module, "read_dead_letters", lambda *_, **__: iter(()))
     refused = RefusedFiles(KafkaConfig("localhost:1"), "letters", most=100)
+    forgotten = 0.0
     for number in range(1, 1000):
         refused.add(letter(number, f"file:///{number % 2}", conflicts_with=number % 3))
         known = [refused.of(f"file:///{each}", "") for each in range(2)]

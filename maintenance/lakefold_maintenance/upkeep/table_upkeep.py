@@ -15,7 +15,7 @@ import structlog
 
 from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles, may_be_removed
 from lakefold_maintenance.planning.plan import plan, weights_of
-from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, planned_report
+from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Silent, planned_report
 from lakefold_maintenance.rewriting.indices import optimize_indices
 from lakefold_maintenance.upkeep.lease import MaintainerNote
 from lakefold_reader.consumers.expire_versions import clean_up
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from lakefold_maintenance.files.refused import Refusals
     from lakefold_maintenance.planning.policy import MaintenancePolicy
+    from lakefold_maintenance.rewriting.compact import Progress
     from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.rewriting.sending import Asking
     from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
@@ -75,7 +76,7 @@ class UpkeepParts:
     `open_log` connects to the log of a table. `read_waiting` reads what waits in it, `refused_files` the
     files of refused proposals. `go_on` is
     called with the bytes of each rewrite, and returns whether to continue. `engine`: where fragments are
-    rewritten.
+    rewritten. `progress` hears of each compaction.
     """
 
     open_log: Callable[[TableSurvey], Asking]
@@ -86,6 +87,7 @@ class UpkeepParts:
     metrics: MaintenanceMetrics
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     load: Callable[[], float] = lambda: os.getloadavg()[0] / (os.cpu_count() or 1)
+    progress: Progress = field(default_factory=Silent)
 
 
 class TableUpkeep:
@@ -181,7 +183,10 @@ class TableUpkeep:
             self._note.renew()
             return self._parts.go_on(survey, size)
 
-        compaction = Compaction(self._surveyor, self._parts.open_log, engine=self._parts.engine, pause=go_on)
+        parts = self._parts
+        compaction = Compaction(
+            self._surveyor, parts.open_log, engine=parts.engine, progress=parts.progress, pause=go_on
+        )
         try:
             done = compaction.run(full=False, passed_over=passed_over)
         finally:
