@@ -33,9 +33,7 @@ demo: .java setup ## run all parts on real events (Kafka, Spark, committer, read
 	@$(BIN)/lakefold demo
 
 test: setup ## run everything that CI runs: lint, types, docs, fast tests, oracle tests, integration tests
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory types
-	@$(MAKE) --no-print-directory docs
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types docs
 	@$(MAKE) --no-print-directory test-fast
 	@$(MAKE) --no-print-directory test-rest
 
@@ -57,7 +55,7 @@ test-fast: setup ## run the tests that need no broker and no Spark (under a minu
 # Integration tests wait for most of their time, oracle tests compute: side by side they take less time.
 test-rest: .java setup ## run the tests of test-oracle and of test-integration side by side
 	$(STEP) 'oracle and integration tests'
-	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) -n 4 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) -n 5 --dist loadgroup --no-loadscope-reorder
 
 test-oracle: setup ## compare our tables with pylance's; test stores, random and simulated histories, faults
 	$(STEP) 'oracle tests'
