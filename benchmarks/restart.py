@@ -11,7 +11,7 @@ from benchmarks.files import append_of
 from benchmarks.ground import committer, mould_of
 from benchmarks.memory import memory_of
 from lakefold_log.write.producer import Proposer
-from lakefold_table.lance.manifests.codec import decode_file, encode_file
+from lakefold_table.lance.manifests.codec import assemble_file, decode_file, encode_transaction
 from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.marks.marks import decode_marks
 from lakefold_table.marks.record import VERSION
@@ -72,7 +72,9 @@ def age(path: Path, versions: int) -> None:
     file.head.table_metadata.update(replace(marks, version=versions).encode())
     file.transaction.read_version = versions - 1
     file.transaction.transaction_properties[VERSION] = str(versions)
-    buffers = encode_file(file.head, file.fragments, file.index_section, file.transaction)
+    buffers = assemble_file(
+        file.head, file.fragments, file.index_section, encode_transaction(file.transaction)
+    )
     newest.unlink()
     first = path / Scheme.V2.path(1)
     source = first

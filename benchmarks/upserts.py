@@ -82,10 +82,6 @@ class Timed:
         """See `Operation`."""
         return self.operation.batch_columns
 
-    def content(self, view: View) -> str:
-        """See `Operation`."""
-        return self.operation.content(view)
-
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """See `Operation`."""
         start = time.monotonic()

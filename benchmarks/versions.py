@@ -23,7 +23,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Entry
-from lakefold_table.format import Accepted, Fetched, Stamps
+from lakefold_table.format import Accepted, CommitMetadata, Fetched
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.rows.deletions import ARRAY, encode_deletions
@@ -225,7 +225,7 @@ def _next(state: LanceState, envelope: Envelope) -> tuple[LanceState, Publicatio
     accepted = draft.add(entry)
     if not isinstance(accepted, Accepted):
         raise TypeError(f"refused: {accepted}")
-    return draft.finish(Stamps({"lakefold.marks": MARKS}, {}, envelope.lance.uuid, state.time_us + 1))
+    return draft.finish(CommitMetadata({"lakefold.marks": MARKS}, {}, envelope.lance.uuid, state.time_us + 1))
 
 
 def _published(versions: Versions, state: LanceState, envelope: Envelope) -> LanceState:

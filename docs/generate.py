@@ -17,13 +17,11 @@ from lakefold.console.settings import PREFIX, Settings
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.states.charts import CHARTS
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
-from lakefold_table.delta.conflicts.rules import ABOUT as ABOUT_DELTA_CONFLICTS
 from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
-from lakefold_table.delta.table_features.features import ABOUT as ABOUT_DELTA_FEATURES
 from lakefold_table.delta.table_features.features import FEATURES
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +42,49 @@ VERDICTS = [
     ],
     ["`x` `X`", "incompatible", "Rejected. What it was built on is gone.", ADVICE[Severity.INCOMPATIBLE]],
 ]
+
+
+DELTA_FEATURES = """\
+The features of Delta's protocol, and what this release does with a table that has them. "Read" is about
+the log: the snapshot of a version is made from it. "Commit" is about proposals and the commits that are made
+of them. A feature that is not in this table is refused by its name.
+
+The facts about the format are in [delta.md](../format/delta.md)."""
+
+DELTA_CONFLICTS = """\
+A proposal for a Delta table is compared with each version after its read version, and with the proposals
+that share its version before it. The rules are the steps of Delta's own check. If one applies, the proposal
+is Rejected, and the outcome names the version and the paths or names that both touched. Every conflict is
+retryable: built again on the newest version, the proposal may pass.
+
+A proposal without a read version is compared with nothing: it only adds files, or creates the table.
+
+`read_predicates` are conditions of Delta's SQL. A file counts as read if any of them can be true for a row of
+it. That is decided by the file's values of the partition columns, and by its statistics. Understood are
+comparisons of a column with a constant, `IN`, `BETWEEN`, `IS NULL`, `<=>`, `AND`, `OR` and `NOT`, for
+integers, decimals, texts, booleans, dates and times. All else counts as true for any row, as do conditions on
+nested columns and on tables with mapped column names.
+
+Proposals that only add and remove files share a version. One that changes the protocol, the metadata or a
+domain is alone in its version. One with `cdc` actions shares its version only with others that have some.
+One that removes a file which another adds is in the next version.
+
+## Rows of one file
+
+A proposal that deletes rows of a file by a deletion vector names these rows in `affected_rows`, by the path
+of the file. Deleting other rows of the file meanwhile is no conflict then: the committer merges the
+deletion vectors. The merged vector is in its action if it has at most 1,024 bytes, else in a file of the
+table. Nothing else that the proposal has read counts, unless it sets `read_whole_table`. A row that both
+delete is a conflict, and so are rows that came back by a RESTORE.
+
+A compaction (`dataChange` false) that keeps the order of the rows says so in a tag of each file that it
+adds, `lakefold.rowsOf`. It is a JSON array with an array for each part of the file, in the order of the
+rows: the path of a removed file, how many rows are stored in that file, the index of the first row that the
+part has, and the number of its rows. Index and number are among the rows that were not deleted when the
+compaction read the file. A proposal with `affected_rows` that was built before the compaction is committed
+on the new files. Rows that others delete while the compaction runs are deleted from its new files; the
+committer then adds a fifth member to the part: the deletion vector that the file had before, or null.
+Without the tag both are conflicts."""
 
 
 BESIDE = """\
@@ -103,14 +144,14 @@ def conflicts() -> str:
 
 
 def _signs(ours: Kind, theirs: Kind) -> str:
-    letters = {
+    signs_of = {
         Severity.REBASE: "m",
         Severity.CARRIED: "c",
         Severity.RETRYABLE: "r",
         Severity.INCOMPATIBLE: "x",
     }
     rules = RULES[ours].get(theirs, ())
-    signs = {letters[rule.severity].upper() if rule.always else letters[rule.severity] for rule in rules}
+    signs = {signs_of[rule.severity].upper() if rule.always else signs_of[rule.severity] for rule in rules}
     return "".join(sorted(signs, key=lambda sign: (sign.lower(), sign))) or "·"
 
 
@@ -260,7 +301,7 @@ def delta_features() -> str:
         rows.append([f"{names[0]}{others}", whose, ", ".join(versions), feature.read, feature.write])
     source = "table/lakefold_table/delta/table_features/features.py"
     head = ["feature", "for", "also from version", "read", "commit"]
-    return page("Features of Delta tables", source, ABOUT_DELTA_FEATURES, table(head, rows))
+    return page("Features of Delta tables", source, DELTA_FEATURES, table(head, rows))
 
 
 def delta_conflicts() -> str:
@@ -268,7 +309,7 @@ def delta_conflicts() -> str:
     rows = [[rule.name, f"{rule.when[0].upper()}{rule.when[1:]}."] for rule in DELTA_RULES]
     source = "table/lakefold_table/delta/conflicts/rules.py"
     body = table(["step", "the version before conflicts if"], rows)
-    return page("Conflicts in Delta tables", source, ABOUT_DELTA_CONFLICTS, body)
+    return page("Conflicts in Delta tables", source, DELTA_CONFLICTS, body)
 
 
 PAGES = {

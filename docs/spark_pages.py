@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from docs.markdown import page, table
+from docs.spark_types import SPARK_TYPES
 from lakefold_ingest.options.write_options import (
     ALL_MODES,
     WRITE_OPTIONS,
@@ -11,7 +12,6 @@ from lakefold_ingest.options.write_options import (
     WriteUse,
     parameters_of,
 )
-from lakefold_ingest.spark.spark_types import SPARK_TYPES
 from lakefold_reader.spark.options import OPTIONS, Use
 
 SPARK = """\
@@ -317,7 +317,7 @@ def spark_types() -> str:
         [f"`{kind.name}`", f"`{kind.stored}`" if kind.stored else "refused", kind.remark]
         for kind in SPARK_TYPES
     ]
-    source = "ingest/lakefold_ingest/spark/spark_types.py"
+    source = "docs/spark_types.py"
     return page(
         "Spark's types in tables", source, SPARK_TYPES_TEXT, table(["Spark", "Lance", "remark"], rows)
     )

@@ -68,10 +68,10 @@ def main(bootstrap_servers: str) -> None:
     query.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
     table = lakefold.open(TABLE)
-    found = table.to_arrow(columns=["id", "owner", "cents"]).to_pylist()
-    print(f"{len(found)} accounts in version {table.version}, after {CHANGES} changes")
-    assert {row["id"]: row for row in found} == rows
-    assert len(found) == len(rows) < ACCOUNTS
+    accounts = table.to_arrow(columns=["id", "owner", "cents"]).to_pylist()
+    print(f"{len(accounts)} accounts in version {table.version}, after {CHANGES} changes")
+    assert {row["id"]: row for row in accounts} == rows
+    assert len(accounts) == len(rows) < ACCOUNTS
 
 
 if __name__ == "__main__":

@@ -45,15 +45,15 @@ def generated(folder: Path) -> dict[str, bytes]:
     }
 
 
-def differences(made: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
-    """The paths where what is there is not what would be made: changed, missing or left over."""
-    return sorted(path for path in made.keys() | found.keys() if made.get(path) != found.get(path))
+def differences(made: dict[str, bytes], present: dict[str, bytes]) -> list[str]:
+    """Returns the paths of files that differ from what would be made: changed, missing or left over."""
+    return sorted(path for path in made.keys() | present.keys() if made.get(path) != present.get(path))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Make the code, or with `--check` compare it. Returns the process's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the code differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the code differs")
     check = parser.parse_args(arguments).check
     with tempfile.TemporaryDirectory() as temporary:
         compile_into(Path(temporary))

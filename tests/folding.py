@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Outcome, Result
     from lakefold_table.format import State
+    from lakefold_table.lance.kinds import Kind
     from lakefold_table.lance.manifests.packed import Packed
-    from lakefold_table.lance.operations import Kind
 
 URI = "memory://tests/t"
 LOG = LogId("cluster", "topic-id", 0)

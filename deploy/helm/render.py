@@ -37,9 +37,9 @@ def heading(values: Path) -> str:
 
 
 def render(values: Path) -> str:
-    """What helm makes of the chart with `values`. Raises `CalledProcessError` where helm refuses."""
-    said = ["--kube-version", KUBERNETES, "--namespace", "lake", "--values", str(values)]
-    helm = ["helm", "template", "lakefold", str(CHART), *said]
+    """What helm makes of the chart with `values`. Raises `CalledProcessError` if helm refuses."""
+    options = ["--kube-version", KUBERNETES, "--namespace", "lake", "--values", str(values)]
+    helm = ["helm", "template", "lakefold", str(CHART), *options]
     return subprocess.run(helm, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

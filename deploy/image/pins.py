@@ -35,10 +35,10 @@ def canonical(name: str) -> str:
 def asked_for(project: Mapping[str, Any], *extras: str) -> set[str]:
     """The packages that the project asks for by name, with `extras` and the extras they are made of.
 
-    Raises `KeyError` where the project has no such extra.
+    Raises `KeyError` if the project has no such extra.
     """
     own = canonical(project["name"])
-    found: set[str] = set()
+    packages: set[str] = set()
     wanted = list(project["dependencies"])
     for extra in extras:
         wanted.extend(project["optional-dependencies"][extra])
@@ -48,17 +48,17 @@ def asked_for(project: Mapping[str, Any], *extras: str) -> set[str]:
         if name is None:
             raise ValueError(f"not a requirement: {requirement!r}")
         if canonical(name[0]) != own:
-            found.add(canonical(name[0]))
+            packages.add(canonical(name[0]))
         elif named := EXTRAS.match(requirement):
-            for one in named[1].split(","):
-                wanted.extend(project["optional-dependencies"][one.strip()])
-    return found
+            for extra in named[1].split(","):
+                wanted.extend(project["optional-dependencies"][extra.strip()])
+    return packages
 
 
 def part_of(lock: str, roots: Collection[str], without: Collection[str] = ()) -> str:
     """The pins of `roots` and of all that they ask for; nothing is followed through `without`.
 
-    Raises `ValueError` where the lock doesn't have one of `roots`.
+    Raises `ValueError` if the lock doesn't have one of `roots`.
     """
     pins = [
         (canonical(re.split("==", text, maxsplit=1)[0]), text) for text in PIN.split(lock) if "==" in text
@@ -76,8 +76,8 @@ def part_of(lock: str, roots: Collection[str], without: Collection[str] = ()) ->
 
 def _askers(pin: str) -> set[str]:
     """Who asked for a pinned package: the words behind `# via`, on its line or on those below it."""
-    said = re.findall(r"^ +#(?: +via)?(?: +(\S+))?", pin, re.MULTILINE)
-    return {canonical(word) for word in said if word}
+    names = re.findall(r"^ +#(?: +via)?(?: +(\S+))?", pin, re.MULTILINE)
+    return {canonical(word) for word in names if word}
 
 
 def main() -> None:
@@ -86,10 +86,10 @@ def main() -> None:
     parser.add_argument("extras", nargs="+")
     parser.add_argument("--project", type=Path, default=Path("pyproject.toml"))
     parser.add_argument("--without", action="append", default=[], help="a package left out; repeatable")
-    said = parser.parse_args()
-    project = tomllib.loads(said.project.read_text(encoding="utf-8"))["project"]
-    without = {canonical(name) for name in said.without}
-    sys.stdout.write(part_of(sys.stdin.read(), asked_for(project, *said.extras), without))
+    given = parser.parse_args()
+    project = tomllib.loads(given.project.read_text(encoding="utf-8"))["project"]
+    without = {canonical(name) for name in given.without}
+    sys.stdout.write(part_of(sys.stdin.read(), asked_for(project, *given.extras), without))
 
 
 if __name__ == "__main__":

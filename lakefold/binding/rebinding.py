@@ -19,7 +19,7 @@ from lakefold_committer.tables.rebinding import publish_move
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import partition_of
-from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read import offset_metadata
 from lakefold_log.read.lookup import Lookup
 from lakefold_log.read.trust import Trust
 from lakefold_table.branch_names import root_of
@@ -82,7 +82,7 @@ class Cluster:
         described = describe(admin, topic)
         log = described.log_id(partition_of(uri, described.partitions) if partition is None else partition)
         start = watermarks(admin, topic, log.partition).start
-        committed = stamps.read(admin, self.group, topic, log.partition)
+        committed = offset_metadata.read(admin, self.group, topic, log.partition)
         if committed is not None:
             offset, metadata = committed
             if (metadata.cluster_id, metadata.topic_id) == (log.cluster_id, log.topic_id):
@@ -93,7 +93,7 @@ class Cluster:
     def reported_versions(self, partition: int) -> OutcomeIndex:
         """Returns a reader of the outcomes that the group's committers reported of tables of a partition."""
         admin = Admin(self.kafka)
-        committed = stamps.read(admin, self.group, self.topics.transactions, partition)
+        committed = offset_metadata.read(admin, self.group, self.topics.transactions, partition)
         trust = Trust(None if committed is None else committed[1].outcomes_key)
         return OutcomeIndex(self.kafka, admin, self.topics, partition, trust)
 

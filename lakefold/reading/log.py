@@ -90,10 +90,10 @@ def command(
     from lakefold_reader.snapshot.snapshot import find_version
 
     def versions(source: Source) -> Iterator[HistoryRow]:
-        found, newest = find_version(
+        of_branch, newest = find_version(
             source, last, tag=tag, as_of=point.as_of, branch=branch, at_position=point.at_position
         )
-        return history_of(found, first, newest)
+        return history_of(of_branch, first, newest)
 
     rows = in_its_format(open_source(table, settings.storage_options), versions)
     if as_json:

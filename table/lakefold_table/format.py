@@ -152,7 +152,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamps:
+class CommitMetadata:
     """What the fold has a format write into the next version.
 
     `metadata` replaces every `lakefold.*` key of the table's metadata; `properties` go into the version's own
@@ -382,7 +382,7 @@ class Draft(Protocol):
         """The first fragment id and the first row id that this version may assign; 0 without such ids."""
         ...
 
-    def finish(self, stamps: Stamps) -> tuple[State, Publication]:
+    def finish(self, commit: CommitMetadata) -> tuple[State, Publication]:
         """Returns the next version. Without any accepted entry it changes nothing but the marks."""
         ...
 

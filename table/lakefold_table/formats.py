@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.format import ALONE
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.manifests.naming import DETACHED_BIT, SUFFIX, VERSIONS, version_of
+from lakefold_table.lance.manifests.naming import DETACHED_BIT, SUFFIX, VERSIONS, Scheme, detect, version_of
+from lakefold_table.lance.refs import files, names
+from lakefold_table.ref_files import RefFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,3 +127,19 @@ def built_in(*, transaction_files: bool = True) -> Formats:
 BUILT_IN = built_in()
 MANIFESTS = ManifestNaming(VERSIONS, SUFFIX, version_of, DETACHED_BIT)
 """The versions that a manifest store commits: only Lance clients know such stores (decision 0028)."""
+REFS = RefFiles(
+    tags=names.TAGS,
+    branches=names.BRANCHES,
+    tag_path=names.tag_path,
+    branch_path=names.branch_path,
+    ref_name=names.ref_name,
+    check_tag_name=names.check_tag_name,
+    check_new_tag_name=names.check_new_tag_name,
+    decode_tag=files.decode_tag,
+    encode_tag=files.encode_tag,
+    decode_branch=files.decode_branch,
+    encode_branch=files.encode_branch,
+    decode_origin=files.decode_origin,
+    naming=lambda listed: detect(listed) or Scheme.V2,
+)
+"""The tags and branches of tables: only Lance clients keep any in files."""

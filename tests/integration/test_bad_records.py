@@ -27,8 +27,8 @@ def ids(table: Path) -> list[int]:
 
 
 def bad(table: Path) -> list[tuple[str, int, str, dict[str, int | None]]]:
-    found = lance.dataset(table).to_table().to_pylist()
-    return [(row["app_id"], row["batch_id"], row["column"], json.loads(row["row"])) for row in found]
+    stored = lance.dataset(table).to_table().to_pylist()
+    return [(row["app_id"], row["batch_id"], row["column"], json.loads(row["row"])) for row in stored]
 
 
 @pytest.fixture
@@ -120,5 +120,5 @@ def test_rows_that_turn_bad_before_the_batch_is_sent_again_are_not_lost(
     lance.dataset(table).alter_columns(changed)
     lakefold.append(table, numbers, app_id="a", batch_id=0, **given)
     assert ids(table) == [1]
-    found = sorted((column, row["id"] or 0) for _, _, column, row in bad(tmp_path / "bad"))
-    assert found == [("id", 0), ("id", 0), ("n", 2)]
+    stored = sorted((column, row["id"] or 0) for _, _, column, row in bad(tmp_path / "bad"))
+    assert stored == [("id", 0), ("id", 0), ("n", 2)]

@@ -22,9 +22,9 @@ BATCHES, KEYS = 12, 30
 
 def content(table: Path) -> Model:
     rows = lance.dataset(table).to_table().to_pylist()
-    found = {row["id"]: (row["at"], row["name"]) for row in rows}
-    assert len(found) == len(rows)
-    return found
+    by_id = {row["id"]: (row["at"], row["name"]) for row in rows}
+    assert len(by_id) == len(rows)
+    return by_id
 
 
 @pytest.mark.parametrize("form", ["plain", "debezium json"])

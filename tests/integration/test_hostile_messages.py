@@ -24,6 +24,7 @@ from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid, Rejected
+from lakefold_table.wire import varint
 from tests.integration.committers import NEW_PROCESS, running_committer
 from tests.integration.conftest import TopicNames
 from tests.integration.ledger import Ledger
@@ -339,16 +340,8 @@ def bombs(uri: str) -> Iterator[Raw]:
     yield key, value, [("n" * 30_000, b"v") for _ in range(20)]
     nested = b""
     for _ in range(10_000):
-        nested = b"\x52" + _varint(len(nested)) + nested
+        nested = b"\x52" + varint(len(nested)) + nested
     yield key, nested, []
-
-
-def _varint(number: int) -> bytes:
-    data = bytearray()
-    while number > 127:
-        data.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*data, number])
 
 
 def test_a_header_s_name_may_be_any_bytes(site: Site) -> None:

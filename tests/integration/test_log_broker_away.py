@@ -8,7 +8,7 @@ import pytest
 
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
-from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read import offset_metadata
 from lakefold_log.read.reread import RepeatingReader
 from lakefold_table.errors import RetryError
 from lakefold_table.uri import canonical
@@ -61,7 +61,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(
         proposer.send_wait(envelope(4))
         assert batches(take(reader, 2))[-2:] == [3, 4]
     assert own.answers() == [own.committed(0, 1), own.committed(1, 1)]
-    assert stamps.read(own.admin, own.group, own.topics.transactions, 0) == (2, own.stamp(2))
+    assert offset_metadata.read(own.admin, own.group, own.topics.transactions, 0) == (2, own.stamp(2))
 
 
 @pytest.mark.parametrize("survives", [True, False], ids=["same reporter", "next reporter"])
@@ -79,13 +79,13 @@ def test_a_report_right_before_the_kill_is_seen_once(
         actual = until(lambda: _next_reporter(own), "the next reporter", seconds=PATIENCE_S)
         assert actual is not None
         reporter = actual
-        if stamps.read(own.admin, own.group, own.topics.transactions, 0) is None:
+        if offset_metadata.read(own.admin, own.group, own.topics.transactions, 0) is None:
             # Entries above the committed offset are read and answered again.
             until(lambda: _reported(reporter, own, 0), "the report", seconds=PATIENCE_S)
     until(lambda: _reported(reporter, own, 1), "the report", seconds=PATIENCE_S)
     reporter.close()
     assert own.answers() == [own.committed(0, 1), own.committed(1, 1)]
-    assert stamps.read(own.admin, own.group, own.topics.transactions, 0) == (2, own.stamp(2))
+    assert offset_metadata.read(own.admin, own.group, own.topics.transactions, 0) == (2, own.stamp(2))
 
 
 def _next_reporter(own: OwnLog) -> Reporter | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read import offset_metadata
 from lakefold_log.read.dead_letters import RefusedMessage
 from lakefold_log.write.transactional_producer import Session
 from lakefold_table.errors import RetryError
@@ -38,8 +38,8 @@ def die_in_commits(own: OwnLog, topic: str | None, count: int, monkeypatch: pyte
     monkeypatch.setattr(Session, "commit", half)
 
 
-def stamped(own: OwnLog) -> tuple[int, stamps.OffsetMetadata] | None:
-    return stamps.read(own.admin, own.group, own.topics.transactions, 0)
+def stamped(own: OwnLog) -> tuple[int, offset_metadata.OffsetMetadata] | None:
+    return offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
 
 
 @pytest.fixture(params=[GROUPS, "outcomes", None])

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from lakefold_log.client.questions import settings_of
 from lakefold_log.client.topics import describe
 from lakefold_log.codec.envelope import decode
-from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read import offset_metadata
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.dead_letters import RefusedMessage
 from lakefold_log.read.outcomes import read_outcomes
@@ -43,8 +43,8 @@ def dead_letters(own: OwnLog, count: int) -> list[Message]:
         return take(reader, count)
 
 
-def stamped(own: OwnLog) -> tuple[int, stamps.OffsetMetadata] | None:
-    return stamps.read(own.admin, own.group, own.topics.transactions, 0)
+def stamped(own: OwnLog) -> tuple[int, offset_metadata.OffsetMetadata] | None:
+    return offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
 
 
 def test_a_proposal_is_answered_to_the_one_who_waits(bootstrap: str, topic_names: TopicNames) -> None:

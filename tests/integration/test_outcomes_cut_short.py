@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer
 from lakefold_log.client.topics import ensure_topics
-from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read import offset_metadata
 from lakefold_table.entry import Committed
 from lakefold_table.errors import OutcomesLostError, RetryError
 from tests.integration.own_log import PATIENCE_S, OwnLog
@@ -159,7 +159,7 @@ def test_it_goes_back_no_further_than_to_a_report_that_is_whole(
         with lost_afterwards(own, own_broker, tmp_path), own.reporter() as second:
             report(own, second, range(20, 30))
         with own.reporter(), own.reporter() as last:
-            data = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+            data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
             assert data is not None
             assert 0 < data[0] <= 20
             assert last.outcomes_offset <= 41
@@ -178,7 +178,7 @@ def test_the_reporter_that_lost_them_reports_no_more(
             with pytest.raises(OutcomesLostError, match=own.topics.outcomes):
                 report(own, reporter, [4])
     with own.reporter():
-        data = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+        data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
         assert data is not None
         assert data[0] <= 1
 
@@ -192,7 +192,7 @@ def test_an_outcome_whose_marker_was_lost_shows_from_where_they_are_given_again(
         with lost_afterwards(own, own_broker, tmp_path, with_last_marker=True):
             report(own, reporter, [1, 2, 3])
     with own.reporter():
-        data = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+        data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
         assert data is not None
         assert data[0] == 0
     assert not own.answers()
@@ -207,7 +207,7 @@ def test_of_a_topic_that_was_made_anew_the_last_report_is_given_again(stage: Sta
     until(lambda: name not in own.admin.client.list_topics(timeout=5).topics, "the topic to be gone")
     ensure_topics(own.admin, own.topics)
     with capture_logs() as lines, own.reporter():
-        data = stamps.read(own.admin, own.group, own.topics.transactions, 0)
+        data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)
     assert data is not None
     assert data[0] == 4
     (line,) = [line for line in lines if line["event"] == "outcomes lost"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_committer.loop.name_survey import Survey
+from lakefold_committer.loop.name_check import NameCheck
 from lakefold_committer.loop.unopened_tables import bucket_of
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import ListsSomeFolders
@@ -57,10 +57,10 @@ def test_names_without_a_table_are_found_by_one_listing_of_their_folder(site: Bu
     root = site.open().uri
     for name in ("table", "no-1-more", "k=v w"):
         site.open(f"/{name}").put("_versions/1.manifest", [b"x"])
-    survey = Survey(FORMATS, lambda _: None, storage_options=site.server.options())
+    name_check = NameCheck(FORMATS, lambda _: None, storage_options=site.server.options())
     names = ["no-1", "table", "no-2", "k%3Dv w", "no-1-more", "no-3", "no-4"]
     sent = [entry(at(f"{root}/{name}", append()), offset) for offset, name in enumerate(names)]
-    looked = survey.look(sent)
-    assert {names[offset] for offset in looked.refused} == {"no-1", "no-2", "no-3", "no-4"}
-    assert bucket_of(parse_location(f"{root}/table")) in looked.existing
-    assert survey.seems_there(parse_location(f"{root}/k=v w"))
+    checked = name_check.check(sent)
+    assert {names[offset] for offset in checked.refused} == {"no-1", "no-2", "no-3", "no-4"}
+    assert bucket_of(parse_location(f"{root}/table")) in checked.existing
+    assert name_check.may_exist(parse_location(f"{root}/k=v w"))

@@ -88,9 +88,9 @@ def send(bootstrap: str, topic: str) -> dict[int, tuple[int, str]]:
 
 def content(table: Path) -> dict[int, tuple[int, str]]:
     rows = lance.dataset(table).to_table().to_pylist()
-    found = {row["id"]: (row["at"], row["name"]) for row in rows}
-    assert len(found) == len(rows)
-    return found
+    by_id = {row["id"]: (row["at"], row["name"]) for row in rows}
+    assert len(by_id) == len(rows)
+    return by_id
 
 
 @pytest.mark.parametrize("door", ["format", "sink", "tasks"])

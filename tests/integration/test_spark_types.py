@@ -8,10 +8,10 @@ import lance
 import pytest
 from pyspark.sql.types import DoubleType, StructType, UserDefinedType
 
+from docs.spark_types import SPARK_TYPES, SparkType
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
 from lakefold_ingest.spark.sink import Sink
-from lakefold_ingest.spark.spark_types import SPARK_TYPES, SparkType
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from tests.merging import Folding

@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from lakefold.spark import register, sink
 from lakefold.spark_format import LakefoldFormat
 from lakefold_ingest.proposals.key import Key
-from lakefold_ingest.spark import data_source
+from lakefold_ingest.spark.write_plan import WritePlan
 from lakefold_ingest.writing.view import read_view
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lakefold_ingest.spark.write_plan import WritePlan
     from tests.integration.conftest import TopicNames
 
 cloudpickle.register_pickle_by_value(waiting)  # type: ignore[no-untyped-call] # as pyspark has it
@@ -375,11 +374,11 @@ def test_a_stream_proposes_what_its_tasks_relied_on(tmp_path: Path, monkeypatch:
     """Spark makes another writer for the commit, which plans on a newer version of the table."""
     proposed: list[tuple[int, Key]] = []
 
-    def commit_files(plan: WritePlan, key: Key, _: object, *, in_order: bool) -> None:
+    def commit(plan: WritePlan, key: Key, _: object, *, in_order: bool) -> None:
         assert in_order
         proposed.append((plan.read_version, key))
 
-    monkeypatch.setattr(data_source, "commit_files", commit_files)
+    monkeypatch.setattr(WritePlan, "commit", commit)
     given = {"path": str(tmp_path / "t"), "kafka.bootstrap.servers": "127.0.0.1:1", "txnAppId": "app"}
     schema = StructType([StructField("n", LongType())])
     lance.write_dataset(pa.table({"n": [1]}), tmp_path / "t")

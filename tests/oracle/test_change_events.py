@@ -59,9 +59,9 @@ def change(op: str, before: dict[str, Any] | None, after: dict[str, Any] | None,
 
 def names(folding: Folding) -> dict[object, object]:
     rows = folding.rows()
-    found = {row["id"]: row["name"] for row in rows}
-    assert len(found) == len(rows)
-    return found
+    by_id = {row["id"]: row["name"] for row in rows}
+    assert len(by_id) == len(rows)
+    return by_id
 
 
 def put(folding: Folding, rows: pa.Table, format_: ChangeFormat) -> None:

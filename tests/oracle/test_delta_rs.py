@@ -211,9 +211,9 @@ def test_a_deletion_vector_that_we_write_leaves_out_the_same_rows(tmp_path: Path
     vector = ours.files["one.parquet"].deletion_vector
     assert vector is not None
     assert stored_rows(vector, content) == {0: deleted}
-    found = QueryBuilder().register("t", theirs).execute("select x from t order by x").read_all()
+    read = QueryBuilder().register("t", theirs).execute("select x from t order by x").read_all()
     expected = sorted([number for number in range(100) if number not in deleted] + list(range(10)))
-    assert pa.table(found)["x"].to_pylist() == expected
+    assert pa.table(read)["x"].to_pylist() == expected
 
 
 def test_a_v2_checkpoint_is_the_same_table(tmp_path: Path) -> None:

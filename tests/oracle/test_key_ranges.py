@@ -64,8 +64,8 @@ def test_fragments_without_any_of_the_keys_are_read_once(
     upsert(50)
     # Fragment 4 has the rows of the first upsert, and 5 and 6 those of the ones after it.
     assert scanned == [[0, 1, 2, 3], [1, 4], [0, 3, 5], [6]]
-    found = lance.dataset(str(folding.path)).to_table()["n"].to_pylist()
-    assert sorted(found) == sorted([-n if n in {3, 11, 12, 13, 38} else n for n in range(40)] + [-41, -50])
+    stored = lance.dataset(str(folding.path)).to_table()["n"].to_pylist()
+    assert sorted(stored) == sorted([-n if n in {3, 11, 12, 13, 38} else n for n in range(40)] + [-41, -50])
 
 
 def test_rows_that_a_restore_brings_back_are_found(tmp_path: Path, scanned: list[list[int]]) -> None:

@@ -10,8 +10,9 @@ import pytest
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.manifests.codec import decode_file, decode_head, encode_file
+from lakefold_table.lance.manifests.codec import decode_file, decode_head
 from lakefold_table.lance.manifests.naming import detect
+from tests.encoding import encode_file
 from tests.oracle.columns import LISTS, SIMPLE, STRUCTS
 from tests.oracle.manifests import read_sections
 from tests.oracle.test_messages import WAYS, create, rows

@@ -16,7 +16,7 @@ from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import COMPATIBLE, Rebase, footprint_of
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from tests.oracle.manifests import manifest_files, read_sections
 from tests.oracle.pair_operations import (
     BY_HAND,

@@ -12,7 +12,7 @@ from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import collect_fragments
-from lakefold_ingest.spark.write_plan import WritePlan, plan_write, write_rows
+from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_table.errors import InvalidError, RetryError
 from tests.merging import Folding, people
@@ -47,7 +47,7 @@ def plan_of(folding: Folding, rows: pa.Table, where: str) -> WritePlan:
 
 
 def written(plan: WritePlan, *tasks: pa.Table) -> list[TaskFiles]:
-    return [write_rows(plan, rows.to_batches()) for rows in tasks]
+    return [plan.run(rows.to_batches()) for rows in tasks]
 
 
 def replacement(folding: Folding, rows: pa.Table, where: str) -> ReplaceWhere:

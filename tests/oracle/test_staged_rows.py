@@ -22,14 +22,7 @@ from lakefold_ingest.operations.keyed_parts import KeyedParts
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows import staged_rows
-from lakefold_ingest.spark.keyed_plan import (
-    abort_rows,
-    batch_operation,
-    commit_rows,
-    plan_changes,
-    plan_merge,
-    stage_rows,
-)
+from lakefold_ingest.spark.keyed_plan import plan_changes, plan_merge
 from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.uri import canonical
@@ -66,13 +59,13 @@ def files(folding: Folding) -> set[Path]:
 
 def staged(plan: KeyedPlan, parts: Sequence[pa.Table]) -> list[TaskRows]:
     """What the tasks of a batch send: each has its rows in batches of ten."""
-    return [stage_rows(plan, part.to_batches(max_chunksize=10)) for part in parts]
+    return [plan.run(part.to_batches(max_chunksize=10)) for part in parts]
 
 
 def put(folding: Folding, plan: KeyedPlan, parts: Sequence[pa.Table]) -> KeyedOperation | KeyedParts:
     """Merges what the tasks have staged, and removes it."""
     tasks = staged(plan, parts)
-    operation = batch_operation(plan, tasks)
+    operation = plan.batch_operation(tasks)
     folding.put(operation)
     plan.stage.remove(tasks)
     return operation
@@ -130,11 +123,11 @@ def test_keys_that_are_equal_in_the_table_are_merged_together(tmp_path: Path) ->
     with pytest.raises(
         BadKeysError, match=r"keys that are in several rows of the batch: 1, such as k=-?0\.0"
     ):
-        folding.build(batch_operation(plan, tasks))
+        folding.build(plan.batch_operation(tasks))
     ordered = plan_merge(folding.settings(), Merge(("k",), ("n",)), rows.schema, KEY)
     put(folding, ordered, parts)
-    found = {row["k"]: row["n"] for row in folding.rows()}
-    assert (len(found), found[0.0], found[5.0]) == (200, 200, 5)
+    by_key = {row["k"]: row["n"] for row in folding.rows()}
+    assert (len(by_key), by_key[0.0], by_key[5.0]) == (200, 200, 5)
 
 
 @pytest.mark.parametrize("ids", [range(150, 400), range(150, 156)], ids=len)
@@ -170,7 +163,7 @@ def test_bad_rows_of_any_part_fail_the_batch_or_are_left_out(tmp_path: Path) -> 
     parts = [pa.concat_tables([rows.slice(0, 100), bad]), rows.slice(100)]
     plan = plan_merge(folding.settings(), Merge(("id",)), rows.schema, KEY)
     before, tasks = files(folding), staged(plan, parts)
-    operation = batch_operation(plan, tasks)
+    operation = plan.batch_operation(tasks)
     with pytest.raises(BadKeysError, match="the key column id has no value") as caught:
         folding.build(operation)
     assert (caught.value.rows, caught.value.columns) == (2, ("id",))
@@ -198,7 +191,7 @@ def test_events_that_can_not_be_read_are_the_fault_of_their_batch(tmp_path: Path
     tasks = staged(plan, [rows, pa.concat_tables([rows, truncate])])
     assert [task.fault is None for task in tasks] == [True, False]
     with pytest.raises(InvalidError, match="truncates its source"):
-        commit_rows(plan, KEY, tasks)
+        plan.commit(KEY, tasks)
     assert files(folding) == before
 
 
@@ -213,12 +206,12 @@ def test_what_other_tasks_staged_is_removed_if_one_fails(tmp_path: Path) -> None
         raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
-        stage_rows(plan, failing())
+        plan.run(failing())
     assert files(folding) == before
     tasks = staged(plan, [rows])
-    abort_rows(plan, tasks)
+    plan.abort(tasks)
     assert files(folding) > before
-    abort_rows(plan, [*tasks, None])
+    plan.abort([*tasks, None])
     assert files(folding) == before
     with pytest.raises(DamagedError, match="were removed or cut"):
-        folding.build(batch_operation(plan, tasks))
+        folding.build(plan.batch_operation(tasks))

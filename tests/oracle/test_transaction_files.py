@@ -9,7 +9,7 @@ import pytest
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed, Rejected, Result
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.uri import canonical
 from tests.foreign import file_as_others_write
 from tests.oracle.committing import fold, owned, proposal, written

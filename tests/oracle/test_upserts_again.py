@@ -64,9 +64,9 @@ def paths(envelope: Envelope) -> list[str]:
 def names(folding: Folding) -> dict[object, str]:
     """The name of each id; each id must be in one row."""
     rows = folding.rows("id", "name")
-    found = {row["id"]: str(row["name"]) for row in rows}
-    assert len(found) == len(rows)
-    return found
+    by_id = {row["id"]: str(row["name"]) for row in rows}
+    assert len(by_id) == len(rows)
+    return by_id
 
 
 def test_only_appended_rows_are_read_and_the_files_are_used_again(folding: Folding, reads: Reads) -> None:
@@ -82,8 +82,8 @@ def test_only_appended_rows_are_read_and_the_files_are_used_again(folding: Foldi
     assert again.lance.update.updated_fragments == first.lance.update.updated_fragments
     (result,) = folding.fold(again)
     assert isinstance(result, Committed)
-    found = names(folding)
-    assert (found[3], found[100], found[201]) == ("second 3", "second 100", "appended 201")
+    by_id = names(folding)
+    assert (by_id[3], by_id[100], by_id[201]) == ("second 3", "second 100", "appended 201")
 
 
 def test_an_appended_row_with_the_same_key_is_updated(folding: Folding) -> None:

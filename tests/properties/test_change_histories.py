@@ -19,10 +19,10 @@ from tests.merging import Folding
 # A time has one event: repeated events are equal.
 NAMES = st.one_of(st.none(), st.text("ab", max_size=2))
 HISTORIES = st.lists(st.tuples(st.integers(0, 5), NAMES, st.booleans()), min_size=1, max_size=14).flatmap(
-    lambda told: st.lists(
+    lambda events: st.lists(
         st.lists(
             st.sampled_from(
-                [Event(number, at, name, tombstone) for at, (number, name, tombstone) in enumerate(told)]
+                [Event(number, at, name, tombstone) for at, (number, name, tombstone) in enumerate(events)]
             ),
             max_size=8,
         ),

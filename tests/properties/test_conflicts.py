@@ -8,7 +8,7 @@ from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import COMPATIBLE, History, Rebase, Verdict, footprint_of, judge
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL, Footprint
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 
 MANY = settings(max_examples=150, deadline=None)
 IDS = st.integers(0, 3)

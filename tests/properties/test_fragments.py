@@ -12,8 +12,9 @@ from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, MAX_CHUNK_BYTES, encode_records
-from lakefold_table.lance.manifests.codec import decode_file, encode_file
+from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered, fragments_of
+from tests.encoding import encode_file
 
 MOST_IDS = 3_000
 SIZES = st.sampled_from([0, 1, 40, 300, 2_000, CHUNK_BYTES - 60, CHUNK_BYTES, 3 * CHUNK_BYTES])

@@ -19,7 +19,7 @@ from lakefold_table.lance.combine_transactions import (
     sharing,
 )
 from lakefold_table.lance.conflicts import footprint_of, judge
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from tests.properties.test_conflicts import FOOTPRINTS, MANY, rank, transaction
 
 if TYPE_CHECKING:

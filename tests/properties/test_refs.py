@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from lakefold_table.branch_names import check_branch_name
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import DETACHED_BIT, MAX_U64, Scheme, detect, parse_detached
-from lakefold_table.lance.refs.files import Branch, Tag, decode_branch, decode_tag, encode_branch, encode_tag
+from lakefold_table.lance.refs.files import decode_branch, decode_tag, encode_branch, encode_tag
 from lakefold_table.lance.refs.names import branch_path, check_tag_name, ref_name, tag_path
+from lakefold_table.ref_files import Branch, Tag
 
 U64 = st.integers(0, MAX_U64)
 TEXT = st.text(max_size=8)

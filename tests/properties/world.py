@@ -14,7 +14,7 @@ from hypothesis import event
 from lakefold_committer.fold.grouping import Limits
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
-from lakefold_table.lance.operations import FOLDED, kind_of
+from lakefold_table.lance.kinds import FOLDED, kind_of
 from lakefold_table.lance.rows.row_order import KEPT, ROW_ORDER
 from lakefold_table.uri import canonical
 from tests.folding import FORMAT, entries, groups_of

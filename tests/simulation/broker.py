@@ -53,7 +53,7 @@ class Report:
     outcomes: tuple[Outcome, ...]
     dead_letters: tuple[RefusedMessage, ...]
     next_offset: int
-    stamp: OffsetMetadata
+    offset_metadata: OffsetMetadata
 
 
 @dataclass(frozen=True)
@@ -312,11 +312,11 @@ class Reporter:
         outcomes: Sequence[Outcome],
         dead_letters: Sequence[RefusedMessage],
         next_offset: int,
-        stamp: OffsetMetadata,
+        offset_metadata: OffsetMetadata,
     ) -> int:
         """See `OutcomeReporter.report`."""
         broker, hub = self._broker, self._broker.hub
-        report = Report(tuple(outcomes), tuple(dead_letters), next_offset, stamp)
+        report = Report(tuple(outcomes), tuple(dead_letters), next_offset, offset_metadata)
         hub.step(hub.random.random() * LEG_S)
         broker.check(broker.refuse)
         if self._generation != broker._generation:
@@ -340,6 +340,6 @@ class Reporter:
         broker.hub.tell(self._process.name, f"reports {text or 'nothing'}, goes on at {report.next_offset}")
         broker.outcomes += report.outcomes
         broker.kept = None
-        broker.stamped = (report.next_offset, report.stamp)
+        broker.stamped = (report.next_offset, report.offset_metadata)
         broker.decided.append(Decided(broker.end, len(broker.outcomes), broker.stamped))
         broker.reported(report, self._process)

@@ -369,19 +369,23 @@ class Ledger:
         """A report was decided."""
         for outcome in report.outcomes:
             self._reported(outcome, process)
-        stamp = report.stamp
+        metadata = report.offset_metadata
         demand(
-            (stamp.cluster_id, stamp.topic_id) == (self.log.cluster_id, self.log.topic_id),
+            (metadata.cluster_id, metadata.topic_id) == (self.log.cluster_id, self.log.topic_id),
             "no-silent-gap",
-            "the stamp",
+            "the offset's metadata",
         )
-        low = stamp.low_watermark
-        demand(low >= self.stamped, "no-silent-gap", f"the stamp goes back from {self.stamped} to {low}")
+        low = metadata.low_watermark
+        demand(
+            low >= self.stamped,
+            "no-silent-gap",
+            f"the committed offset goes back from {self.stamped} to {low}",
+        )
         for offset in range(self.stamped, low):
             demand(
                 offset not in self.sent or offset in self.reported or offset in self.lost,
                 "no-silent-gap",
-                f"the stamp says {low}, {offset} has no answer",
+                f"the committed offset says {low}, {offset} has no answer",
             )
         self.stamped = low
 

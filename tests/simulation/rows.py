@@ -97,11 +97,13 @@ def followed(named: Mapping[int, Live], rows: Rows, moves: Moves) -> Rows:
     now: dict[int, tuple[str, set[int]]] = {}
     for number, live in named.items():
         for row in live.rows:
-            place = (number, row)
-            while place[0] not in rows and place[1] in moves.get(place[0], {}):
-                place = moves[place[0]][place[1]]
-            stays = place[0] == number or place[0] not in rows
-            now.setdefault(place[0], (live.file if stays else rows[place[0]].file, set()))[1].add(place[1])
+            address = (number, row)
+            while address[0] not in rows and address[1] in moves.get(address[0], {}):
+                address = moves[address[0]][address[1]]
+            stays = address[0] == number or address[0] not in rows
+            now.setdefault(address[0], (live.file if stays else rows[address[0]].file, set()))[1].add(
+                address[1]
+            )
     return {number: Live(file, frozenset(some)) for number, (file, some) in now.items()}
 
 

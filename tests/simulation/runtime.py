@@ -125,7 +125,7 @@ class Hub:
         self.random = random
         self.now = 0.0
         self.steps = 0
-        self.told: list[tuple[float, str, str]] = []
+        self.history: list[tuple[float, str, str]] = []
         self.taken: Counter[Transition] = Counter()
         self.main = getcurrent()
         self.by_greenlet: dict[object, Task] = {}
@@ -137,7 +137,7 @@ class Hub:
 
     def tell(self, who: str, what: str) -> None:
         """Note what happened, for people."""
-        self.told.append((self.now, who, what))
+        self.history.append((self.now, who, what))
 
     def process(self, name: str, rules: int = RULES) -> Process:
         """A process that does nothing yet."""

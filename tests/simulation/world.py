@@ -149,5 +149,5 @@ class World:
 
 def transcript(hub: Hub, last: int | None = None) -> str:
     """Who did what, and at which simulated second."""
-    values = hub.told if last is None else hub.told[-last:]
+    values = hub.history if last is None else hub.history[-last:]
     return "\n".join(f"{at:10.4f}  {who:<8}  {what}" for at, who, what in values)

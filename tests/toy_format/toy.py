@@ -21,6 +21,7 @@ from lakefold_table.format import (
     ALONE,
     NO_FILES,
     Accepted,
+    CommitMetadata,
     Difference,
     Fetched,
     Files,
@@ -29,11 +30,11 @@ from lakefold_table.format import (
     Publication,
     RecordedVersion,
     Requirements,
-    Stamps,
     VersionHead,
     VersionSummary,
 )
 from lakefold_table.marks.marks import PREFIX, digest_of_marks
+from lakefold_table.wire import varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,7 +80,7 @@ def envelope_of(uri: str, proposal: ToyProposal, app: str = "", batch: int | Non
     envelope = Envelope(table=uri, app_id=app, batch_id=batch)
     parts = {"uuid": proposal.uuid, "operation": proposal.operation, "read_version": proposal.read_version}
     value = _encoded({**parts, "rows": dict(proposal.rows), "keys": list(proposal.keys)})
-    envelope.MergeFromString(_varint(FIELD << 3 | 2) + _varint(len(value)) + value)
+    envelope.MergeFromString(varint(FIELD << 3 | 2) + varint(len(value)) + value)
     return envelope
 
 
@@ -391,16 +392,16 @@ class ToyDraft:
                 return Invalid(f"there is no row {key}", "delete rows that there are")
         return None
 
-    def finish(self, stamps: Stamps) -> tuple[ToyState, Publication]:
+    def finish(self, commit: CommitMetadata) -> tuple[ToyState, Publication]:
         """The next version's state and file."""
         own = {key: value for key, value in self._state.metadata.items() if not key.startswith(PREFIX)}
         head = {
             "version": self.version,
-            "uuid": stamps.uuid,
-            "time_us": stamps.time_us,
+            "uuid": commit.uuid,
+            "time_us": commit.time_us,
             "operation": self._operation,
-            "metadata": {**own, **stamps.metadata},
-            "properties": dict(stamps.properties),
+            "metadata": {**own, **commit.metadata},
+            "properties": dict(commit.properties),
         }
         state = replace(
             self._state, head=head, rows=self._rows, deleted=self._deleted, operations=self.operations[1]
@@ -431,12 +432,3 @@ def _parsed(data: bytes, where: str) -> tuple[dict[str, Any], list[dict[str, Any
 
 def _encoded(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True).encode()
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)

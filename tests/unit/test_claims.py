@@ -86,10 +86,10 @@ class Watching(Reports):
         outcomes: Sequence[Outcome],
         dead_letters: Sequence[RefusedMessage],
         next_offset: int,
-        stamp: OffsetMetadata,
+        offset_metadata: OffsetMetadata,
     ) -> int:
         self.seen.append(files_in(self.folder))
-        return super().report(outcomes, dead_letters, next_offset, stamp)
+        return super().report(outcomes, dead_letters, next_offset, offset_metadata)
 
 
 def files_in(folder: Path) -> set[str]:

@@ -8,14 +8,9 @@ from lakefold_protos.lance.table_pb2 import DataFragment, IndexSection, Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests import codec
-from lakefold_table.lance.manifests.codec import (
-    decode_file,
-    decode_head,
-    encode_file,
-    head_length,
-    head_transaction,
-)
+from lakefold_table.lance.manifests.codec import decode_file, decode_head, head_length, head_transaction
 from lakefold_table.lance.manifests.fragments import Fragments, fragments_of
+from tests.encoding import encode_file
 
 UNKNOWN = b"\x9a\x3f\x03abc"
 INDEX = IndexSection()

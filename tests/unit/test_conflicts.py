@@ -5,7 +5,7 @@ import pytest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import RULES, Footprint, History
-from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind, kind_of
+from lakefold_table.lance.kinds import SCHEMA_CHANGING, Kind, kind_of
 
 OK, RETRY, NEVER = None, True, False
 

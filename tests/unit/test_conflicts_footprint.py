@@ -8,7 +8,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import encode_bitmap
 from lakefold_table.lance.conflicts import Footprint, footprint_of
 from lakefold_table.lance.conflicts.footprint import MEM_WAL, KeyChanges, RowsTouched
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 
 UUID = {"uuid": b"\x01" * 16}
 

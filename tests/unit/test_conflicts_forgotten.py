@@ -10,7 +10,7 @@ from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import COMPATIBLE, Footprint, History
 from lakefold_table.lance.conflicts import history as module
 from lakefold_table.lance.conflicts.history import MOST_BYTES
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from tests.unit.test_conflicts_history import after, config, delete
 
 FEW_BYTES = 100_000

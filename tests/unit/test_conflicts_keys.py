@@ -10,7 +10,7 @@ from lakefold_table.lance.conflicts import Footprint, footprint_of
 from lakefold_table.lance.conflicts.key_conditions import inserts_keys, same_inserted_keys
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER, bits_of
 from lakefold_table.lance.conflicts.reading import PLAIN
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 
 
 def exact(*hashes: int, field: int = 0) -> Footprint:

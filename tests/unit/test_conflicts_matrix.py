@@ -9,7 +9,7 @@ from lakefold_table.entry import Conflict
 from lakefold_table.lance.combine_transactions import combined
 from lakefold_table.lance.conflicts import COMPATIBLE, RULES, Rebase, Verdict, footprint_of, judge
 from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 
 
 def operation(name: str, **content: object) -> Transaction:

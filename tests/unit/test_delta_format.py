@@ -203,10 +203,12 @@ def test_a_table_that_delta_rs_made_is_folded_into(table: Table) -> None:
 def test_removes_conflict_with_removes(table: Table) -> None:
     table.begin()
     table.fold(table.propose(table.file("a.parquet", 1), table.file("b.parquet", 2)), log=SECOND_ID)
-    one = table.propose(remove("a.parquet"), table.file("a1.parquet", 10), read=1, operation="UPDATE")
+    first_update = table.propose(
+        remove("a.parquet"), table.file("a1.parquet", 10), read=1, operation="UPDATE"
+    )
     two = table.propose(remove("a.parquet"), read=1, operation="DELETE")
     other = table.propose(remove("b.parquet"), read=1, operation="DELETE")
-    first, second, third = table.fold(one, two, other, log=OTHER_ID)
+    first, second, third = table.fold(first_update, two, other, log=OTHER_ID)
     assert first == Committed(2, rows_added=1, rows_deleted=1)
     assert isinstance(second, Rejected)
     assert (second.conflict.other_version, second.conflict.other_operation) == (2, "UPDATE")

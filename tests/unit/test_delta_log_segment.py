@@ -74,7 +74,7 @@ def test_other_names_are_not_of_the_log(name: str) -> None:
 def test_a_log_without_a_checkpoint_is_read_from_its_beginning() -> None:
     segment = segment_of(map(commit, range(3)))
     assert (segment.version, shape(segment)) == (2, [commit(0), commit(1), commit(2)])
-    assert segment.checkpoint_version is None
+    assert segment.checkpoint == ()
     assert shape(segment_of(map(commit, range(3)), 1)) == [commit(0), commit(1)]
 
 

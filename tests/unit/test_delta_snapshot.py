@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.delta.log_segment.names import FOLDER
-from lakefold_table.delta.snapshot.retention import TOMBSTONES
+from lakefold_table.delta.snapshot.snapshot import TOMBSTONES
 from lakefold_table.errors import DamagedError
 from tests.delta_logs.actions import (
     LISTED,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lakefold_committer.loop.name_survey import Survey
+from lakefold_committer.loop.name_check import NameCheck
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.loop.table_queue import Load, TableQueue, Waiting
@@ -63,7 +63,7 @@ def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> N
             until(lambda: {last - 1, last} <= {*offsets_of(reports)}, "the tables' answers", seconds=20)
         return opened(uri, branch)
 
-    tables = Tables(FORMATS, lambda _: None, open_late, survey=Survey(FORMATS, lambda _: None))
+    tables = Tables(FORMATS, lambda _: None, open_late, name_check=NameCheck(FORMATS, lambda _: None))
     committer = PartitionCommitter(log, reports, tables, LoopLimits(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     kinds = [type(outcome.result) for outcome in reports.outcomes]

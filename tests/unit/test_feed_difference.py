@@ -10,8 +10,8 @@ from lakefold_reader.lance.feed.difference import RowDifference, Rows, Side, dif
 from lakefold_reader.lance.feed.sides import unlike
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
-from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.rows.row_versions import encode_versions
 from lakefold_table.lance.rows.rowids import encode_row_ids
 

@@ -11,7 +11,7 @@ from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.entry import Committed, Conflict, Invalid, Rejected
 from lakefold_table.format import Fetched, VersionSummary
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, Footprint, History
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from tests.folding import (
     FORMAT,
     SCHEMA,

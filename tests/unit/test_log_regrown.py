@@ -217,9 +217,9 @@ def test_a_version_s_entries_are_known_again(shelf: Shelf) -> None:
 
 
 def stamped(shelf: Shelf, offset: int, anchor: int) -> tuple[int, OffsetMetadata]:
-    stamp = OffsetMetadata(LOG.cluster_id, LOG.topic_id, offset, 7, anchor=shelf.anchor(anchor))
-    assert OffsetMetadata.of(stamp.metadata(offset), offset) == stamp
-    return offset, stamp
+    offset_metadata = OffsetMetadata(LOG.cluster_id, LOG.topic_id, offset, 7, anchor=shelf.anchor(anchor))
+    assert OffsetMetadata.of(offset_metadata.metadata(offset), offset) == offset_metadata
+    return offset, offset_metadata
 
 
 @pytest.mark.parametrize(("offset", "anchor"), [(5, 4), (2, 4), (5, 2)])

@@ -74,5 +74,5 @@ def test_the_metadata_of_long_histories_fits() -> None:
     assert len(last.history) < 20
     key = OutcomesKey.make(10**12)
     anchor = Anchor(10**12, Fingerprint("0" * 64, "a" * 36), 2**31)
-    stamp = OffsetMetadata("c" * 22, "t" * 22, 10**12, 10**12, Owner("o" * 12, 10**6), anchor, key)
-    assert len(stamp.metadata(10**12, report=last.encode()).encode()) < MOST_METADATA_BYTES // 2
+    offset_metadata = OffsetMetadata("c" * 22, "t" * 22, 10**12, 10**12, Owner("o" * 12, 10**6), anchor, key)
+    assert len(offset_metadata.metadata(10**12, report=last.encode()).encode()) < MOST_METADATA_BYTES // 2

@@ -11,7 +11,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, InvalidError, NotATableError, RetryError, StopError
 from lakefold_table.lance.conflicts import History
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.state import LanceState
 from lakefold_table.marks.marks import MARK, RULES, Marks
 from lakefold_table.storage.memory import MemoryStorage

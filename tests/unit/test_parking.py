@@ -61,11 +61,11 @@ class Stamped(Reports):
         outcomes: Sequence[Outcome],
         dead_letters: Sequence[RefusedMessage],
         next_offset: int,
-        stamp: OffsetMetadata,
+        offset_metadata: OffsetMetadata,
     ) -> int:
-        assert next_offset == stamp.low_watermark
-        self.stamps.append(stamp)
-        end = super().report(outcomes, dead_letters, next_offset, stamp)
+        assert next_offset == offset_metadata.low_watermark
+        self.stamps.append(offset_metadata)
+        end = super().report(outcomes, dead_letters, next_offset, offset_metadata)
         self.notified.set()
         return end
 

@@ -97,9 +97,9 @@ class Reports:
         outcomes: Sequence[Outcome],
         dead_letters: Sequence[RefusedMessage],
         next_offset: int,
-        stamp: OffsetMetadata,
+        offset_metadata: OffsetMetadata,
     ) -> int:
-        del dead_letters, next_offset, stamp
+        del dead_letters, next_offset, offset_metadata
         self.outcomes += outcomes
         self.outcomes_offset = len(self.outcomes)
         return self.outcomes_offset
@@ -249,11 +249,11 @@ def test_a_quiet_partition_commits_its_offset_daily(hours: float, reports: int) 
             outcomes: Sequence[Outcome],
             dead_letters: Sequence[RefusedMessage],
             next_offset: int,
-            stamp: OffsetMetadata,
+            offset_metadata: OffsetMetadata,
         ) -> int:
             if not stop.is_set():
                 made.append((tuple(outcomes), next_offset))
-            return super().report(outcomes, dead_letters, next_offset, stamp)
+            return super().report(outcomes, dead_letters, next_offset, offset_metadata)
 
     tables = Tables(FORMATS, lambda _: None, opened)
     committer = PartitionCommitter(

@@ -13,10 +13,11 @@ from lakefold_reader.opening import source_on
 from lakefold_reader.snapshot.snapshot import table_of
 from lakefold_reader.tail.tail import tail_of
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.manifests.codec import decode_file, encode_file
+from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.marks.record import TIME
 from lakefold_table.storage.memory import MemoryStorage
+from tests.encoding import encode_file
 from tests.folding import FORMAT, column
 from tests.foreign import commit
 from tests.tables import Folded, fragments_only

@@ -65,7 +65,7 @@ class Late:
         dataset.cleanup_old_versions(older_than=timedelta(0), error_if_tagged_old_versions=False)
         storage = open_storage(self.uri)
         storage.put_if_absent(late.path, late.buffers)
-        self.there = numbers_of(open_source(self.uri))
+        self.numbers = numbers_of(open_source(self.uri))
 
     def opened(self) -> TableWriter:
         storage = open_storage(self.uri)
@@ -92,7 +92,7 @@ def late(tmp_path: Path, request: pytest.FixtureRequest) -> Late:
 
 
 def test_the_file_is_there(late: Late) -> None:
-    assert late.there == [3, 4]
+    assert late.numbers == [3, 4]
 
 
 def test_a_tail_from_the_earliest_begins_behind_it(late: Late) -> None:
@@ -123,8 +123,8 @@ def test_a_change_feed_does_not_begin_with_it(late: Late) -> None:
 
 def test_it_is_passed_over_behind_a_version_that_a_tag_keeps(tmp_path: Path) -> None:
     late = Late(tmp_path / "t", tagged=2)
-    assert late.there == [2, 3, 4]
-    assert without_strays(open_source(late.uri), late.there) == [2, 4]
+    assert late.numbers == [2, 3, 4]
+    assert without_strays(open_source(late.uri), late.numbers) == [2, 4]
     assert late.tailed("earliest") == [1, 101, 102]
     with pytest.raises(VersionExpiredError, match=GONE):
         late.tailed(2)

@@ -109,8 +109,8 @@ def test_what_maintenance_is_about_to_remove_is_not_sent(
 ) -> None:
     storage = LocalStorage(tmp_path / "t")
     monkeypatch.setattr("lakefold_log.read.resent.sent_since", lambda *_, **__: {})
-    letters = [letter(number, app="a", batch=number, name=f"f{number}") for number in (1, 2, 3)]
-    envelopes = [each.proposal.envelope for each in letters if isinstance(each.proposal, Entry)]
+    dead_letters = [letter(number, app="a", batch=number, name=f"f{number}") for number in (1, 2, 3)]
+    envelopes = [each.proposal.envelope for each in dead_letters if isinstance(each.proposal, Entry)]
     for envelope in envelopes:
         envelope.table = storage.uri
     going, _, branch = envelopes
@@ -120,8 +120,10 @@ def test_what_maintenance_is_about_to_remove_is_not_sent(
     def obstacles() -> list[str]:
         options: dict[str, str] = {}
         config = KafkaConfig("127.0.0.1:1")
-        found = checked(letters, config, Topics("t", "o", "d"), options, group="g", timeout_s=1)
-        return [each.obstacle for each in found]
+        checked_letters = checked(
+            dead_letters, config, Topics("t", "o", "d"), options, group="g", timeout_s=1
+        )
+        return [each.obstacle for each in checked_letters]
 
     assert obstacles() == ["", "", ""]
     write_note(storage, RemovalNote(dict.fromkeys(listed, 1.0)))

@@ -12,8 +12,6 @@ from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredErro
 from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.lance.refs.files import (
     MAX_SIZE,
-    Branch,
-    Tag,
     decode_branch,
     decode_tag,
     encode_branch,
@@ -26,6 +24,7 @@ from lakefold_table.lance.refs.names import (
     ref_name,
     tag_path,
 )
+from lakefold_table.ref_files import Branch, Tag
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.refs import Refs, RefTarget, UnknownRefError
 

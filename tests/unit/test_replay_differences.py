@@ -10,11 +10,12 @@ from lakefold_committer.recovery.stored_versions import read_state
 from lakefold_committer.replay.replay import replay
 from lakefold_committer.replay.version_replay import Verdict
 from lakefold_table.lance.differences import differences
-from lakefold_table.lance.manifests.codec import decode_file, encode_file
+from lakefold_table.lance.manifests.codec import decode_file
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.marks.record import RECORD
 from lakefold_table.storage.memory import MemoryStorage
 from tests.changing import MemoryRows
+from tests.encoding import encode_file
 from tests.folding import (
     FORMAT,
     add_fragment,

@@ -42,11 +42,11 @@ class Forgetful(Reports):
         outcomes: Sequence[Outcome],
         dead_letters: Sequence[RefusedMessage],
         next_offset: int,
-        stamp: OffsetMetadata,
+        offset_metadata: OffsetMetadata,
     ) -> int:
-        asked = (tuple(outcomes), tuple(dead_letters), next_offset, stamp)
+        asked = (tuple(outcomes), tuple(dead_letters), next_offset, offset_metadata)
         if self.doubtful != asked:
-            super().report(outcomes, dead_letters, next_offset, stamp)
+            super().report(outcomes, dead_letters, next_offset, offset_metadata)
             self.watermarks.append(next_offset)
         self.doubtful = None
         if self.lost:

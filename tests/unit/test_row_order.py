@@ -5,7 +5,7 @@ import pytest
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.lance.conflicts import footprint_of
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.rows.row_order import EMPTIED, KEPT, ROW_ORDER, record_order, written_groups
 from lakefold_table.lance.validity import envelope_fault
 

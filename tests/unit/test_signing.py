@@ -54,12 +54,12 @@ def test_what_stood_there_before_the_key_was_made_counts() -> None:
 
 
 def test_it_travels_in_the_stamp_and_is_never_printed() -> None:
-    stamp = OffsetMetadata("cluster", "topic-id", 17, 42, outcomes_key=KEY)
-    metadata = OffsetMetadata.of(stamp.metadata(20), 20)
+    offset_metadata = OffsetMetadata("cluster", "topic-id", 17, 42, outcomes_key=KEY)
+    metadata = OffsetMetadata.of(offset_metadata.metadata(20), 20)
     assert metadata is not None
     assert metadata.outcomes_key == KEY
-    assert KEY.secret.hex() not in repr(stamp)
-    assert repr(KEY.secret) not in repr(stamp)
+    assert KEY.secret.hex() not in repr(offset_metadata)
+    assert repr(KEY.secret) not in repr(offset_metadata)
 
 
 @pytest.mark.parametrize("length", [0, 16, 64, 65, 200])

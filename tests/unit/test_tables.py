@@ -72,10 +72,10 @@ def test_a_root_that_can_not_be_listed_hides_no_tables_of_others(
 
     monkeypatch.setattr("lakefold.setup.tables.open_storage", away)
     table = make_table(tmp_path / "t")
-    found = maintained_tables(["s3://lake", canonical(tmp_path)], {})
-    assert next(found) == table
+    tables = maintained_tables(["s3://lake", canonical(tmp_path)], {})
+    assert next(tables) == table
     with pytest.raises(RetryError):
-        next(found)
+        next(tables)
 
 
 def test_a_search_that_ends_early_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.task_files import TaskFiles, collect_fragments, decoded_fragments, write_task
-from lakefold_ingest.spark.write_plan import WritePlan, abort_files, commit_files, plan_write
+from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_ingest.writing.view import View, read_view
 from lakefold_log.client.admin import KafkaConfig
@@ -113,9 +113,9 @@ def test_an_aborted_batch_removes_its_files_only_if_a_task_failed(table: Path) -
     plan = plan_of(table)
     task = write_task(plan.target, [ROWS])
     written = files_in(table)
-    abort_files(plan, [task, task])
+    plan.abort([task, task])
     assert files_in(table) == written
-    abort_files(plan, [task, None])
+    plan.abort([task, None])
     assert files_in(table) == before
 
 
@@ -127,7 +127,7 @@ def test_a_batch_that_was_not_sent_leaves_no_file(table: Path) -> None:
     lance.dataset(table).add_columns({"more": "n + 1"})
     with_column = files_in(table) - {file.path for each in decoded_fragments(tasks) for file in each.files}
     with pytest.raises(RetryError, match="columns were changed"):
-        commit_files(plan, KEY, tasks)
+        plan.commit(KEY, tasks)
     assert files_in(table) == with_column > before
 
 

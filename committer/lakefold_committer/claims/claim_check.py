@@ -1,4 +1,4 @@
-"""Claims: fetches the envelopes that they stand for, and removes those that no reader needs again.
+"""Claims: fetches the envelopes that they name, and removes those that no reader needs again.
 
 A claim's file that is missing or has other bytes is a fault of the entry: the fold answers it Invalid, after
 it has checked whether the table has the position or the key already. Only a store that can't be reached
@@ -154,7 +154,7 @@ class Claims:
 def _redeemed(
     entry: Entry, storage: Storage, allow: Callable[..., None], formats: Formats
 ) -> Entry | Invalid:
-    """Returns the entry that the claim stands for, or why it is invalid."""
+    """Returns the entry that the claim names, or why it is invalid."""
     try:
         data = _bytes_of(entry.envelope.claim, storage, allow)
         large = parse_large(data, partial(allow, held=len(data)), formats)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
 from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Invalid, Outcome, Result, cut
-from lakefold_table.format import Accepted, Fetched, Stamps
+from lakefold_table.format import Accepted, CommitMetadata, Fetched
 from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks, Rebinding, table_id_of
 from lakefold_table.marks.record import Batches, Record, encode_record
@@ -261,13 +261,13 @@ class _Folding:
         record = self._record(news, first, last)
         if new_entries and last.fingerprint is not None and not last.position.log.is_file:
             record = replace(record, last_digest=last.fingerprint.digest)
-        stamps = Stamps(
+        commit = CommitMetadata(
             marks.encode(),
             {**self._properties(record, table_id, time_us), **self._asides(marks, record.log.partition)},
             _version_uuid(table_id, record),
             time_us,
         )
-        state, publication = self._draft.finish(stamps)
+        state, publication = self._draft.finish(commit)
         return Folded(FoldedTable(base.uri, state, marks), outcomes, publication, self._ahead)
 
     def answered_before(self, entry: Entry) -> Result:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lakefold_committer.loop.backoff import Backoff
-from lakefold_committer.loop.name_survey import Looked
+from lakefold_committer.loop.name_check import CheckedNames
 from lakefold_committer.loop.reread_entries import reread
 from lakefold_committer.loop.unopened_tables import UnopenedTables, bucket_of, place_of
 from lakefold_log.codec.envelope import address_of
@@ -41,7 +41,7 @@ LOOKED_AT: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class PartitionIntake:
     """What the partition does with messages whose names were checked, and what it knows of its queues.
 
     `judge` adds a message to the queue of its name, which it creates if it doesn't exist. `refuse` takes the
@@ -55,7 +55,7 @@ class Desk:
     new_queues: Callable[[], int]
 
 
-class Admitting:
+class Admission:
     """The strangers of a partition. The loop calls `begin` in each round."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Admitting:
         pace: LoopLimits,
         runtime: Runtime,
         scheduler: TableScheduler,
-        desk: Desk,
+        intake: PartitionIntake,
     ) -> None:
         self.strangers = UnopenedTables()
         self.again_at = 0.0
@@ -74,7 +74,7 @@ class Admitting:
         self._pace = pace
         self._runtime = runtime
         self._scheduler = scheduler
-        self._desk = desk
+        self._intake = intake
         self._most_read = LOOKED_AT
         self._is_at_work = False
         self._backoff = Backoff()
@@ -91,7 +91,7 @@ class Admitting:
         if (
             not self._may_begin()
             or self._runtime.now() < self.again_at
-            or self._desk.new_queues() >= STRANGERS_AT_ONCE
+            or self._intake.new_queues() >= STRANGERS_AT_ONCE
         ):
             return False
         self._is_at_work = True
@@ -111,34 +111,34 @@ class Admitting:
             self._scheduler.fail(result)
         else:
             self._backoff = Backoff()
-            survey = self._tables.survey
-            if survey is None:
-                self._admit(result, Looked())
+            name_check = self._tables.name_check
+            if name_check is None:
+                self._admit(result, CheckedNames())
                 return
             self._is_at_work = True
             reads = [decoded for _, decoded, _ in result]
-            self._runtime.start(partial(survey.look, reads), partial(self._were_looked_at, result))
+            self._runtime.start(partial(name_check.check, reads), partial(self._were_checked, result))
 
-    def _were_looked_at(self, reads: Sequence[Reread], result: Looked | BaseException) -> None:
+    def _were_checked(self, reads: Sequence[Reread], result: CheckedNames | BaseException) -> None:
         self._is_at_work = False
         if isinstance(result, BaseException):
             self._scheduler.fail(result)
         else:
             self._admit(reads, result)
 
-    def _admit(self, reads: Sequence[Reread], looked: Looked) -> None:
+    def _admit(self, reads: Sequence[Reread], checked: CheckedNames) -> None:
         """Refuses or judges the messages that were read, as far as there is room for new queues."""
         locations = [place_of(address_of(message.value)) for message, _, _ in reads]
-        new, kept_offsets = self._desk.new_queues(), set[int]()
+        new, kept_offsets = self._intake.new_queues(), set[int]()
         begun: set[Location] = set()
         judged: list[tuple[Message, Decoded]] = []
         for (message, read, _), location in zip(reads, locations, strict=True):
-            outcome = looked.refused.get(message.offset)
-            if location is None or location in begun or self._desk.has_queue(location):
+            outcome = checked.refused.get(message.offset)
+            if location is None or location in begun or self._intake.has_queue(location):
                 judged.append((message, read))
             elif outcome is not None:
-                self._desk.refuse(message, read, outcome)
-            elif new < (MOST_NEW if bucket_of(location) in looked.existing else STRANGERS_AT_ONCE):
+                self._intake.refuse(message, read, outcome)
+            elif new < (MOST_NEW if bucket_of(location) in checked.existing else STRANGERS_AT_ONCE):
                 new += 1
                 begun.add(location)
                 judged.append((message, read))
@@ -146,6 +146,6 @@ class Admitting:
                 kept_offsets.add(message.offset)
         self._most_read = STRANGERS_AT_ONCE if kept_offsets else LOOKED_AT
         self.strangers.drop(locations, kept_offsets)
-        self.strangers.put_first(looked.existing)
+        self.strangers.put_first(checked.existing)
         for message, read in judged:
-            self._desk.judge(message, read)
+            self._intake.judge(message, read)

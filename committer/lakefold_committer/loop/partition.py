@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lakefold_committer.fold.fold import outcome_of
-from lakefold_committer.loop.admission import MOST_NEW, STRANGERS_AT_ONCE, Admitting, Desk
+from lakefold_committer.loop.admission import MOST_NEW, STRANGERS_AT_ONCE, Admission, PartitionIntake
 from lakefold_committer.loop.reporting import Checkpoints, Reporting
 from lakefold_committer.loop.reread_entries import LARGE_BYTES
 from lakefold_committer.loop.table_queue import Load, Parked, TableQueue, Waiting
@@ -109,13 +109,13 @@ class PartitionCommitter:
         self._polled: deque[Message] = deque()
         self._behind: list[Message] = []
         self._latest_us = FIRST_LOG_US + MAX_BEHIND_US
-        desk = Desk(
+        intake = PartitionIntake(
             partial(self._judge, behind=True),
             self._refuse_stranger,
             lambda location: location in self._queues,
             self._count_new_queues,
         )
-        self._admitting = Admitting(reader, tables, pace, self._runtime, self._scheduler, desk)
+        self._admission = Admission(reader, tables, pace, self._runtime, self._scheduler, intake)
         self._new_queues = 0
         self._load = Load()
         self._queues: dict[Location, TableQueue] = {}
@@ -160,7 +160,7 @@ class PartitionCommitter:
             while not stop.is_set() and not self._is_done(until):
                 self._poll()
                 taken = self._take_in()
-                self._admitting.begin()
+                self._admission.begin()
                 for queue in [*self._active.values()]:
                     self._scheduler.advance(queue)
                 self._wait(0 if taken and self._polled else self._wait_s)
@@ -213,7 +213,7 @@ class PartitionCommitter:
         limits, load = self._pace.limits, self._load
         for _ in range(2):
             if load.size <= 2 * limits.max_bytes and load.entries <= 2 * limits.max_entries:
-                return load.offsets + len(self._admitting.strangers) <= MOST_BACKLOG
+                return load.offsets + len(self._admission.strangers) <= MOST_BACKLOG
             self._spill_slow()
         return False
 
@@ -241,8 +241,8 @@ class PartitionCommitter:
         now = self._runtime.now()
         again = [queue.parked.until - now for queue in self._active.values() if queue.parked is not None]
         again += [queue.held_until - now for queue in self._active.values() if queue.is_held]
-        if self._admitting.strangers:
-            again.append(self._admitting.again_at - now)
+        if self._admission.strangers:
+            again.append(self._admission.again_at - now)
         ready = any(queue.parked is None and not queue.is_held for queue in self._active.values())
         return 0.0 if ready else max(0.0, min([IDLE_POLL_SECONDS, *again]))
 
@@ -276,7 +276,7 @@ class PartitionCommitter:
                 self._judge(message, self._decoded(message))
                 routes.pop(address or ("", ""), None)
             else:
-                self._admitting.strangers.add(message.offset, route or place_of(address))
+                self._admission.strangers.add(message.offset, route or place_of(address))
             if size > self._pace.limits.max_bytes:
                 break
         self._log_behind()
@@ -303,7 +303,7 @@ class PartitionCommitter:
             return False
         if judged < STRANGERS_AT_ONCE or address is None or place_of(address) is None:
             return judged < STRANGERS_AT_ONCE
-        return judged < MOST_NEW and self._source.seems_there(*address)
+        return judged < MOST_NEW and self._source.may_exist(*address)
 
     def _route(self, uri: str, branch: str) -> TableQueue | Location | None:
         """Returns the queue for entries of this name, or its location if they wait among the strangers.
@@ -314,16 +314,16 @@ class PartitionCommitter:
         if location is None:
             return None
         queue = self._queues.get(location)
-        if queue is not None and not (queue.behind_strangers and self._admitting.strangers.holds(location)):
+        if queue is not None and not (queue.behind_strangers and self._admission.strangers.holds(location)):
             queue.behind_strangers = False
             self._active[location] = queue
             return queue
-        if self._admitting.strangers.holds(location):
+        if self._admission.strangers.holds(location):
             return location
         new = self._new_queues
-        if new < STRANGERS_AT_ONCE and not self._admitting.strangers:
+        if new < STRANGERS_AT_ONCE and not self._admission.strangers:
             return None
-        return None if new < MOST_NEW and self._source.seems_there(uri, branch) else location
+        return None if new < MOST_NEW and self._source.may_exist(uri, branch) else location
 
     def _count_new_queues(self) -> int:
         """Returns how many queues have entries whose table isn't known to exist."""
@@ -435,8 +435,8 @@ class PartitionCommitter:
         lowest = [first for first in firsts if first is not None]
         if self._polled:
             lowest.append(self._polled[0].offset)
-        if self._admitting.strangers:
-            lowest.append(self._admitting.strangers.first)
+        if self._admission.strangers:
+            lowest.append(self._admission.strangers.first)
         return min(lowest, default=self._reader.position)
 
     def _report(self, stop: Stop, *, whole: bool = False) -> bool:
@@ -446,9 +446,9 @@ class PartitionCommitter:
         are gathered for a moment, unless all outcomes are to be reported now (`whole`).
         """
         since = self._runtime.now() - self._reporting.reported_at
-        gathers = self._admitting.strangers and not self._is_urgent and not whole and since < GATHER_SECONDS
+        gathers = self._admission.strangers and not self._is_urgent and not whole and since < GATHER_SECONDS
         # Otherwise no outcome may follow with which the offset behind the skipped entries is committed.
-        skipped = self._has_skipped and not (self._polled or self._active or self._admitting.strangers)
+        skipped = self._has_skipped and not (self._polled or self._active or self._admission.strangers)
         if gathers or not (self._reporting.waiting or skipped or since > RESTAMP_SECONDS):
             self._let_go()
             return True
@@ -497,7 +497,7 @@ class PartitionCommitter:
         """Returns whether all below `until` is answered. Raises the error of the tables that stay parked."""
         if until is None or self._reader.position < until or self._polled or self._reporting.waiting:
             return False
-        if self._admitting.strangers:
+        if self._admission.strangers:
             return False
         busy = [queue for queue in self._active.values() if not queue.is_idle]
         parked = [queue.parked.error for queue in busy if queue.parked is not None and not queue.is_at_work]
@@ -527,7 +527,7 @@ class PartitionCommitter:
         self._status = FoldStatus(
             position=self._reader.position,
             unanswered=len(self._polled)
-            + len(self._admitting.strangers)
+            + len(self._admission.strangers)
             + sum(queue.waiting for queue in waiting),
             oldest_us=min(
                 (queue.oldest_us for queue in waiting if queue.oldest_us is not None), default=None

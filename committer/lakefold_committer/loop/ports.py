@@ -1,6 +1,6 @@
 """The parts of a partition's committer: the log before it, the outcomes behind it, the tables.
 
-They are named here by what they do, so that a test or a simulation can stand in any of their places.
+They are named here by what they do, so that a test or a simulation can replace any of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.fold.grouping import Limits
-    from lakefold_committer.loop.name_survey import Survey
+    from lakefold_committer.loop.name_check import NameCheck
     from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.dead_letters import RefusedMessage
@@ -97,7 +97,7 @@ class OutcomeReporter(Protocol):
         outcomes: Sequence[Outcome],
         dead_letters: Sequence[RefusedMessage],
         next_offset: int,
-        stamp: OffsetMetadata,
+        offset_metadata: OffsetMetadata,
     ) -> int:
         """Reports all of it at once or nothing. Returns the offset after the last outcome in its topic."""
         ...
@@ -167,18 +167,18 @@ class Tables:
     """The tables, by URI and branch (empty for the main branch).
 
     `refusal` returns why a table may not be folded into, by its URI alone; `open` opens it; `claims` fetches
-    the envelopes of claims. `survey` checks which of many names are no tables (None: each is opened).
+    the envelopes of claims. `name_check` checks which of many names are no tables (None: each is opened).
     """
 
     formats: Formats
     refusal: Callable[[str], Invalid | None]
     open: Callable[[str, str], TableWriter]
     claims: Claims = field(default_factory=Claims)
-    survey: Survey | None = None
+    name_check: NameCheck | None = None
 
-    def seems_there(self, uri: str, branch: str) -> bool:
+    def may_exist(self, uri: str, branch: str) -> bool:
         """Returns whether anything is known to be stored under a name: such tables go before other names.
 
         It asks no remote store.
         """
-        return self.survey is not None and self.survey.seems_there(parse_location(root_of(uri, branch)))
+        return self.name_check is not None and self.name_check.may_exist(parse_location(root_of(uri, branch)))

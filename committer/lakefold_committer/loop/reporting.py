@@ -146,8 +146,10 @@ class Reporting:
         from_offset = self._checkpoints.before(low_watermark)
         log = self._reader.log
         anchor, owner = self._last_anchor(), self._reporter.owner
-        stamp = OffsetMetadata(log.cluster_id, log.topic_id, low_watermark, from_offset, owner, anchor)
-        call = partial(self._reporter.report, outcomes, refused, low_watermark, stamp)
+        offset_metadata = OffsetMetadata(
+            log.cluster_id, log.topic_id, low_watermark, from_offset, owner, anchor
+        )
+        call = partial(self._reporter.report, outcomes, refused, low_watermark, offset_metadata)
         return _Report(answers, self._runtime.now(), call)
 
     def _last_anchor(self) -> Anchor | None:

@@ -123,7 +123,7 @@ class TableQueue:
     `table` is None while `preparation` is closed or opening. `folding`, `folded` and `putting` are the groups
     of these steps. `since`: when the task was started that runs now. `counted_bytes`: what its table took in
     memory when it was idle last. `load` counts what all queues hold. `behind_strangers`: entries for it may
-    still wait among the names under which no table is open. `seems_there`: whether anything is stored at its
+    still wait among the names under which no table is open. `may_exist`: whether anything is stored at its
     root, None if that was not checked yet. `budget`: how many bytes of manifests it may still get.
     `held_since`, `held_until`: the times of the last hold. `group_end`: why the group that was cut last
     ended.
@@ -149,7 +149,7 @@ class TableQueue:
     counted_bytes: int = 0
     load: Load = field(default_factory=Load)
     behind_strangers: bool = False
-    seems_there: bool | None = None
+    may_exist: bool | None = None
     budget: ManifestBudget = field(default_factory=ManifestBudget)
     held_since: float = 0.0
     held_until: float = 0.0

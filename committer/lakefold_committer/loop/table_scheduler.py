@@ -128,7 +128,7 @@ class TableScheduler:
         self._refuse_message = refuse
         self._epochs: dict[Location, int] = {}
         self._reading = Slots(1)
-        self._opening = {seems_there: Slots(most) for seems_there, most in OPENING_AT_ONCE.items()}
+        self._opening = {may_exist: Slots(most) for may_exist, most in OPENING_AT_ONCE.items()}
         self._large = Slots(LARGE_AT_ONCE)
         self._failure: BaseException | None = None
 
@@ -202,15 +202,15 @@ class TableScheduler:
         return self._failure is None and queue.may_go(self._runtime.now())
 
     def _ask_to_open(self, queue: TableQueue) -> None:
-        if queue.seems_there is None:
-            queue.seems_there = self._source.seems_there(queue.uri, queue.branch)
-        self._opening[queue.seems_there].ask(queue, partial(self._begin_opening, queue))
+        if queue.may_exist is None:
+            queue.may_exist = self._source.may_exist(queue.uri, queue.branch)
+        self._opening[queue.may_exist].ask(queue, partial(self._begin_opening, queue))
 
     def _begin_opening(self, queue: TableQueue) -> bool:
         if not self._may_begin(queue) or not queue.may_prepare or queue.table is not None:
             return False
         queue.begin_opening(self._runtime.now())
-        turns = self._opening[bool(queue.seems_there)]
+        turns = self._opening[bool(queue.may_exist)]
         self._start(queue, partial(self._source.open, queue.uri, queue.branch), self._opened, turns)
         return True
 
@@ -289,7 +289,7 @@ class TableScheduler:
         return prepared
 
     def _with_claims(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Returns the entries with the envelopes that their claims stand for."""
+        """Returns the entries with the envelopes that their claims name."""
         group = self._source.claims.bring(entries)
         if group is not entries:
             sizes = [entry.size for entry in group if entry.fault is None]

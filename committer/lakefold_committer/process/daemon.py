@@ -17,7 +17,7 @@ from lakefold_committer.claims.claim_check import CLAIM_BYTES, Claims
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.fold.manifest_budget import ManifestLimits
 from lakefold_committer.loop.backoff import Backoff
-from lakefold_committer.loop.name_survey import Survey
+from lakefold_committer.loop.name_check import NameCheck
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.observability.traces import NO_TRACES
@@ -119,7 +119,7 @@ class Options:
 
 
 def _accept_gap(gap: GapError) -> None:
-    LOG.warning("accepting a hole in the log", gap=str(gap))
+    LOG.warning("accepting a gap in the log", gap=str(gap))
 
 
 class Committer:
@@ -437,14 +437,14 @@ class Committer:
     def _tables(self, recovery: RecoveryContext) -> Tables:
         formats, storage_options = self._formats, self._options.storage_options
         claims = Claims(storage_options, most_bytes=self._options.claim_bytes, formats=formats)
-        survey = Survey(formats, self._refusal, recovery.outcome_index, storage_options)
-        return Tables(formats, self._refusal, partial(self._open, recovery), claims, survey)
+        name_check = NameCheck(formats, self._refusal, recovery.outcome_index, storage_options)
+        return Tables(formats, self._refusal, partial(self._open, recovery), claims, name_check)
 
     def _refusal(self, uri: str) -> Invalid | None:
         if is_under(uri, self._options.roots):
             return None
         return Invalid(
-            f"table {uri} does not lie under the roots that this committer folds",
+            f"table {uri} is not below the roots that this committer folds",
             "send it to another committer, or start this one with a --root that covers it",
         )
 

@@ -118,8 +118,6 @@ def _last_folded(marks: Marks) -> Position | None:
 def _exists(table_format: AnyFormat, uri: str, storage_options: Mapping[str, str] | None) -> bool:
     storage = open_canonical(uri, storage_options)
     try:
-        first, is_data = table_format.first_version, table_format.is_data_name
-        versions = Versions(storage, table_format.folder, table_format.detect, first=first, is_data=is_data)
-        return versions.latest() >= first
+        return Versions.of(storage, table_format).latest() >= table_format.first_version
     except LocationError:
         return False

@@ -12,7 +12,7 @@ from lakefold_committer.fold.binding import ACCEPT, Acceptance, position_text
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
-from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read import offset_metadata
 from lakefold_log.read.anchor import contradiction
 from lakefold_table.errors import GapError
 from lakefold_table.position import Position
@@ -43,7 +43,7 @@ def find_start(
     lack an answer are gone, or if the log now holds other entries at offsets that were answered.
     `accept_new_log` accepts these cases. Raises `RetryError` if no broker answers.
     """
-    committed = stamps.read(admin, group, topic, log.partition)
+    committed = offset_metadata.read(admin, group, topic, log.partition)
     begin = beginning(committed, content, group, log, topic, accept_new_log=accept_new_log)
     accept = None
     if accept_new_log:

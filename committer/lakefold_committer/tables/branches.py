@@ -58,7 +58,7 @@ def open_branch(
     storage = open_canonical(root_of(uri, branch), storage_options)
     return TableWriter(
         formats.first,
-        _versions_in(storage, formats.first, is_branch=bool(branch)),
+        Versions.of(storage, formats.first, is_branch=bool(branch)),
         root_of(uri, branch),
         roots=roots,
         recovery=recovery,
@@ -80,18 +80,7 @@ def located(
 def located_in(storage: Storage, formats: Formats, *, is_branch: bool = False) -> tuple[AnyFormat, Versions]:
     """As `located`, for the table whose root is the root of a store."""
     table_format = format_at(storage, formats)
-    return table_format, _versions_in(storage, table_format, is_branch=is_branch)
-
-
-def _versions_in(storage: Storage, table_format: AnyFormat, *, is_branch: bool) -> Versions:
-    return Versions(
-        storage,
-        table_format.folder,
-        table_format.detect,
-        first=table_format.first_version,
-        is_data=table_format.is_data_name,
-        is_branch=is_branch,
-    )
+    return table_format, Versions.of(storage, table_format, is_branch=is_branch)
 
 
 def versions_of(

@@ -188,8 +188,7 @@ class Prefetcher:
             return False
         try:
             storage = open_canonical(root, self._options)
-            tables = (Versions(storage, each.folder, each.detect) for each in self._formats)
-            return any(versions.has_any() for versions in tables)
+            return any(Versions.of(storage, each).has_any() for each in self._formats)
         except InvalidError:
             return False
 
@@ -243,10 +242,7 @@ class Prefetcher:
 
     def _elsewhere(self, root: str) -> Versions | None:
         storage = self._storage(root)
-        if storage is None:
-            return None
-        first = self._format.first_version
-        return Versions(storage, self._format.folder, self._format.detect, first=first)
+        return None if storage is None else Versions.of(storage, self._format)
 
     def _storage(self, root: str) -> Storage | None:
         try:

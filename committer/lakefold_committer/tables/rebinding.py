@@ -17,7 +17,7 @@ from lakefold_committer.recovery.recover_marks import carried_marks, recover_mar
 from lakefold_committer.recovery.stored_versions import read_newest
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.errors import NotATableError, RetryError, StopError
-from lakefold_table.format import Fetched, Stamps
+from lakefold_table.format import CommitMetadata, Fetched
 from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks
 from lakefold_table.marks.record import Record, encode_record
@@ -146,7 +146,7 @@ def _version(
     }
     made_of = f"move {marks.table_id} {version} {move.encode()}"
     name = uuid_form(hashlib.sha256(made_of.encode()).hexdigest())
-    state, publication = draft.finish(Stamps(marks.encode(), properties, name, time_us))
+    state, publication = draft.finish(CommitMetadata(marks.encode(), properties, name, time_us))
     return marks, state, publication
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import Clause
 
 UPSERTS: Final = "upsert"
-DELETES: Final = "delete"
 
 
 def merge_of(

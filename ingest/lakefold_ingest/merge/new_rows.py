@@ -32,11 +32,11 @@ ROWS_AT_ONCE = 8192
 class Rewriting:
     """Rows of the table that get other values of some columns.
 
-    `batch_columns`: the columns that get the values of the batch's rows `found.choices`. `assignments`: SQL
+    `batch_columns`: the columns that get the values of the batch's rows `rows.choices`. `assignments`: SQL
     expressions of other columns, if the batch doesn't have these rows.
     """
 
-    found: FoundRows
+    rows: FoundRows
     batch_columns: frozenset[str] = frozenset()
     assignments: Mapping[str, str] | None = None
 
@@ -68,13 +68,13 @@ class RowsToWrite:
     @property
     def moved_ids(self) -> NDArray[np.uint64]:
         """The ids of the rows that are in the table already, in the order in which they are written."""
-        ids = [rewriting.found.row_ids for rewriting in self.rewritings]
+        ids = [rewriting.rows.row_ids for rewriting in self.rewritings]
         return np.concatenate([np.empty(0, np.uint64), *ids])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows in the columns of `schema`."""
         for rewriting in self.rewritings:
-            for start in range(0, rewriting.found.addresses.size, ROWS_AT_ONCE):
+            for start in range(0, rewriting.rows.addresses.size, ROWS_AT_ONCE):
                 part = slice(start, start + ROWS_AT_ONCE)
                 yield from self._rewritten(rewriting, part).to_batches()
         for start in range(0, self.inserted.size, ROWS_AT_ONCE):
@@ -84,10 +84,10 @@ class RowsToWrite:
             ).to_batches()
 
     def _rewritten(self, rewriting: Rewriting, part: slice) -> pa.Table:
-        addresses = rewriting.found.addresses[part]
+        addresses = rewriting.rows.addresses[part]
         columns: dict[str, pa.ChunkedArray] = {}
         if rewriting.batch_columns:
-            rows = self.batch.take(pa.array(rewriting.found.choices[part]))
+            rows = self.batch.take(pa.array(rewriting.rows.choices[part]))
             columns = {name: rows.column(name) for name in rewriting.batch_columns}
         kept = [name for name in self.schema.names if name not in rewriting.columns]
         needed = self.schema.names if rewriting.assignments else kept

@@ -36,15 +36,15 @@ class Rematch:
     `changed`: ids of the fragments that the older version does not have as they are now.
     """
 
-    found: FoundRows
+    matched: FoundRows
     is_same: bool
     changed: frozenset[int]
 
 
-def matched_again(table: ReadVersion, keys: BatchKeys, older: Fragments, found: FoundRows) -> Rematch:
+def matched_again(table: ReadVersion, keys: BatchKeys, older: Fragments, matched: FoundRows) -> Rematch:
     """Returns the rows of `table` whose key is in the batch.
 
-    `found`: those of an older version with the same columns, `older`: its fragments.
+    `matched`: those of an older version with the same columns, `older`: its fragments.
     """
     changed = {each.id: each for each in map(DataFragment.FromString, table.state.fragments.unlike(older))}
     known = older.get(changed.keys())
@@ -53,10 +53,10 @@ def matched_again(table: ReadVersion, keys: BatchKeys, older: Fragments, found: 
     rows = sum(each.physical_rows for each in unread.values())
     if rows > MOST_CHANGED * table.state.fragments.physical_rows:
         return Rematch(matched_rows(table, keys), is_same=False, changed=frozenset(changed))
-    kept = found.only(_kept(table, found, unread, {number: changed[number] for number in fewer}))
+    kept = matched.only(_kept(table, matched, unread, {number: changed[number] for number in fewer}))
     new = matched_in(table, keys, unread) if unread else FoundRows.of([])
     if not new.addresses.size:
-        is_same = kept.addresses.size == found.addresses.size
+        is_same = kept.addresses.size == matched.addresses.size
         return Rematch(kept, is_same, frozenset(changed))
     parts = [(part.addresses, part.row_ids, part.choices) for part in (kept, new)]
     return Rematch(FoundRows.of(parts), is_same=False, changed=frozenset(changed))
@@ -74,16 +74,16 @@ def _has_files(fragment: DataFragment, older: DataFragment) -> bool:
 
 def _kept(
     table: ReadVersion,
-    found: FoundRows,
+    matched: FoundRows,
     unread: Mapping[int, DataFragment],
     fewer: Mapping[int, DataFragment],
 ) -> NDArray[np.bool_]:
     """Returns which of the rows are still in the table, in fragments that keep their files."""
-    numbers = found.addresses >> np.uint64(OFFSET_WIDTH)
+    numbers = matched.addresses >> np.uint64(OFFSET_WIDTH)
     present = table.state.fragments.taken(np.unique(numbers).tolist()) - unread.keys()
     kept = np.isin(numbers, np.array(sorted(present), np.uint64))
     for number in present & fewer.keys():
         rows = np.flatnonzero(numbers == number)
         deleted = numbers_of(table.deleted_rows(fewer[number]))
-        kept[rows] = ~np.isin(found.addresses[rows] & np.uint64(OFFSET_BITS), deleted)
+        kept[rows] = ~np.isin(matched.addresses[rows] & np.uint64(OFFSET_BITS), deleted)
     return kept

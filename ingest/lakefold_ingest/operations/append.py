@@ -33,8 +33,18 @@ NO_FIELD = -1
 """The id of no field."""
 
 
+class KeepsBadRows:
+    """The part of an `Operation` that is the same for all that leave out rows that can't be written."""
+
+    __slots__ = ()
+
+    def appending(self, rows: pa.Table) -> AppendRows:
+        """Returns the operation that appends these rows to the table of those left out."""
+        return append_source(RowSource(rows))
+
+
 @dataclass(frozen=True, slots=True)
-class AppendRows:
+class AppendRows(KeepsBadRows):
     """An `Operation` that adds rows. `schema` is that of the rows.
 
     `write` writes the rows as files for the target that it is given and returns their fragments. It is called
@@ -64,10 +74,6 @@ class AppendRows:
         # Columns that the table lacks make another content.
         more = [NO_FIELD] * (not set(self.schema.names) <= set(view.schema.names))
         return content_text(APPEND, self.count(), [*listed, *more])
-
-    def appending(self, rows: pa.Table) -> AppendRows:
-        """Returns the operation that appends these rows to the table of those left out."""
-        return append_source(RowSource(rows))
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Append of the rows, or None if there are none.

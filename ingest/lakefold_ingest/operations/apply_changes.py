@@ -14,10 +14,9 @@ from lakefold_ingest.cdc.last_changes import last_changes
 from lakefold_ingest.merge.matching import matched_rows
 from lakefold_ingest.merge.new_rows import Rewriting
 from lakefold_ingest.merge.read_version import open_read_version
-from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import ATTEMPTS, RowChanges, check_waits, write_changes
 from lakefold_ingest.rows.row_faults import RowFaults
-from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.writing.operation import BatchColumns
 from lakefold_table.errors import InvalidError
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.matching import FoundRows
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
-    from lakefold_ingest.operations.append import AppendRows
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyChanges:
+class ApplyChanges(KeepsBadRows):
     """An `Operation` that applies the events of a batch. `rows` are the events, in `format`.
 
     The last event of a key counts. If the table keeps the columns that order the events, an event that is
@@ -77,11 +75,6 @@ class ApplyChanges:
         none = self.rows.slice(0, 0)
         return ApplyChanges(none, self.format)._events(None, RowFaults(0)).rows.schema  # noqa: SLF001 - its own class
 
-    def content(self, view: View) -> str:
-        """Returns "": what it would change depends on the table as it was before the batch was folded."""
-        del view
-        return ""
-
     def last_changes(self, table: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> LastChanges:
         """Returns the last event of each key, for a table with this schema; `where` names it in errors.
 
@@ -96,10 +89,6 @@ class ApplyChanges:
         if faults.rows.size:
             self.bad_rows.append(faults.described(self.rows))
         return changes
-
-    def appending(self, rows: pa.Table) -> AppendRows:
-        """Returns the operation that appends these rows to the table of those left out."""
-        return append_source(RowSource(rows))
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the files of the changes and returns the envelope; None if no row changes.

@@ -40,11 +40,6 @@ class DeleteWhere:
             hint = 'give where="true" to delete all rows'
             raise InvalidError("the predicate is empty", where="where", hint=hint)
 
-    def content(self, view: View) -> str:
-        """Returns "": what it would change depends on the table as it was before the batch was folded."""
-        del view
-        return ""
-
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the deletion files and returns the envelope; None if the predicate holds for no row.
 

@@ -18,7 +18,7 @@ from lakefold_ingest.merge.deletions import delete_rows, offsets_by_fragment
 from lakefold_ingest.merge.key_numbers import KeyShare, key_numbers, key_types
 from lakefold_ingest.merge.new_rows import changed_columns
 from lakefold_ingest.merge.read_version import open_read_version
-from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import (
     ATTEMPTS,
     check_waits,
@@ -29,7 +29,6 @@ from lakefold_ingest.operations.upsert import (
 from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_ingest.rows.pylance_release import check_pylance
 from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
-from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.row_streams import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.writing.view import view_at
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_ingest.merge.read_version import ReadVersion
-    from lakefold_ingest.operations.append import AppendRows
     from lakefold_ingest.operations.apply_changes import ApplyChanges
     from lakefold_ingest.operations.upsert import UpsertRows
     from lakefold_ingest.proposals.key import Key
@@ -184,7 +182,7 @@ class MergeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedParts:
+class KeyedParts(KeepsBadRows):
     """An `Operation` that merges rows, or applies events, which are not in one place.
 
     `operation` says what is done with rows and has none, but their columns. `run` merges all parts and
@@ -206,15 +204,6 @@ class KeyedParts:
     def batch_columns(self) -> BatchColumns | None:
         """The columns of the rows, if values of them are written. Raises as that of the operation."""
         return self.operation.batch_columns
-
-    def content(self, view: View) -> str:
-        """Returns "": what it would change depends on the table as it was before the batch was folded."""
-        del view
-        return ""
-
-    def appending(self, rows: pa.Table) -> AppendRows:
-        """Returns the operation that appends these rows to the table of those left out."""
-        return append_source(RowSource(rows))
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Has the parts merged into the version of `view`. Returns the envelope of them all.

@@ -40,11 +40,6 @@ class ReplaceWhere:
     attempts: int = 3
     built: bool = field(default=False, init=False)
 
-    def content(self, view: View) -> str:
-        """Returns "": what it would remove depends on the table as it was before the batch was folded."""
-        del view
-        return ""
-
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Finds the rows, writes the deletion files of their fragments, and returns the envelope.
 

@@ -23,12 +23,11 @@ from lakefold_ingest.merge.merge_batch import merge_batch, merge_faults
 from lakefold_ingest.merge.new_rows import Rewriting, RowsToWrite, changed_columns, set_row_ids
 from lakefold_ingest.merge.read_version import open_read_version
 from lakefold_ingest.merge.rematching import matched_again
-from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_ingest.rows.fitting import Fitting, plain_field
 from lakefold_ingest.rows.fragments import Target, write_fragments
 from lakefold_ingest.rows.pylance_release import UNKNOWN, pylance_release
-from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.writing.operation import BatchColumns
 from lakefold_reader.lance.scan.columns import is_blob
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.key_numbers import KeyShare
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
-    from lakefold_ingest.operations.append import AppendRows
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_ingest.writing.view import View
@@ -62,7 +60,7 @@ PAIRS_AT_ONCE = 2**16
 
 
 @dataclass(slots=True)
-class UpsertRows:
+class UpsertRows(KeepsBadRows):
     """An `Operation` that merges rows into the table. `rows` are those of the batch.
 
     If it is built again, only the fragments that changed since are read, and what was written is used again
@@ -88,15 +86,6 @@ class UpsertRows:
             return None
         return BatchColumns(self.rows.schema, are_all=bool(self.merge.inserts), keys=self.merge.keys)
 
-    def content(self, view: View) -> str:
-        """Returns "": what it would change depends on the table as it was before the batch was folded."""
-        del view
-        return ""
-
-    def appending(self, rows: pa.Table) -> AppendRows:
-        """Returns the operation that appends these rows to the table of those left out."""
-        return append_source(RowSource(rows))
-
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the files of the upsert and returns its envelope; None if no row changes.
 
@@ -118,8 +107,8 @@ class UpsertRows:
             again = matched_again(table, before.batch.keys, before.table.state.fragments, before.matched)
             if again.is_same:
                 deleted = delete_rows_again(table, before.deleted, again.changed)
-                return replace(before, table=table, matched=again.found, deleted=deleted)
-            batch, matched, others = before.batch, again.found, FoundRows.of([])
+                return replace(before, table=table, matched=again.matched, deleted=deleted)
+            batch, matched, others = before.batch, again.matched, FoundRows.of([])
         changes = changes_of(table, batch, merge, matched, others)
         return write_changes(table, view, settings, batch, matched, changes)
 
@@ -213,7 +202,7 @@ class BuiltChanges:
 
     def envelope(self, view: View, key: Key) -> Envelope | None:
         """Returns the envelope of the changes; None if no row changes."""
-        changes, moved = self.changes, sum(each.found.addresses.size for each in self.changes.rewritings)
+        changes, moved = self.changes, sum(each.rows.addresses.size for each in self.changes.rewritings)
         if not self.fragments and not changes.deleted.size:
             return None
         LOGGER.info(
@@ -359,7 +348,7 @@ def _check_blobs(rows: RowsToWrite, view: View) -> None:
     """Raises `InvalidError` if blobs of the table would have to be copied."""
     blobs = {field.name for field in view.fields if field.parent_id == TOP and is_blob(field)}
     for rewriting in rows.rewritings:
-        if rewriting.found.addresses.size and blobs - rewriting.columns:
+        if rewriting.rows.addresses.size and blobs - rewriting.columns:
             raise InvalidError(
                 f"rows with the blob columns {', '.join(sorted(blobs))} can't be updated yet",
                 where=view.uri,

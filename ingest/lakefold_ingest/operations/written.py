@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.proposals.envelopes import append, overwrite
-from lakefold_ingest.rows.row_source import RowSource
 from lakefold_table.errors import RetryError
 from lakefold_table.lance.proposal import APPEND, OVERWRITE, content_text
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_ingest.operations.append import AppendRows
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.writing.operation import BatchColumns
     from lakefold_ingest.writing.settings import WriteSettings
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class AppendWritten:
+class AppendWritten(KeepsBadRows):
     """An `Operation` that adds fragments that were written for the schema of version `read_version`.
 
     `bad_rows`: rows that the tasks left out. `built` is true after an envelope was built, which may be in the
@@ -51,10 +49,6 @@ class AppendWritten:
         del view
         fields = {number for each in self.fragments for file in each.files for number in file.fields}
         return content_text(APPEND, _rows(self.fragments), fields)
-
-    def appending(self, rows: pa.Table) -> AppendRows:
-        """Returns the operation that appends these rows to the table of those left out."""
-        return append_source(RowSource(rows))
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the Append of the fragments, or None if there are none."""

@@ -202,15 +202,15 @@ def find_faults(count: int, fault: Callable[[int, int], str | None]) -> list[tup
 
     `fault(start, stop)` says what is wrong with some of them, or returns None.
     """
-    found, parts = [], [(0, count)]
+    faults, parts = [], [(0, count)]
     while parts:
         start, stop = parts.pop()
         reason = fault(start, stop) if stop > start else None
         if reason is None:
             continue
         if stop - start == 1:
-            found.append((start, reason))
+            faults.append((start, reason))
         else:
             half = (start + stop) // 2
             parts += [(half, stop), (start, half)]
-    return found
+    return faults

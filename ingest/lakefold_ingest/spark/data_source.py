@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
@@ -20,16 +20,9 @@ from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
-from lakefold_ingest.spark.keyed_plan import (
-    KeyedPlan,
-    abort_rows,
-    commit_rows,
-    plan_changes,
-    plan_merge,
-    stage_rows,
-)
+from lakefold_ingest.spark.keyed_plan import plan_changes, plan_merge
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder
-from lakefold_ingest.spark.write_plan import abort_files, commit_files, plan_write, write_rows
+from lakefold_ingest.spark.write_plan import plan_write
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_table.errors import InvalidError
 
@@ -47,8 +40,8 @@ if TYPE_CHECKING:
     from lakefold_ingest.options.given import GivenWrite
     from lakefold_ingest.rows.staged_rows import TaskRows
     from lakefold_ingest.rows.task_files import TaskFiles
+    from lakefold_ingest.spark.keyed_plan import KeyedPlan
     from lakefold_ingest.spark.write_plan import WritePlan
-    from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
 
     Plan = WritePlan | KeyedPlan
@@ -82,16 +75,16 @@ class FrameWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of a task as files, or stages them for the driver."""
-        return WrittenMessage(_run(self._plan, iterator))
+        return WrittenMessage(self._plan.run(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
         _log_each_batch()
-        _commit(self._plan, self._key, [cast("WrittenMessage", message) for message in messages])
+        self._plan.commit(self._key, _results(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Removes the files of a batch that was not sent."""
-        _abort(self._plan, messages)
+        self._plan.abort(_results(messages))
 
 
 class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # type: ignore[misc]
@@ -107,7 +100,7 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         query_id, run_id = (
             ("" if context is None else context.getLocalProperty(name) or "") for name in (QUERY_ID, RUN_ID)
         )
-        return StreamMessage(_run(self._plan, iterator), self._plan, query_id, run_id)
+        return StreamMessage(self._plan.run(iterator), self._plan, query_id, run_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Adds what all tasks wrote to the table, as a single proposal. Raises as `put_batch` does."""
@@ -119,12 +112,12 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         run_id, key = next((message.run_id for message in written), ""), Key(app_id, batchId)
         # Spark may commit each batch of a run in another process.
         batch = begin_batch(run_id, key, plan.settings, notes_folder())
-        batch.check(_commit(plan, key, written, in_order=True))
+        batch.check(plan.commit(key, _results(messages), in_order=True))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Removes the files of a batch that was not sent."""
         del batchId
-        _abort(self._plan, messages)
+        self._plan.abort(_results(messages))
 
 
 class TableFormat(LakefoldSource):
@@ -177,24 +170,6 @@ def _log_each_batch() -> None:
     logging.getLogger("lakefold").setLevel(logging.INFO)
 
 
-def _run(plan: Plan, batches: Iterator[pa.RecordBatch]) -> TaskFiles | TaskRows:
-    if isinstance(plan, KeyedPlan):
-        return stage_rows(plan, batches)
-    return write_rows(plan, batches)
-
-
-def _commit(
-    plan: Plan, key: Key, messages: Sequence[WrittenMessage], *, in_order: bool = False
-) -> BatchReport:
-    results = [message.result for message in messages]
-    if isinstance(plan, KeyedPlan):
-        return commit_rows(plan, key, cast("list[TaskRows]", results), in_order=in_order)
-    return commit_files(plan, key, cast("list[TaskFiles]", results), in_order=in_order)
-
-
-def _abort(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    results = [None if message is None else cast("WrittenMessage", message).result for message in messages]
-    if isinstance(plan, KeyedPlan):
-        abort_rows(plan, cast("list[TaskRows | None]", results))
-    else:
-        abort_files(plan, cast("list[TaskFiles | None]", results))
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[Any]:
+    """Returns what the tasks sent, None for a task that failed. Its type is that of the plan."""
+    return [None if message is None else cast("WrittenMessage", message).result for message in messages]

@@ -63,6 +63,46 @@ class KeyedPlan:
         keys = self.operation.with_rows(rows).keys(self.table)
         return key_numbers(keys, key_types(self.operation.key_names, self.table))
 
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskRows:
+        """Stages the rows of a task."""
+        return self.stage.put(batches, self.numbers)
+
+    def commit(self, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False) -> BatchReport:
+        """Merges the rows or applies the events of all tasks as one batch, and removes what they staged.
+
+        Raises as `put_batch` and `merging` do.
+        """
+        write_s = max((task.seconds for task in tasks), default=0.0)
+        with self.merging(tasks) as operation:
+            return put_batch(self.settings, key, operation, in_order=in_order, write_s=write_s)
+
+    @contextmanager
+    def merging(self, tasks: Sequence[TaskRows]) -> Iterator[KeyedOperation | KeyedParts]:
+        """Yields what merges the rows or applies the events of all tasks, and removes what they staged.
+
+        Raises `InvalidError` if events of a task can't be read.
+        """
+        try:
+            fault = next((task.fault for task in tasks if task.fault is not None), None)
+            if fault is not None:
+                message, where, hint = fault
+                raise InvalidError(message, where=where, hint=hint)
+            yield self.batch_operation(tasks)
+        finally:
+            self.stage.remove(tasks)
+
+    def abort(self, tasks: Sequence[TaskRows | None]) -> None:
+        """Removes what the tasks of a batch staged, if one of them failed (its entry is None)."""
+        if None in tasks:
+            self.stage.remove(task for task in tasks if task is not None)
+
+    def batch_operation(self, tasks: Sequence[TaskRows]) -> KeyedOperation | KeyedParts:
+        """Returns what merges the rows of all tasks, in parts if they are many."""
+        rows = StagedRows(self.stage, tasks)
+        if rows.fits_in_memory:
+            return self.operation.with_rows(rows.all())
+        return KeyedParts(self.operation, partial(_merged, self, rows))
+
 
 def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema, key: Key) -> KeyedPlan:
     """Returns how rows with this schema are merged into the table, which is created if it doesn't exist.
@@ -106,53 +146,6 @@ def _plan(settings: WriteSettings, operation: KeyedOperation, view: View | None,
         view = open_or_create(settings, key, operation.schema)
     stage = RowStage(view.uri, operation.rows.schema, settings.storage_options)
     return KeyedPlan(settings, operation, stage, stored_schema(view))
-
-
-def stage_rows(plan: KeyedPlan, batches: Iterable[pa.RecordBatch]) -> TaskRows:
-    """Stages the rows of one task."""
-    return plan.stage.put(batches, plan.numbers)
-
-
-def commit_rows(
-    plan: KeyedPlan, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False
-) -> BatchReport:
-    """Merges the rows or applies the events of all tasks as one batch, and removes what they staged.
-
-    Raises as `put_batch` and `merging` do.
-    """
-    write_s = max((task.seconds for task in tasks), default=0.0)
-    with merging(plan, tasks) as operation:
-        return put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)
-
-
-@contextmanager
-def merging(plan: KeyedPlan, tasks: Sequence[TaskRows]) -> Iterator[KeyedOperation | KeyedParts]:
-    """Yields what merges the rows or applies the events of all tasks, and removes what they staged.
-
-    Raises `InvalidError` if events of a task can't be read.
-    """
-    try:
-        fault = next((task.fault for task in tasks if task.fault is not None), None)
-        if fault is not None:
-            message, where, hint = fault
-            raise InvalidError(message, where=where, hint=hint)
-        yield batch_operation(plan, tasks)
-    finally:
-        plan.stage.remove(tasks)
-
-
-def abort_rows(plan: KeyedPlan, tasks: Sequence[TaskRows | None]) -> None:
-    """Removes what the tasks of a batch staged, if one of them failed (its entry is None)."""
-    if None in tasks:
-        plan.stage.remove(task for task in tasks if task is not None)
-
-
-def batch_operation(plan: KeyedPlan, tasks: Sequence[TaskRows]) -> KeyedOperation | KeyedParts:
-    """Returns what merges the rows of all tasks, in parts if they are many."""
-    rows = StagedRows(plan.stage, tasks)
-    if rows.fits_in_memory:
-        return plan.operation.with_rows(rows.all())
-    return KeyedParts(plan.operation, partial(_merged, plan, rows))
 
 
 def _merged(plan: KeyedPlan, rows: StagedRows, task: MergeTask) -> Iterator[MergedPart]:

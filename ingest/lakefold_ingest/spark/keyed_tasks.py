@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart, PartFault
 from lakefold_ingest.rows.staged_rows import StagedFile, TaskRows
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
-from lakefold_ingest.spark.keyed_plan import merging, stage_rows
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -145,10 +144,10 @@ def staged(frame: DataFrame, plan: KeyedPlan) -> Iterator[KeyedOperation | Keyed
         )
         for row in rows
     ]
-    with merging(plan, tasks) as operation:
+    with plan.merging(tasks) as operation:
         yield operation
 
 
 def _stage_rows(plan: KeyedPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Stages the rows of a task. Yields one row that says where they are."""
-    yield pa.RecordBatch.from_pylist([asdict(stage_rows(plan, batches))], _ARROW_STAGED)
+    yield pa.RecordBatch.from_pylist([asdict(plan.run(batches))], _ARROW_STAGED)

@@ -1,7 +1,7 @@
 """What a write of Spark's does on the driver, before its tasks and after them.
 
-`plan_write` opens the table and decides how the tasks write (`rows.task_files`). `commit_files` makes one
-proposal of what they wrote. Nothing here knows Spark.
+`plan_write` opens the table and decides how the tasks write (`rows.task_files`). `WritePlan.commit`
+makes one proposal of what they wrote. Nothing here knows Spark.
 """
 
 from __future__ import annotations
@@ -58,6 +58,52 @@ class WritePlan:
     keeps_schema: bool
     condition: RowCondition | None = None
 
+    def run(self, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
+        """Writes the rows of a task as `write_task` does."""
+        if self.condition is None:
+            return write_task(self.target, batches)
+        return write_task(self.target.fitted(), self.condition.fitted(self.target, batches))
+
+    def commit(self, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool = False) -> BatchReport:
+        """Proposes the files of a batch's tasks as `put_batch` does. Removes them if nothing was sent.
+
+        Raises as `put_batch` does, and `InvalidError` if rows of a task don't fit the table.
+        """
+        fragments = collect_fragments(self.target, tasks)
+        operation = self._operation(fragments, bad_rows_of(tasks))
+        try:
+            write_s = max((task.seconds for task in tasks), default=0.0)
+            report = put_batch(self.settings, key, operation, in_order=in_order, write_s=write_s)
+        except BaseException as error:
+            if not operation.built:
+                self._remove(fragments, str(error))
+            raise
+        if not operation.built:
+            self._remove(fragments, "the batch was added before")
+        return report
+
+    def abort(self, tasks: Sequence[TaskFiles | None]) -> None:
+        """Removes the files of a batch of which a task failed (its entry is None).
+
+        If no task failed, then the batch's proposal may have been sent, and its files stay.
+        """
+        if None in tasks:
+            written = decoded_fragments(task for task in tasks if task is not None)
+            self._remove(written, "a task of the batch failed")
+
+    def _operation(
+        self, fragments: Sequence[DataFragment], bad_rows: pa.Table
+    ) -> AppendWritten | OverwriteWritten | ReplaceWhere:
+        if self.mode is WriteMode.APPEND:
+            return AppendWritten(fragments, self.read_version, [bad_rows])
+        columns = Schema.FromString(self.columns)
+        if self.condition is not None:
+            return ReplaceWhere(fragments, columns, self.condition.where)
+        return OverwriteWritten(fragments, columns, self.keeps_schema)
+
+    def _remove(self, fragments: Sequence[DataFragment], reason: str) -> None:
+        remove_unused(self.target.uri, self.target.storage_options, fragments, reason)
+
 
 def plan_write(
     given: GivenWrite,
@@ -106,56 +152,3 @@ def _with_columns_of(schema: pa.Schema, view: View) -> View:
     columns = schema_from_arrow(schema, version)
     shown = schema_to_arrow(columns.fields, columns.metadata)
     return replace(view, fields=columns.fields, schema=shown)
-
-
-def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
-    """Writes the rows of a task as `write_task` does."""
-    if plan.condition is None:
-        return write_task(plan.target, batches)
-    return write_task(plan.target.fitted(), plan.condition.fitted(plan.target, batches))
-
-
-def commit_files(
-    plan: WritePlan, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool = False
-) -> BatchReport:
-    """Proposes the files of a batch's tasks as `put_batch` does. Removes them if nothing was sent.
-
-    Raises as `put_batch` does, and `InvalidError` if rows of a task don't fit the table.
-    """
-    fragments = collect_fragments(plan.target, tasks)
-    operation = _operation(plan, fragments, bad_rows_of(tasks))
-    try:
-        write_s = max((task.seconds for task in tasks), default=0.0)
-        report = put_batch(plan.settings, key, operation, in_order=in_order, write_s=write_s)
-    except BaseException as error:
-        if not operation.built:
-            _remove(plan, fragments, str(error))
-        raise
-    if not operation.built:
-        _remove(plan, fragments, "the batch was added before")
-    return report
-
-
-def abort_files(plan: WritePlan, tasks: Sequence[TaskFiles | None]) -> None:
-    """Removes the files of a batch of which a task failed (its entry is None).
-
-    If no task failed, then the batch's proposal may have been sent, and its files stay.
-    """
-    if None in tasks:
-        written = decoded_fragments(task for task in tasks if task is not None)
-        _remove(plan, written, "a task of the batch failed")
-
-
-def _operation(
-    plan: WritePlan, fragments: Sequence[DataFragment], bad_rows: pa.Table
-) -> AppendWritten | OverwriteWritten | ReplaceWhere:
-    if plan.mode is WriteMode.APPEND:
-        return AppendWritten(fragments, plan.read_version, [bad_rows])
-    columns = Schema.FromString(plan.columns)
-    if plan.condition is not None:
-        return ReplaceWhere(fragments, columns, plan.condition.where)
-    return OverwriteWritten(fragments, columns, plan.keeps_schema)
-
-
-def _remove(plan: WritePlan, fragments: Sequence[DataFragment], reason: str) -> None:
-    remove_unused(plan.target.uri, plan.target.storage_options, fragments, reason)

@@ -39,7 +39,7 @@ from lakefold_ingest.rows.new_columns import check_structs
 from lakefold_ingest.writing.bad_records import bad_records
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import Answer, LogClient, Proposed, drop_client, open_client
-from lakefold_ingest.writing.operation import LeavesRowsOut
+from lakefold_ingest.writing.operation import KnowsContent, LeavesRowsOut
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
 from lakefold_ingest.writing.view import View, read_view
 from lakefold_log.write.tracing import batch_span
@@ -174,7 +174,9 @@ class StartedBatch:
         folded = view.folded(self.key)
         attempts = len(self._refusals)
         if folded is not None:
-            compared = _compared(view, self.key, folded, self._operation.content(view))
+            operation = self._operation
+            content = operation.content(view) if isinstance(operation, KnowsContent) else ""
+            compared = _compared(view, self.key, folded, content)
             self._report = BatchReport(compared, attempts, is_sent=False)
             return
         if self._settings.wait == "log":

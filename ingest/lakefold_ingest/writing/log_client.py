@@ -73,15 +73,7 @@ class LogClient:
 
     def check_binding(self, bound: Position | None, table: str) -> None:
         """Raises `InvalidError` if the table's marks bind it to another log than this client's topic."""
-        topic = self._proposer.topic
-        if bound is None or (bound.log.cluster_id, bound.log.topic_id) == (topic.cluster_id, topic.topic_id):
-            return
-        raise InvalidError(
-            f"the table is bound to topic {bound.topic} ({bound.log.topic_id}) of cluster "
-            f"{bound.log.cluster_id}, not to {topic.name} ({topic.topic_id}) of {topic.cluster_id}",
-            where=table,
-            hint="name that cluster and topic, or rebind the table",
-        )
+        self._proposer.check_binding(bound, table)
 
     def propose(
         self,
@@ -337,7 +329,7 @@ class _Closing:
 
 
 def _refusal(letter: DeadLetter) -> Outcome | None:
-    """Returns the outcome of which a dead letter tells, None if it has no proposal."""
+    """Returns the outcome that a dead letter reports, None if it has no proposal."""
     if not isinstance(letter.proposal, Entry):
         return None
     entry, envelope = letter.proposal, letter.proposal.envelope

@@ -47,19 +47,26 @@ class Operation(Protocol):
         None: the operation adds no columns to the table.
         """
 
-    def content(self, view: View) -> str:
-        """Returns the content that an envelope for the version of `view` would have, without writing files.
-
-        That is what `TableProposal.content` says of it, and shows whether a batch that was folded before has
-        the same rows now. Returns "" if it is not known.
-        """
-
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the files of the batch and returns its envelope, built on the version of `view`.
 
         The envelope has `key` (`proposals.envelopes.begin_envelope` sets it). Returns None if there is
         nothing to change: then nothing is sent, and the key stays free. Raises `InvalidError` if the batch
         does not fit the table. Files that no sent envelope names stay unused; no version names them.
+        """
+
+
+@runtime_checkable
+class KnowsContent(Protocol):
+    """An `Operation` that says whether a batch that was folded before has the same rows now.
+
+    Others can't, if what they change depends on the table as it was before the batch was folded.
+    """
+
+    def content(self, view: View) -> str:
+        """Returns the content that an envelope for the version of `view` would have, without writing files.
+
+        That is what `TableProposal.content` says of it. Returns "" if it is not known.
         """
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from lakefold_reader.lance.fragments import added_fragments
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Outcome
 
 Kind = Literal["committed", "duplicate", "sent", "empty"]
@@ -112,23 +110,9 @@ class BatchReport:
                 return "nothing to change, nothing was sent"
 
 
-def fragments_of(envelope: Envelope) -> Sequence[DataFragment]:
-    """Returns the fragments with the data files that the envelope adds to the table."""
-    transaction = envelope.lance
-    match transaction.WhichOneof("operation"):
-        case "append":
-            return transaction.append.fragments
-        case "overwrite":
-            return transaction.overwrite.fragments
-        case "update":
-            return transaction.update.new_fragments
-        case _:
-            return ()
-
-
 def figures_of(envelope: Envelope, write_s: float, send_s: float, wait_s: float) -> BatchFigures:
     """Returns what the batch of an envelope cost, with these seconds."""
-    fragments = fragments_of(envelope)
+    fragments = added_fragments(envelope.lance)
     sizes = [file.file_size_bytes for fragment in fragments for file in fragment.files]
     return BatchFigures(
         rows=sum(fragment.physical_rows for fragment in fragments),

@@ -21,6 +21,12 @@ Wait = Literal["commit", "log"]
 OnRolledBack = Literal["raise", "skip"]
 OnOlderBatch = Literal["raise", "skip"]
 OnRefused = Literal["raise", "warn"]
+_CHOICES: Final = {
+    "wait": get_args(Wait),
+    "on_rolled_back": get_args(OnRolledBack),
+    "on_older_batch": get_args(OnOlderBatch),
+    "on_refused": get_args(OnRefused),
+}
 MOST_UNANSWERED: Final = 10_000
 """The highest `max_unanswered`: a process remembers so many proposals of a table."""
 
@@ -53,28 +59,10 @@ class WriteSettings:
     bad_records: str = ""
 
     def __post_init__(self) -> None:
-        if self.wait not in get_args(Wait):
-            raise InvalidError(
-                f"{self.wait!r} is no value of wait", where="wait", hint='give "commit" or "log"'
-            )
-        if self.on_rolled_back not in get_args(OnRolledBack):
-            raise InvalidError(
-                f"{self.on_rolled_back!r} is nothing to do with a batch that was rolled back",
-                where="on_rolled_back",
-                hint='give "raise" or "skip"',
-            )
-        if self.on_older_batch not in get_args(OnOlderBatch):
-            raise InvalidError(
-                f"{self.on_older_batch!r} is nothing to do with a batch that is older than the table",
-                where="on_older_batch",
-                hint='give "raise" or "skip"',
-            )
-        if self.on_refused not in get_args(OnRefused):
-            raise InvalidError(
-                f"{self.on_refused!r} is nothing to do after an earlier batch was refused",
-                where="on_refused",
-                hint='give "raise" or "warn"',
-            )
+        for name, values in _CHOICES.items():
+            if getattr(self, name) not in values:
+                hint = "give " + " or ".join(f'"{value}"' for value in values)
+                raise InvalidError(f"{getattr(self, name)!r} is no value of {name}", where=name, hint=hint)
         if not 0 < self.max_unanswered <= MOST_UNANSWERED:
             message = f"{self.max_unanswered} is not from 1 to {MOST_UNANSWERED}"
             raise InvalidError(message, where="max_unanswered")

@@ -21,6 +21,7 @@ from lakefold_table.entry import Undecodable
 from lakefold_table.errors import InvalidError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
+from lakefold_table.wire import MORE, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +36,6 @@ _CHUNK: Final = 1 << 20
 
 # A 64 bit number takes ten bytes of seven bits at most.
 _MAX_VARINT_BYTES: Final = 10
-_MORE: Final = 0x80
 # The years that a google.protobuf.Timestamp may name, from 1970 on.
 _MAX_SECONDS: Final = 253_402_300_799
 _NANOS: Final = 1_000_000_000
@@ -115,17 +115,8 @@ def framed(envelopes: Iterable[log_pb2.Envelope]) -> bytes:
     """Returns the bytes of a file log that contains these envelopes."""
     parts: list[bytes] = []
     for data in map(encode, envelopes):
-        parts += (_varint(len(data)), data)
+        parts += (varint(len(data)), data)
     return b"".join(parts)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= _MORE:
-        out.append(number & 0x7F | _MORE)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def _frames(data: bytes, where: str, limit: int) -> Iterator[tuple[int, int]]:
@@ -156,7 +147,7 @@ def _length_at(data: bytes, at: int) -> tuple[int | None, int]:
             return None, len(data)
         byte = data[at + i]
         size |= (byte & 0x7F) << (7 * i)
-        if byte < _MORE:
+        if byte < MORE:
             return size, at + i + 1
     return None, at
 

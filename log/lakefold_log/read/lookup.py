@@ -103,11 +103,11 @@ class Lookup:
         start, end = watermarks(self._admin, topic, self.log.partition)
         mark = settled(self._admin, group, [TopicPartition(topic, self.log.partition)])[0]
         answered = mark.offset if mark.offset >= 0 else None
-        stamp = None if answered is None else OffsetMetadata.of(mark.metadata, mark.offset)
-        if stamp is None:
+        offset_metadata = None if answered is None else OffsetMetadata.of(mark.metadata, mark.offset)
+        if offset_metadata is None:
             return PartitionStatus(self.log, topic, start, end, answered)
-        trust = Trust(stamp.outcomes_key)
-        return PartitionStatus(self.log, topic, start, end, answered, stamp.outcomes_offset, trust)
+        trust = Trust(offset_metadata.outcomes_key)
+        return PartitionStatus(self.log, topic, start, end, answered, offset_metadata.outcomes_offset, trust)
 
     def waiting(self, status: PartitionStatus) -> Callable[[int], int]:
         """Returns a function: how many proposals below an offset have no outcome yet.

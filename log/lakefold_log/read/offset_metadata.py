@@ -78,8 +78,8 @@ class OffsetMetadata:
         except (TypeError, ValueError):
             return None
         plain = {name: fields[name] for name in _PLAIN}
-        stamp = cls(**plain, owner=owner, anchor=anchor, outcomes_key=key)
-        return stamp if fields[_OFFSET] == offset else None
+        offset_metadata = cls(**plain, owner=owner, anchor=anchor, outcomes_key=key)
+        return offset_metadata if fields[_OFFSET] == offset else None
 
     @staticmethod
     def report_of(metadata: str | None) -> LastReport | None:
@@ -108,5 +108,5 @@ def read(admin: Admin, group: str, topic: str, partition: int) -> tuple[int, Off
     caller must check whether the metadata is for its log. Raises `RetryError` if no broker answers.
     """
     mark = settled(admin, group, [TopicPartition(topic, partition)])[0]
-    stamp = OffsetMetadata.of(mark.metadata, mark.offset)
-    return None if stamp is None else (mark.offset, stamp)
+    offset_metadata = OffsetMetadata.of(mark.metadata, mark.offset)
+    return None if offset_metadata is None else (mark.offset, offset_metadata)

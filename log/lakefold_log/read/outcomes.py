@@ -227,7 +227,8 @@ def read_outcomes(
     """Every committed outcome of the partition from `from_offset` to its end as it is now, with its offset.
 
     `tables`: of those only, which costs a tenth (None: of all). `trust`: whose outcomes count, of reports
-    that began at or behind `since`. What doesn't count, and what is no outcome, is passed over and told.
+    that began at or behind `since`. What doesn't count, and what is no outcome, is passed
+    over and logged.
 
     Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
     nothing for `timeout_s` seconds, `DamagedError` if a signed outcome is of a newer release's kind.

@@ -92,6 +92,18 @@ class Proposer(Closing):
         self._server = threading.Thread(target=self._serve, name="lakefold-proposer", daemon=True)
         start_thread(self._server)
 
+    def check_binding(self, bound: Position | None, table: str) -> None:
+        """Raises `InvalidError` if the table's marks bind it to another log than this producer's topic."""
+        topic = self.topic
+        if bound is None or (bound.log.cluster_id, bound.log.topic_id) == (topic.cluster_id, topic.topic_id):
+            return
+        raise InvalidError(
+            f"the table is bound to topic {bound.topic} ({bound.log.topic_id}) of cluster "
+            f"{bound.log.cluster_id}, not to {topic.name} ({topic.topic_id}) of {topic.cluster_id}",
+            where=table,
+            hint="name that cluster and topic, or rebind the table",
+        )
+
     def partition_for(self, table: str, bound: int | None = None) -> int:
         """Returns the partition that the canonical URI `table` is sent to.
 

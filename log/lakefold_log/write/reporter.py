@@ -77,7 +77,7 @@ class _Report:
     outcomes: tuple[Outcome, ...]
     dead_letters: tuple[RefusedMessage, ...]
     next_offset: int
-    stamp: OffsetMetadata
+    offset_metadata: OffsetMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +160,19 @@ class Reporter(Closing):
         outcomes: Sequence[Outcome],
         dead_letters: Sequence[RefusedMessage],
         next_offset: int,
-        stamp: OffsetMetadata,
+        offset_metadata: OffsetMetadata,
     ) -> int:
         """Report in one Kafka transaction; returns the offset after the last outcome ever reported here.
 
-        `next_offset` is committed as the group's offset, with the metadata `stamp`. When this returns, all of
-        it is decided, and visible a moment later; if the process dies before, all or none of it is. With
-        empty lists only the offset is committed.
+        `next_offset` is committed as the group's offset, with `offset_metadata`. When this returns, all of it
+        is decided, and visible a moment later; if the process dies before, all or none of it is. With empty
+        lists only the offset is committed.
 
         Raises `RetryError` if that is not settled in time or Kafka aborted it: call again with the same
         arguments, and nothing is reported twice. Raises `StopError` if another reporter took over, and
         `OutcomesLostError` if the outcomes topic has lost its end: the next reporter finds out what is left.
         """
-        report = _Report(tuple(outcomes), tuple(dead_letters), next_offset, stamp)
+        report = _Report(tuple(outcomes), tuple(dead_letters), next_offset, offset_metadata)
         if self._stopped is not None:
             raise self._stopped
         try:
@@ -236,16 +236,16 @@ class Reporter(Closing):
         """Returns the report with a unique name, and with what its successor needs to check it."""
         name = f"{self._instance}-{next(self._numbers)}"
         last = LastReport(name, self.outcomes_offset, count, self._whole, self._earlier)
-        stamp = replace(report.stamp, outcomes_key=self._key)
-        metadata = stamp.metadata(report.next_offset, report=last.encode())
+        offset_metadata = replace(report.offset_metadata, outcomes_key=self._key)
+        metadata = offset_metadata.metadata(report.next_offset, report=last.encode())
         return _Sent(report, (report.next_offset, metadata), last)
 
     def _known_key(self) -> OutcomesKey:
         """Returns the key with which the last reporter signed, else a new key."""
-        stamp = OffsetMetadata.of(self._mark[1], self._mark[0])
-        if stamp is None or stamp.outcomes_key is None:
+        own = OffsetMetadata.of(self._mark[1], self._mark[0])
+        if own is None or own.outcomes_key is None:
             return OutcomesKey.make(self.outcomes_offset)
-        return stamp.outcomes_key.not_after(self.outcomes_offset)
+        return own.outcomes_key.not_after(self.outcomes_offset)
 
     def _settle(self, sent: _Sent) -> None:
         self._before, self._mark, self._done, self._doubtful = self._mark, sent.mark, sent, None
@@ -312,9 +312,9 @@ class Reporter(Closing):
         as far as that is known. Only the tables record what other reporters sent: from that offset on the
         entries are answered again, except those whose outcomes can still be read.
         """
-        stamp = self._own_metadata(self._mark)
+        own = self._own_metadata(self._mark)
         last = OffsetMetadata.report_of(self._mark[1])
-        if stamp is None or last is None:
+        if own is None or last is None:
             return
         end = self._end(read_committed=False)
         if end < last.end:
@@ -332,8 +332,8 @@ class Reporter(Closing):
         self._earlier = thinned(
             [earlier for earlier in last.history if earlier[0] < back[0]], self.outcomes_offset
         )
-        stamp = replace(stamp, low_watermark=before.low_watermark, outcomes_offset=before.outcomes_offset)
-        self._transact(_Report((), (), before.offset, stamp), deadline)
+        own = replace(own, low_watermark=before.low_watermark, outcomes_offset=before.outcomes_offset)
+        self._transact(_Report((), (), before.offset, own), deadline)
 
     def _log_lost(self, last: LastReport, end: int, back: Earlier | None) -> None:
         """Logs that the outcomes topic ends before the last report did, and what follows from it."""
@@ -364,9 +364,9 @@ class Reporter(Closing):
 
     def _own_metadata(self, mark: _Mark) -> OffsetMetadata | None:
         """Returns the metadata of the group's offset, if it is for this log."""
-        stamp = OffsetMetadata.of(mark[1], mark[0])
+        own = OffsetMetadata.of(mark[1], mark[0])
         ours = (self.log.cluster_id, self.log.topic_id)
-        return stamp if stamp is not None and (stamp.cluster_id, stamp.topic_id) == ours else None
+        return own if own is not None and (own.cluster_id, own.topic_id) == ours else None
 
     def _checkpoint_before(self, mark: _Mark) -> ReportCheckpoint:
         """Returns the group's position; nothing counts as answered if its offset isn't for this log."""
@@ -475,8 +475,8 @@ class Reporter(Closing):
 
 
 def _checkpoint_of(mark: _Mark) -> ReportCheckpoint | None:
-    stamp = OffsetMetadata.of(mark[1], mark[0])
-    return None if stamp is None else ReportCheckpoint(mark[0], stamp.low_watermark, stamp.outcomes_offset)
+    own = OffsetMetadata.of(mark[1], mark[0])
+    return None if own is None else ReportCheckpoint(mark[0], own.low_watermark, own.outcomes_offset)
 
 
 def _missing(report: _Report, seen: frozenset[Position]) -> list[Outcome]:

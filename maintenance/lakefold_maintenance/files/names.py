@@ -18,6 +18,7 @@ from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.naming import DATA, data_path
 from lakefold_table.lance.rows.deletions import FOLDER, deletion_path
+from lakefold_table.wire import varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,7 +89,7 @@ class UnnamedFiles:
             if data is not None:
                 self._data[data[1].encode()] = path
             elif deletion is not None:
-                self._deletions[_varint(int(deletion[1]))] = path
+                self._deletions[varint(int(deletion[1]))] = path
         self._lengths = {len(name) for name in self._data}
 
     @property
@@ -100,18 +101,7 @@ class UnnamedFiles:
         """Leaves out the files that a manifest may name, by its bytes."""
         if self._data:
             for match in _NAMES_IN_MANIFEST.finditer(manifest):
-                found = match[0]
                 for length in self._lengths:
-                    self._data.pop(found[-length:], None)
+                    self._data.pop(match[0][-length:], None)
         for number in [number for number in self._deletions if number in manifest]:
             del self._deletions[number]
-
-
-def _varint(number: int) -> bytes:
-    """Returns the number as protobuf encodes it."""
-    encoded = bytearray()
-    while number >= 1 << 7:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)

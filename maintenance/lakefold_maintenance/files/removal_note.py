@@ -1,7 +1,7 @@
 """A note in the table with the files that no version names, and with those that are about to be removed.
 
 It is the memory of maintainers: a file is removed only if several rounds have seen that nothing names it. And
-it tells `lakefold redrive` which proposals come too late: a file is listed as about to be removed for at
+it shows `lakefold redrive` which proposals come too late: a file is listed as about to be removed for at
 least `NOTICE_S` before it is.
 """
 

@@ -42,7 +42,7 @@ TOGETHER = 64
 
 
 class Progress(Protocol):
-    """Hears of a compaction's progress."""
+    """Is called with a compaction's progress."""
 
     def planned(self, tasks: Sequence[RewriteTask]) -> None:
         """These tasks are about to be run."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
-from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +53,7 @@ class TableLog:
         self._partition = survey.partition
         self._proposer = Proposer(kafka, topics)
         try:
-            self._check_binding(survey)
+            self._proposer.check_binding(survey.bound, survey.table)
             self._waiter = OutcomeWaiter(kafka, topics, survey.table, partition=survey.partition)
         except BaseException:
             self._proposer.close()
@@ -73,15 +72,3 @@ class TableLog:
         """Closes the connections."""
         self._waiter.close()
         self._proposer.close()
-
-    def _check_binding(self, survey: TableSurvey) -> None:
-        if survey.bound is None:
-            return
-        log, topic = survey.bound.log, self._proposer.topic
-        if (log.cluster_id, log.topic_id) != (topic.cluster_id, topic.topic_id):
-            raise InvalidError(
-                f"the table is bound to topic {survey.bound.topic} ({log.topic_id}) of cluster "
-                f"{log.cluster_id}, not to {topic.name} ({topic.topic_id}) of {topic.cluster_id}",
-                where=survey.table,
-                hint="name that cluster and topic, or rebind the table",
-            )

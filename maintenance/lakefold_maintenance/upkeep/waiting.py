@@ -82,14 +82,11 @@ def read_waiting(
             """Yields what waits for the table, one after the other: there may be a hundred thousand."""
             while reader.position < status.end:
                 if time.monotonic() >= deadline:
-                    message = (
-                        f"what waits in the log was not read within {timeout_s:g} s: {reader.last_error}"
-                    )
-                    where = f"{topics.transactions}/{status.log.partition}"
-                    raise RetryError(message, where=where)
-                for found in reader.poll(_BATCH, _POLL_S):
-                    if found.key == key and found.offset < status.end and found.offset not in done:
-                        yield from _decoded(found.value)
+                    text = f"what waits in the log was not read within {timeout_s:g} s: {reader.last_error}"
+                    raise RetryError(text, where=f"{topics.transactions}/{status.log.partition}")
+                for message in reader.poll(_BATCH, _POLL_S):
+                    if message.key == key and message.offset < status.end and message.offset not in done:
+                        yield from _decoded(message.value)
 
         return waiting_of(envelopes(), survey.branch)
 

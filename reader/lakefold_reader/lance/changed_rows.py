@@ -11,12 +11,12 @@ from lakefold_reader.format.changes import NOTHING, ChangeType, UnknownChangeErr
 from lakefold_reader.lance.effect import Effect, effect_of
 from lakefold_reader.lance.feed.parts import FragmentPart
 from lakefold_reader.lance.feed.plan import plan_version
-from lakefold_reader.lance.fragments import first_file
+from lakefold_reader.lance.fragments import added_fragments, first_file
 from lakefold_reader.lance.read_errors import explained, guarded
 from lakefold_reader.lance.versions import head_of, kind_in, read_state, transaction_of
 from lakefold_table.errors import DamagedError
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.manifests.features import has_stable_row_ids
-from lakefold_table.lance.operations import Kind
 from lakefold_table.marks.record import decode_record
 
 if TYPE_CHECKING:
@@ -215,7 +215,9 @@ def weight_of(transaction: Transaction | None, deleted: int = 0) -> Weight:
 
     Numbers that the transaction doesn't record count as 0.
     """
-    return NOTHING if transaction is None else weight_of_fragments(_added(transaction)) + Weight(deleted, 0)
+    if transaction is None:
+        return NOTHING
+    return weight_of_fragments(added_fragments(transaction)) + Weight(deleted, 0)
 
 
 def weight_of_fragments(fragments: Iterable[DataFragment]) -> Weight:
@@ -225,13 +227,3 @@ def weight_of_fragments(fragments: Iterable[DataFragment]) -> Weight:
         rows += max(0, fragment.physical_rows - fragment.deletion_file.num_deleted_rows)
         size += sum(file.file_size_bytes for file in fragment.files)
     return Weight(rows, size)
-
-
-def _added(transaction: Transaction) -> Sequence[DataFragment]:
-    """The fragments with rows that the version before didn't have, if the transaction lists them."""
-    operation = transaction.WhichOneof("operation")
-    if operation == "append":
-        return transaction.append.fragments
-    if operation == "overwrite":
-        return transaction.overwrite.fragments
-    return transaction.update.new_fragments if operation == "update" else ()

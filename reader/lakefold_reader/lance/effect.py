@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakefold_reader.lance.versions import kind_in, transaction_of
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.combine_transactions import APPEND, INSERT
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.marks.record import decode_record
 
 if TYPE_CHECKING:

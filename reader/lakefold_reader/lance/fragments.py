@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.transaction_pb2 import Transaction
 
 ROW_BYTES: Final = 64
 """What a row counts for if the files don't record their sizes."""
@@ -41,3 +44,13 @@ def first_file(fragment: DataFragment) -> tuple[int, str]:
     """The first file of a fragment, which no other fragment has. Base -1 is the table itself."""
     file = fragment.files[0]
     return (file.base_id if file.HasField("base_id") else -1), file.path
+
+
+def added_fragments(transaction: Transaction) -> Sequence[DataFragment]:
+    """Returns the fragments with rows that the version before didn't have, if the transaction lists them."""
+    operation = transaction.WhichOneof("operation")
+    if operation == "append":
+        return transaction.append.fragments
+    if operation == "overwrite":
+        return transaction.overwrite.fragments
+    return transaction.update.new_fragments if operation == "update" else ()

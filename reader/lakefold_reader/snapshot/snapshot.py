@@ -63,10 +63,10 @@ def open_table(
     is_checked = as_of is not None or at_position is not None
 
     def opened(source: Source) -> Table:
-        found, chosen = find_version(
+        branch_source, chosen = find_version(
             source, version, tag=tag, as_of=as_of, branch=branch, at_position=at_position
         )
-        return table_of(found, chosen, is_checked=is_checked)
+        return table_of(branch_source, chosen, is_checked=is_checked)
 
     return in_its_format(source, opened)
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from lakefold_table.delta.actions.table_actions import CommitInfo
 from lakefold_table.delta.json_text import is_long, parse_object, to_json
 from lakefold_table.errors import DamagedError
+from lakefold_table.format import CommitMetadata
 from lakefold_table.marks.record import is_own
-from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakefold_table.delta.actions.table_actions import Action
-    from lakefold_table.format import Stamps
     from lakefold_table.position import LogId
 
 LENGTH: Final = "lakefoldLength"
@@ -33,28 +32,18 @@ MARKS_APP: Final = f"{RESERVED}marks"
 """The app id whose version is the last version that a committer made."""
 
 
-@value()
-class CommitHead:
-    """What a committer's commit says of itself. `metadata`: the marks."""
-
-    uuid: str
-    time_us: int
-    metadata: Mapping[str, str]
-    properties: Mapping[str, str]
-
-
 def log_app(log: LogId) -> str:
     """Returns the app id under which the table's last folded offset of a log is recorded."""
     return f"{RESERVED}log:{log.cluster_id}:{log.topic_id}:{log.partition}"
 
 
-def head_line(stamps: Stamps, info: Mapping[str, Any]) -> bytes:
+def head_line(commit: CommitMetadata, info: Mapping[str, Any]) -> bytes:
     """Returns the first line of a commit, with its end. `info`: what other clients read in it."""
     own = {
-        "uuid": stamps.uuid,
-        "timeUs": stamps.time_us,
-        "metadata": dict(stamps.metadata),
-        "properties": dict(stamps.properties),
+        "uuid": commit.uuid,
+        "timeUs": commit.time_us,
+        "metadata": dict(commit.metadata),
+        "properties": dict(commit.properties),
     }
     line = to_json({CommitInfo.NAME: {LENGTH: "0" * DIGITS, **info, MEMBER: own}}).encode() + b"\n"
     return PREFIX + f"{len(line):0{DIGITS}}".encode() + line[len(PREFIX) + DIGITS :]
@@ -66,7 +55,7 @@ def head_length(start: bytes) -> int:
     return int(digits) if start.startswith(PREFIX) and len(digits) == DIGITS and digits.isdigit() else 0
 
 
-def head_in(start: bytes) -> CommitHead | None:
+def head_in(start: bytes) -> CommitMetadata | None:
     """Returns the head in the first bytes of a commit, None if they contain no whole head."""
     length = head_length(start)
     if not length or len(start) < length:
@@ -78,7 +67,7 @@ def head_in(start: bytes) -> CommitHead | None:
     return head_of(CommitInfo(members)) if isinstance(members, dict) else None
 
 
-def head_of(info: CommitInfo | None) -> CommitHead | None:
+def head_of(info: CommitInfo | None) -> CommitMetadata | None:
     """Returns what a committer wrote into a commitInfo, None if it is another client's."""
     own = None if info is None else info.extra.get(MEMBER)
     if not isinstance(own, dict):
@@ -90,10 +79,10 @@ def head_of(info: CommitInfo | None) -> CommitHead | None:
         return None
     if not _are_texts(metadata) or not _are_texts(properties):
         return None
-    return CommitHead(uuid, time_us, metadata, properties)
+    return CommitMetadata(metadata, properties, uuid, time_us)
 
 
-def own_head(actions: Iterable[Action], version: int) -> CommitHead | None:
+def own_head(actions: Iterable[Action], version: int) -> CommitMetadata | None:
     """Returns the head in the actions of a version, None if no committer made that version."""
     info = next((action for action in actions if isinstance(action, CommitInfo)), None)
     head = head_of(info)

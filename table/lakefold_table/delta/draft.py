@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
-from lakefold_table.delta.commit_head import MARKS_APP, CommitHead, head_line, log_app
+from lakefold_table.delta.commit_head import MARKS_APP, head_line, log_app
 from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
 from lakefold_table.delta.conflicts.shared_version import SharedVersion
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.table_actions import Action, TableMetadata, TableProtocol
     from lakefold_table.delta.validity import TableRules
     from lakefold_table.entry import Entry
-    from lakefold_table.format import Fetched, NewFile, Stamps
+    from lakefold_table.format import CommitMetadata, Fetched, NewFile
 
 ISOLATION: Final = "delta.isolationLevel"
 FILES: Final = "files"
@@ -136,17 +136,16 @@ class DeltaDraft:
         rebased = proposal.based_on is not None and proposal.based_on < before
         return Accepted(rebased, *rows, 0, 0, proposal.operation)
 
-    def finish(self, stamps: Stamps) -> tuple[DeltaState, Publication]:
+    def finish(self, commit: CommitMetadata) -> tuple[DeltaState, Publication]:
         """See `lakefold_table.format.Draft.finish`."""
-        time_ms = stamps.time_us // 1000
+        time_ms = commit.time_us // 1000
         in_commit_ms = self._in_commit_ms(time_ms)
-        actions = self._merged(stamps, time_ms, in_commit_ms)
-        info = self._info(stamps, time_ms)
+        actions = self._merged(commit, time_ms, in_commit_ms)
+        info = self._info(commit, time_ms)
         if in_commit_ms is not None:
             info = {CommitInfo.IN_COMMIT: in_commit_ms, **info}
-        head = head_line(stamps, info)
+        head = head_line(commit, info)
         body = lines_of(actions)
-        own = CommitHead(stamps.uuid, stamps.time_us, dict(stamps.metadata), dict(stamps.properties))
         before = self._state
         reconciliation = Reconciliation(None if before is None else before.snapshot)
         reconciliation.add_commit([CommitInfo(info), *actions])
@@ -159,10 +158,10 @@ class DeltaDraft:
         state = DeltaState(
             self.version,
             snapshot,
-            own.metadata,
-            own,
+            commit.metadata,
+            commit,
             identity_of(head + body),
-            stamps.time_us,
+            commit.time_us,
             (*history, footprint)[-HISTORY:],
         )
         path = commit_path(self.version)
@@ -377,7 +376,7 @@ class DeltaDraft:
             return metadata
         return since(self._present().metadata, self.version, in_commit_ms)
 
-    def _merged(self, stamps: Stamps, time_ms: int, in_commit_ms: int | None) -> list[Action]:
+    def _merged(self, commit: CommitMetadata, time_ms: int, in_commit_ms: int | None) -> list[Action]:
         """Returns the actions of all proposals as those of one commit, without commitInfo."""
         proposals = [proposal for _, proposal in self._accepted]
         metadata = self._metadata_after(in_commit_ms)
@@ -398,9 +397,9 @@ class DeltaDraft:
             adds = [ids.added(file) for file in adds]
             high_water = ids.high_water()
             once += [] if high_water is None else [high_water]
-        return [*once, *self._apps(stamps, time_ms), *removes, *adds, *changes]
+        return [*once, *self._apps(commit, time_ms), *removes, *adds, *changes]
 
-    def _apps(self, stamps: Stamps, time_ms: int) -> list[AppTransaction]:
+    def _apps(self, commit: CommitMetadata, time_ms: int) -> list[AppTransaction]:
         """Returns one `txn` action for each app of the proposals, one for the log, one for the marks."""
         apps: dict[str, AppTransaction] = {}
         for entry, proposal in self._accepted:
@@ -411,7 +410,7 @@ class DeltaDraft:
                 highest = batch if known is None else max(batch, known.version)
                 apps[app] = AppTransaction(app, highest, time_ms)
         apps = {app: self._not_lowered(action) for app, action in apps.items()}
-        marks = decode_marks(stamps.metadata)
+        marks = decode_marks(commit.metadata)
         position = None if marks is None else marks.position
         if position is not None:
             name = log_app(position.log)
@@ -429,7 +428,7 @@ class DeltaDraft:
             else replace(action, version=known.version)
         )
 
-    def _info(self, stamps: Stamps, time_ms: int) -> dict[str, Any]:
+    def _info(self, commit: CommitMetadata, time_ms: int) -> dict[str, Any]:
         """Returns what other clients read in commitInfo."""
         proposals = [proposal for _, proposal in self._accepted]
         configuration = self._present().metadata.configuration
@@ -450,7 +449,7 @@ class DeltaDraft:
                 "numOutputBytes": str(sum(file.size for file in adds)),
             },
             "engineInfo": "Lakefold",
-            "txnId": stamps.uuid,
+            "txnId": commit.uuid,
         }
         if self._state is not None:
             info["readVersion"] = self._state.version

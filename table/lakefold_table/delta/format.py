@@ -202,14 +202,14 @@ class DeltaFormat:
         """Returns how two commits of a version differ, line by line."""
         del where
         ours, theirs = stored.splitlines(), folded.splitlines()
-        found = [
+        differences = [
             Difference(f"line {number}", str(left), str(right))
             for number, (left, right) in enumerate(zip(ours, theirs, strict=False), 1)
             if left != right
         ]
         if len(ours) != len(theirs):
-            found.append(Difference("lines", str(len(ours)), str(len(theirs))))
-        return found
+            differences.append(Difference("lines", str(len(ours)), str(len(theirs))))
+        return differences
 
     def draft(self, state: DeltaState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
         """Begins the version after `state`."""

@@ -35,18 +35,18 @@ def load_snapshot(segment: LogSegment, files: Files, where: str = "") -> DeltaSn
     """
     reconciliation = Reconciliation()
     if segment.checkpoint:
-        place = f"{where}/{segment.checkpoint[0].path}"
-        reconciliation.add_checkpoint(checkpoint_actions(segment.checkpoint, files, where), place)
+        path = f"{where}/{segment.checkpoint[0].path}"
+        reconciliation.add_checkpoint(checkpoint_actions(segment.checkpoint, files, where), path)
     for file in segment.commits:
         data = files.get(file.path)
-        place = f"{where}/{file.path}"
+        path = f"{where}/{file.path}"
         if data is None:
-            raise DamagedError("the file of a version is missing", where=place, hint=RESTORE)
+            raise DamagedError("the file of a version is missing", where=path, hint=RESTORE)
         compacted = file.kind is LogFileKind.COMPACTED
-        reconciliation.add_commit(parse_actions(data, place), place, compacted=compacted)
+        reconciliation.add_commit(parse_actions(data, path), path, compacted=compacted)
     snapshot = reconciliation.snapshot(segment.version, where)
     checksum = None if segment.checksum is None else files.get(segment.checksum.path)
     if segment.checksum is not None and checksum is not None:
-        place = f"{where}/{segment.checksum.path}"
-        check_snapshot(snapshot, version_checksum(checksum, place), place)
+        path = f"{where}/{segment.checksum.path}"
+        check_snapshot(snapshot, version_checksum(checksum, path), path)
     return snapshot

@@ -209,14 +209,14 @@ def _files(adds: Iterable[AddFile], changes: Iterable[ChangeFile]) -> dict[str, 
 
 def _once(actions: Iterable[Action]) -> Mapping[str, Action]:
     """Returns the actions of which a commit has at most one. Raises `DamagedError` if it has several."""
-    found: dict[str, Action] = {}
+    once: dict[str, Action] = {}
     for action in actions:
         if (
             isinstance(action, TableMetadata | TableProtocol)
-            and found.setdefault(action.NAME, action) != action
+            and once.setdefault(action.NAME, action) != action
         ):
             raise DamagedError(f"there are several {action.NAME} actions", hint="send one")
-    return found
+    return once
 
 
 _PROPOSED: Final = (

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_table.delta.actions.table_actions import Action
-    from lakefold_table.delta.commit_head import CommitHead
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
-    from lakefold_table.format import Files
+    from lakefold_table.format import CommitMetadata, Files
 
 HISTORY: Final = 100
 """Of how many of the last versions a state knows what they did. Older ones are read if they are needed."""
@@ -53,7 +52,7 @@ class DeltaState:
     version: int
     snapshot: DeltaSnapshot | None
     marks: Mapping[str, str]
-    own: CommitHead | None
+    own: CommitMetadata | None
     identity: str
     time_us: int
     history: tuple[CommitFootprint, ...] = ()
@@ -157,7 +156,7 @@ def identity_of(data: bytes) -> str:
     return uuid_form(hashlib.sha256(data).hexdigest())
 
 
-def time_of(actions: Sequence[Action], own: CommitHead | None) -> int:
+def time_of(actions: Sequence[Action], own: CommitMetadata | None) -> int:
     """Returns the time of a commit in microseconds since 1970; 0 if it gives none."""
     if own is not None:
         return own.time_us
@@ -188,13 +187,13 @@ def _needed(version: int, hint: bytes | None) -> list[str]:
 
 def _history(files: Files, version: int, uri: str) -> list[tuple[int, list[Action]]]:
     """Returns the actions of the last versions whose commits were read, oldest first, without a gap."""
-    found: list[tuple[int, list[Action]]] = []
+    history: list[tuple[int, list[Action]]] = []
     for number in range(version, max(-1, version - HISTORY), -1):
         data: Any = files.get(commit_path(number))
         if data is None:
             break
-        found.append((number, list(parse_actions(data, f"{uri}/{commit_path(number)}"))))
-    return found[::-1]
+        history.append((number, list(parse_actions(data, f"{uri}/{commit_path(number)}"))))
+    return history[::-1]
 
 
 def _carried(

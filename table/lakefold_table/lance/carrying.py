@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.lance.operations import Kind, kind_of
+from lakefold_table.lance.kinds import Kind, kind_of
 
 if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction

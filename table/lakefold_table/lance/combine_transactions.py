@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AppendView
 from lakefold_table.format import ALONE
-from lakefold_table.lance.operations import FOLDED, kind_of
+from lakefold_table.lance.kinds import FOLDED, kind_of
 from lakefold_table.lance.proposal import proposal_of
 
 if TYPE_CHECKING:

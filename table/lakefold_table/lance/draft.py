@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
-from lakefold_table.format import ALONE, Accepted, CopyFile, Fetched, Publication, Stamps
+from lakefold_table.format import ALONE, Accepted, CommitMetadata, CopyFile, Fetched, Publication
 from lakefold_table.lance.carrying import restored_by
 from lakefold_table.lance.combine_transactions import APPEND, combined, did, grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
@@ -23,12 +23,13 @@ from lakefold_table.lance.conflicts.reading import PLAIN, footprint_of
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
 from lakefold_table.lance.invariants import check
+from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.codec import assemble_file, encode_transaction
 from lakefold_table.lance.manifests.features import Flag, flags_of, set_flag
 from lakefold_table.lance.manifests.naming import Scheme, transaction_name, transaction_path
 from lakefold_table.lance.new_files import may_be_known_by_files, new_file_keys, read_of
 from lakefold_table.lance.old_releases import note_data_format
-from lakefold_table.lance.operations import Kind, carried, clone, kind_of, overwrite
+from lakefold_table.lance.operations import carried, clone, overwrite
 from lakefold_table.lance.operations.carried import CarriedRows
 from lakefold_table.lance.operations.change import NOTHING, Proposal, TableChange
 from lakefold_table.lance.operations.rules import RULES
@@ -224,14 +225,14 @@ class LanceDraft:
         """The first fragment id and the first row id that this version may give."""
         return self._table.numbering.first_ids
 
-    def finish(self, stamps: Stamps) -> tuple[LanceState, Publication]:
+    def finish(self, commit: CommitMetadata) -> tuple[LanceState, Publication]:
         """Returns the next version, complete with its files.
 
         Raises `StopError` or `DamagedError` if it would break an invariant (see `invariants`).
         """
         table = self._table
-        head = self._next_head(stamps)
-        transaction = self._transaction(stamps)
+        head = self._next_head(commit)
+        transaction = self._transaction(commit)
         head.tag = transaction.tag
         fragments = table.fragments()
         head.reader_feature_flags, head.writer_feature_flags = flags_of(
@@ -383,17 +384,17 @@ class LanceDraft:
             complete = carried.carried(self._table, replace(proposal, dropped=dropped), moved)
         return RULES[kind].change(self._table, complete) if isinstance(complete, Proposal) else complete
 
-    def _next_head(self, stamps: Stamps) -> Manifest:
+    def _next_head(self, commit: CommitMetadata) -> Manifest:
         head = Manifest()
         head.CopyFrom(self._table.head)
         head.version = self._table.version
         head.timestamp.seconds, head.timestamp.nanos = (
-            stamps.time_us // MICROS,
-            stamps.time_us % MICROS * 1000,
+            commit.time_us // MICROS,
+            commit.time_us % MICROS * 1000,
         )
         for key in [key for key in head.table_metadata if key.startswith(PREFIX)]:
             del head.table_metadata[key]
-        head.table_metadata.update(stamps.metadata)
+        head.table_metadata.update(commit.metadata)
         head.writer_version.Clear()
         head.writer_version.library, head.writer_version.version = LIBRARY, LIBRARY_VERSION
         head.ClearField("transaction_file")
@@ -419,12 +420,12 @@ class LanceDraft:
         if table.new_file_versions != {table.file_version}:
             set_flag(head, Flag.MIXED_FILE_VERSIONS)
 
-    def _transaction(self, stamps: Stamps) -> Transaction:
+    def _transaction(self, commit: CommitMetadata) -> Transaction:
         """Returns the version's own transaction."""
         transaction = self._together()
-        transaction.uuid = transaction.uuid or stamps.uuid
+        transaction.uuid = transaction.uuid or commit.uuid
         transaction.read_version = self._base
-        transaction.transaction_properties.update(stamps.properties)
+        transaction.transaction_properties.update(commit.properties)
         return transaction
 
     def _together(self) -> Transaction:

@@ -17,6 +17,7 @@ from lakefold_table.lance.conflicts.reading import PLAIN
 from lakefold_table.lance.differences import differences
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.indexing.reuse import needs_of_section
+from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.codec import (
     decode_file,
     decode_head,
@@ -30,7 +31,7 @@ from lakefold_table.lance.manifests.memory_cost import memory_to_fold
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, transaction_path
 from lakefold_table.lance.new_files import may_be_known_by_files, read_of
 from lakefold_table.lance.old_releases import check_up_to_date
-from lakefold_table.lance.operations import Kind, carried, kind_of
+from lakefold_table.lance.operations import carried
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import (
     NAME,

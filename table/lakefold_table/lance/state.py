@@ -9,10 +9,10 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.conflicts.footprint import MEM_WAL
+from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.features import check_readable
 from lakefold_table.lance.manifests.live_files import BYTES_OF_FILE, LiveFiles
 from lakefold_table.lance.manifests.naming import data_path, transaction_path
-from lakefold_table.lance.operations import Kind, kind_of
 from lakefold_table.lance.proposal import NAME
 from lakefold_table.lance.schemas.columns import Columns, columns_of
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.conflicts.keys import APPENDS, precedes_appends
+from lakefold_table.lance.kinds import FOLDED, Kind
 from lakefold_table.lance.manifests.naming import data_path, is_data_name, is_inside
 from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
-from lakefold_table.lance.operations import FOLDED, Kind
 from lakefold_table.lance.rows.row_order import ROW_ORDER, states_order
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.marks.marks import PREFIX

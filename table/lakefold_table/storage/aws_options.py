@@ -18,53 +18,23 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NAMES: Final = {
-    "access_key_id": "access_key_id",
-    "secret_access_key": "secret_access_key",
-    "session_token": "session_token",
-    "token": "session_token",
-    "region": "region",
-    "default_region": "default_region",
-    "endpoint": "endpoint",
-    "endpoint_url": "endpoint",
-    "endpoint_url_s3": "endpoint_url_s3",
-    "profile": "profile",
-    "virtual_hosted_style_request": "virtual_hosted_style_request",
-    "skip_signature": "skip_signature",
-    "allow_http": "allow_http",
-    "allow_invalid_certificates": "allow_invalid_certificates",
-    "connect_timeout": "connect_timeout",
-    "timeout": "timeout",
-    "request_timeout": "timeout",
-    "read_timeout": "read_timeout",
-    "client_max_retries": "client_max_retries",
-    "proxy_url": "proxy_url",
-    "server_side_encryption": "server_side_encryption",
-    "sse_kms_key_id": "sse_kms_key_id",
-    "sse_bucket_key_enabled": "sse_bucket_key_enabled",
-    "sse_customer_key_base64": "sse_customer_key_base64",
-    "request_payer": "request_payer",
-}
-"""An option's name in lower case and without `aws_`, and its name in this module."""
-
-_FROM_ENVIRONMENT: Final = frozenset(
-    {
-        "endpoint",
-        "virtual_hosted_style_request",
-        "skip_signature",
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "timeout",
-        "read_timeout",
-        "proxy_url",
-        "server_side_encryption",
-        "sse_kms_key_id",
-        "sse_bucket_key_enabled",
-        "request_payer",
-    }
-)
+_VARIABLES: Final = """
+    endpoint virtual_hosted_style_request skip_signature allow_http allow_invalid_certificates
+    connect_timeout timeout read_timeout proxy_url server_side_encryption sse_kms_key_id
+    sse_bucket_key_enabled request_payer
+"""
+_GIVEN: Final = """
+    access_key_id secret_access_key session_token region default_region endpoint_url_s3 profile
+    client_max_retries sse_customer_key_base64
+"""
+_FROM_ENVIRONMENT: Final = frozenset(_VARIABLES.split())
 """What pylance reads from variables whose names begin with `AWS_`, and boto3 doesn't."""
+
+_NAMES: Final = _FROM_ENVIRONMENT.union(_GIVEN.split())
+"""The options that are read here, in lower case and without `aws_`."""
+
+_OTHER_NAMES: Final = {"token": "session_token", "endpoint_url": "endpoint", "request_timeout": "timeout"}
+"""Other names of some of them."""
 
 _TRUE: Final = frozenset({"1", "true", "on", "yes", "y"})
 _FALSE: Final = frozenset({"0", "false", "off", "no", "n"})
@@ -161,7 +131,8 @@ def read_options(options: Mapping[str, str], environment: Mapping[str, str]) -> 
 def _named(options: Mapping[str, str]) -> dict[str, str]:
     """Returns the options that this module reads, each under one name."""
     short = {name.lower().removeprefix("aws_"): str(value) for name, value in options.items()}
-    return {_NAMES[name]: value for name, value in short.items() if name in _NAMES}
+    named = ((_OTHER_NAMES.get(name, name), value) for name, value in short.items())
+    return {name: value for name, value in named if name in _NAMES}
 
 
 def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakefold_table.branch_names import MAIN, TREE, branch_root, check_branch_name
 from lakefold_table.errors import DamagedError, InvalidError, RetryError, VersionExpiredError
-from lakefold_table.lance.manifests.codec import decode_head
-from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, is_detached
-from lakefold_table.lance.refs.files import Branch, Tag, decode_branch, decode_tag, encode_branch, encode_tag
-from lakefold_table.lance.refs.names import (
-    BRANCHES,
-    TAGS,
-    branch_path,
-    check_new_tag_name,
-    check_tag_name,
-    ref_name,
-    tag_path,
-)
+from lakefold_table.formats import MANIFESTS, REFS
+from lakefold_table.ref_files import Branch, Tag
 from lakefold_table.roots import below
 from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put
 from lakefold_table.whole import version_number
@@ -32,6 +22,7 @@ from lakefold_table.whole import version_number
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lakefold_table.format import Naming
     from lakefold_table.storage.base import Storage
 
 __all__ = ["Branch", "RefTarget", "Refs", "Tag", "UnknownRefError"]
@@ -69,29 +60,29 @@ class Refs:
 
     def tags(self) -> dict[str, Tag]:
         """Returns all tags by name. Raises `DamagedError` if a tag can't be read."""
-        return self._all(TAGS, tag_path, decode_tag)
+        return self._all(REFS.tags, REFS.tag_path, REFS.decode_tag)
 
     def branches(self) -> dict[str, Branch]:
         """Returns all branches by name, without the main branch.
 
         Raises `DamagedError` if a branch can't be read.
         """
-        return self._all(BRANCHES, branch_path, decode_branch)
+        return self._all(REFS.branches, REFS.branch_path, REFS.decode_branch)
 
     def tag(self, name: str) -> Tag:
         """Returns a tag.
 
         Raises `UnknownRefError` if it doesn't exist, `InvalidError` for an impossible name.
         """
-        check_tag_name(name)
-        path = tag_path(name)
-        return decode_tag(self._file(path, "tag", name), self._where(path))
+        REFS.check_tag_name(name)
+        path = REFS.tag_path(name)
+        return REFS.decode_tag(self._file(path, "tag", name), self._where(path))
 
     def branch(self, name: str) -> Branch:
         """Returns what a branch's file says. Raises as `tag` does."""
         check_branch_name(name)
-        path = branch_path(name)
-        return decode_branch(self._file(path, "branch", name), self._where(path))
+        path = REFS.branch_path(name)
+        return REFS.decode_branch(self._file(path, "branch", name), self._where(path))
 
     def resolve_tag(self, name: str) -> RefTarget:
         """Returns the version that a tag names; it may no longer exist. Raises as `tag` does."""
@@ -110,8 +101,7 @@ class Refs:
             return ""
         check_branch_name(name)
         folder = branch_root(name)
-        names = self._storage.names(f"{folder}/{VERSIONS}")
-        if detect(names) is None:
+        if not self._numbers(f"{folder}/")[1]:
             raise self._unknown("branch", name)
         return folder
 
@@ -129,11 +119,11 @@ class Refs:
         while waiting:
             folder = waiting.pop()
             inside = self._storage.folders(folder)
-            name, is_table = folder.removeprefix(TREE).lstrip("/"), VERSIONS in inside
+            name, is_table = folder.removeprefix(TREE).lstrip("/"), MANIFESTS.folder in inside
             waiting += [
                 f"{folder}/{name}" for name in inside if not (is_table and (name[0] == "_" or name == DATA))
             ]
-            if is_table and name not in recorded and detect(self._storage.names(f"{folder}/{VERSIONS}")):
+            if is_table and name not in recorded and self._numbers(f"{folder}/")[1]:
                 branches[name] = self._described(f"{folder}/", name)
         return branches
 
@@ -145,12 +135,12 @@ class Refs:
         other branches use. Every client writes the same file for the same branch.
         """
         folder = self.resolve_branch(name)
-        path = branch_path(name)
+        path = REFS.branch_path(name)
         if self._storage.size(path) is not None:
             return True
         branch = self._described(f"{folder}/", name)
         if branch is not None:
-            self._put_new(path, encode_branch(branch))
+            self._put_new(path, REFS.encode_branch(branch))
         return branch is not None
 
     def create_tag(
@@ -166,13 +156,13 @@ class Refs:
         Raises `InvalidError` if the tag exists or the name is not allowed, `VersionExpiredError` if the
         version doesn't exist.
         """
-        check_new_tag_name(name)
+        REFS.check_new_tag_name(name)
         version = version_number(version)
         size = self._size_of(version, branch)
         now = self._now_ns()
         tag = Tag(version, _branch_in_file(branch), now, now, size, dict(metadata or {}))
-        path = tag_path(name)
-        if not self._put_new(path, encode_tag(tag)):
+        path = REFS.tag_path(name)
+        if not self._put_new(path, REFS.encode_tag(tag)):
             hint = "move it, or choose another name"
             raise InvalidError(f"the tag {name} exists already", where=self._where(path), hint=hint)
         return tag
@@ -189,7 +179,7 @@ class Refs:
             manifest_size=size,
             updated_ns=self._now_ns(),
         )
-        self._storage.put(tag_path(name), [encode_tag(moved)])
+        self._storage.put(REFS.tag_path(name), [REFS.encode_tag(moved)])
         return moved
 
     def pin(
@@ -200,27 +190,27 @@ class Refs:
         `size`: the bytes of the version's manifest, which the caller knows to exist. Raises `InvalidError`
         for a name that no new tag can have.
         """
-        check_new_tag_name(name)
+        REFS.check_new_tag_name(name)
         now = self._now_ns()
         try:
             created = self.tag(name).created_ns
         except UnknownRefError:
             created = now
         tag = Tag(version, _branch_in_file(branch), created, now, size, dict(metadata))
-        self._storage.put(tag_path(name), [encode_tag(tag)])
+        self._storage.put(REFS.tag_path(name), [REFS.encode_tag(tag)])
 
     def delete_tag(self, name: str) -> None:
         """Removes a tag, even if it can't be read. Raises `UnknownRefError` if it doesn't exist."""
-        check_tag_name(name)
-        self._file(tag_path(name), "tag", name)
-        self._storage.delete(tag_path(name))
+        REFS.check_tag_name(name)
+        self._file(REFS.tag_path(name), "tag", name)
+        self._storage.delete(REFS.tag_path(name))
 
     def _all(
         self, folder: str, path_of: Callable[[str], str], decode: Callable[[bytes, str], T]
     ) -> dict[str, T]:
         refs: dict[str, T] = {}
         for listed in self._storage.list(folder):
-            name = ref_name(listed.path.rpartition("/")[2])
+            name = REFS.ref_name(listed.path.rpartition("/")[2])
             if name is None or path_of(name) != listed.path:
                 continue
             try:
@@ -231,23 +221,19 @@ class Refs:
 
     def _described(self, below: str, name: str) -> Branch | None:
         """Returns a branch as its first version describes it, or None."""
-        names = self._storage.names(f"{below}{VERSIONS}")
-        scheme = detect(names) or Scheme.V2
-        first = min(number for number in map(scheme.parse, names) if number is not None)
-        path = f"{below}{scheme.path(first)}"
-        head, transaction = decode_head(self._storage.get(path), self._where(path))
-        if transaction is None or transaction.clone.branch_name != name:
+        naming, numbers = self._numbers(below)
+        path = f"{below}{naming.path(min(numbers))}"
+        origin = REFS.decode_origin(self._storage.get(path), self._where(path))
+        if origin is None or origin.name != name:
             return None
-        clone = transaction.clone
-        parent = clone.ref_name or None
         try:
-            size = self._size_of(clone.ref_version, parent)
+            size = self._size_of(origin.version, origin.parent)
         except InvalidError:
             size = 0
-        step = (clone.ref_version, sha256(transaction.uuid.encode()).hexdigest()[:ID_DIGITS])
-        before = () if parent is None else self._lineage(parent)
+        step = (origin.version, sha256(origin.uuid.encode()).hexdigest()[:ID_DIGITS])
+        before = () if origin.parent is None else self._lineage(origin.parent)
         lineage = None if before is None else (*before, step)
-        return Branch(clone.ref_version, parent, lineage, head.timestamp.seconds, size)
+        return Branch(origin.version, origin.parent, lineage, origin.created_s, size)
 
     def _lineage(self, name: str) -> tuple[tuple[int, str], ...] | None:
         try:
@@ -262,19 +248,22 @@ class Refs:
         """
         folder = self.resolve_branch(branch or MAIN)
         below = f"{folder}/" if folder else ""
-        names = self._storage.names(f"{below}{VERSIONS}")
-        size = self._storage.size(f"{below}{(detect(names) or Scheme.V2).path(version)}")
+        naming, numbers = self._numbers(below)
+        size = self._storage.size(f"{below}{naming.path(version)}")
         if size is None:
-            raise self._gone(version, branch, names)
+            raise self._gone(version, branch, numbers)
         return size
 
-    def _gone(self, version: int, branch: str | None, names: Sequence[str]) -> VersionExpiredError:
-        numbers = [number for scheme in Scheme for number in map(scheme.parse, names) if number is not None]
+    def _numbers(self, below: str) -> tuple[Naming, list[int]]:
+        """Returns how the versions of a branch are named, and their numbers. `below`: its folder."""
+        names = self._storage.names(f"{below}{MANIFESTS.folder}")
+        naming = REFS.naming(names)
+        return naming, [number for number in map(naming.parse, names) if number is not None]
+
+    def _gone(self, version: int, branch: str | None, numbers: Sequence[int]) -> VersionExpiredError:
         oldest, name = min(numbers, default=0), branch or MAIN
-        what = "detached version" if is_detached(version) else "version"
-        hint = (
-            f"versions {oldest} to {max(numbers, default=0)} may exist" if numbers else "it has no versions"
-        )
+        what = "detached version" if version >= MANIFESTS.first_detached else "version"
+        hint = f"versions {oldest} to {max(numbers)} may exist" if numbers else "it has no versions"
         return VersionExpiredError(
             f"{what} {version} of {name} does not exist", oldest=oldest, where=self._storage.uri, hint=hint
         )

@@ -187,18 +187,23 @@ class Versions:
         self._naming: Naming | None = None
         self._last: FileIdentity | None = None
 
+    @classmethod
+    def of(
+        cls,
+        storage: Storage,
+        table_format: AnyFormat,
+        *,
+        is_branch: bool = False,
+        clock: Callable[[], float] = seconds,
+    ) -> Versions:
+        """Returns the versions that a table of this format has at a store's root."""
+        folder, detect = table_format.folder, table_format.detect
+        first, is_data = table_format.first_version, table_format.is_data_name
+        return cls(storage, folder, detect, first=first, is_data=is_data, is_branch=is_branch, clock=clock)
+
     def in_format(self, table_format: AnyFormat) -> Versions:
         """Returns the versions that a table of another format has at the same root."""
-        folder, detect = table_format.folder, table_format.detect
-        return Versions(
-            self.storage,
-            folder,
-            detect,
-            first=table_format.first_version,
-            is_data=table_format.is_data_name,
-            is_branch=self._is_branch,
-            clock=self._clock,
-        )
+        return Versions.of(self.storage, table_format, is_branch=self._is_branch, clock=self._clock)
 
     def numbers(self) -> list[int]:
         """Returns all versions that exist, ascending; none if there is no table. Lists the folder."""

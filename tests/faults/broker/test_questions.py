@@ -18,7 +18,7 @@ from lakefold_log.client.overview import overview
 from lakefold_log.client.questions import Watermarks, offset_ranges, settings_of
 from lakefold_log.client.topic_identity import TopicGuard
 from lakefold_log.client.topics import describe, watermarks
-from lakefold_log.read import offset_metadata as stamps
+from lakefold_log.read import offset_metadata
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.lookup import Lookup
 from lakefold_table.errors import GapError, RetryError
@@ -60,7 +60,7 @@ QUESTIONS: dict[str, Question] = {
     "describe": lambda admin, own: describe(admin, own.topics.transactions),
     "settings": lambda admin, own: settings_of(admin, own.topics.transactions),
     "committed": _committed,
-    "stamp": lambda admin, own: stamps.read(admin, own.group, own.topics.transactions, 0),
+    "stamp": lambda admin, own: offset_metadata.read(admin, own.group, own.topics.transactions, 0),
     "guard": _verify,
     "status": _status,
     "overview": _overview,

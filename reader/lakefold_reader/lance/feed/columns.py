@@ -17,7 +17,7 @@ from lakefold_reader.lance.scan.columns import schema_in, schema_of
 from lakefold_reader.lance.versions import head_of, kind_in
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.ranges import expired
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.schemas.schema import TOP, children
 from lakefold_table.lance.state import history_in
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from lakefold_table.bitmaps import Bitmap, bitmap_of, numbers_of
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.rows.row_versions import decode_versions
 from lakefold_table.lance.rows.rowids import decode_row_ids
 from lakefold_table.lance.rows.segments import check_rows

@@ -29,8 +29,8 @@ from lakefold_reader.versions.stray_files import expired_stray, is_stray
 from lakefold_reader.versions.times import time_of
 from lakefold_table.bitmaps import encode_bitmap
 from lakefold_table.errors import DamagedError, VersionExpiredError
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.manifests.features import has_stable_row_ids
-from lakefold_table.lance.operations import Kind
 from lakefold_table.lance.rows.rewritten_columns import changed_offsets
 from lakefold_table.marks.record import decode_record
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_reader.format.source import Source
     from lakefold_table.bitmaps import Bitmap
+    from lakefold_table.lance.kinds import Kind
     from lakefold_table.lance.manifests.chunks import Chunk
     from lakefold_table.lance.manifests.fragments import Fragments
-    from lakefold_table.lance.operations import Kind
     from lakefold_table.lance.state import LanceState
 
 Unlike = tuple[dict[int, DataFragment], dict[int, DataFragment]]

@@ -35,7 +35,7 @@ AT_ONCE = 50_000
 
 
 @dataclass(frozen=True)
-class Taking:
+class RowTake:
     """Takes rows of a version."""
 
     dataset: Dataset

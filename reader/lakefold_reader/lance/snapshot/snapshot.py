@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakefold_reader.format.snapshots import Missing
     from lakefold_reader.format.source import Source
     from lakefold_reader.lance.scan.scan import Dataset
-    from lakefold_reader.lance.scan.take import Taking
+    from lakefold_reader.lance.scan.take import RowTake
     from lakefold_table.lance.state import LanceState
 
 
@@ -96,14 +96,14 @@ class LanceSnapshot:
 
         check_list(columns)
         with explained(self._source, self.state.version):
-            return self._taking.rows(row_ids_of(row_ids), columns, missing)
+            return self._row_take.rows(row_ids_of(row_ids), columns, missing)
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
         """See `Snapshot.blobs`."""
         from lakefold_reader.lance.scan.take import row_ids_of
 
         with explained(self._source, self.state.version):
-            return self._dataset.blobs(column, self._taking.addresses(row_ids_of(row_ids)))
+            return self._dataset.blobs(column, self._row_take.addresses(row_ids_of(row_ids)))
 
     @cached_property
     def _dataset(self) -> Dataset:
@@ -112,11 +112,11 @@ class LanceSnapshot:
         return Dataset(self._source, self.state.version, self.state)
 
     @cached_property
-    def _taking(self) -> Taking:
+    def _row_take(self) -> RowTake:
         from lakefold_reader.lance.scan.row_id_index import row_index_of
-        from lakefold_reader.lance.scan.take import Taking
+        from lakefold_reader.lance.scan.take import RowTake
 
-        return Taking(self._dataset, row_index_of(self.state))
+        return RowTake(self._dataset, row_index_of(self.state))
 
 
 def features_of(reader_flags: int, writer_flags: int) -> tuple[Feature, ...]:

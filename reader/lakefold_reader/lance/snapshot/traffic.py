@@ -15,8 +15,8 @@ from lakefold_reader.lance.feed.sides import unlike
 from lakefold_reader.lance.fragments import counts_rows
 from lakefold_reader.lance.versions import kind_in, read_state
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.manifests.fragments import Fragments
-from lakefold_table.lance.operations import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -25,8 +25,8 @@ def parse_actions(data: bytes, where: str = "") -> Iterator[Action]:
     """
     for number, line in enumerate(_lines(data), 1):
         if line.strip():
-            place = f"{where} line {number}".lstrip()
-            yield from actions_of(parse_object(line, place), place)
+            at = f"{where} line {number}".lstrip()
+            yield from actions_of(parse_object(line, at), at)
 
 
 def actions_of(members: Mapping[str, Any], where: str) -> Iterator[Action]:

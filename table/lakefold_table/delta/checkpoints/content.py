@@ -43,9 +43,9 @@ def checkpoint_actions(checkpoint: Sequence[LogFile], files: Files, where: str =
     Raises `DamagedError` if they are malformed or don't fit together.
     """
     for file in checkpoint:
-        place = f"{where}/{file.path}"
-        own = _OwnActions(file, place)
-        for action in _actions(file, _content(file.path, files, where), place, tuple(BY_NAME)):
+        path = f"{where}/{file.path}"
+        own = _OwnActions(file, path)
+        for action in _actions(file, _content(file.path, files, where), path, tuple(BY_NAME)):
             if own.is_of_table(action):
                 yield action
         for sidecar in own.checked_sidecars():

@@ -5,6 +5,8 @@ Arrow is loaded when the first such file is read: what opens no checkpoint start
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +14,7 @@ from lakefold_table.delta.actions.fields import FLAG, LONG, TEXT, TEXT_MAP, TEXT
 from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector
 from lakefold_table.delta.actions.lines import action_of
 from lakefold_table.delta.actions.table_actions import BY_NAME, FileFormat
-from lakefold_table.delta.checkpoints.statistics import stats_text
+from lakefold_table.delta.json_text import to_json
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -183,7 +185,7 @@ def _actions(name: str, column: Any, where: str) -> Iterator[Action]:  # noqa: A
             continue
         parsed = members.pop(PARSED, None)
         if parsed is not None and STATS not in members:
-            members[STATS] = stats_text(parsed)
+            members[STATS] = _stats_text(parsed)
         yield action_of(name, _plain(members, kinds, where), where)
 
 
@@ -207,3 +209,31 @@ def _map_of(pairs: list[Any], name: str, where: str) -> dict[Any, Any]:
     if not all(isinstance(pair, tuple) for pair in pairs):
         raise DamagedError(f"{name} must be a map", where=where, hint=_HINT)
     return dict(pairs)
+
+
+def _stats_text(parsed: dict[str, Any]) -> str:
+    """Returns the statistics of a file as JSON; values that JSON can't hold are left out.
+
+    A table with `delta.checkpoint.writeStatsAsJson` = false has them in columns alone (Delta fact 4.2).
+    """
+    return to_json(_stats_member(parsed))
+
+
+def _stats_member(content: Any) -> Any:  # noqa: ANN401 - any value of a column
+    match content:
+        case dict():
+            members = {name: _stats_member(each) for name, each in content.items()}
+            return {name: each for name, each in members.items() if each is not None}
+        case dt.datetime():
+            text = content.replace(tzinfo=None).isoformat(timespec="milliseconds")
+            return text if content.tzinfo is None else f"{text}Z"
+        case dt.date():
+            return content.isoformat()
+        case Decimal():
+            return float(content)
+        case float():
+            return content if content - content == 0 else None
+        case bytes():
+            return None
+        case _:
+            return content

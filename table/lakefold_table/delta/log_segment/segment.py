@@ -34,11 +34,6 @@ class LogSegment:
     checksum: LogFile | None = None
 
     @property
-    def checkpoint_version(self) -> int | None:
-        """The version of the checkpoint, None without one."""
-        return self.checkpoint[0].version if self.checkpoint else None
-
-    @property
     def paths(self) -> tuple[str, ...]:
         """The paths of all files to be read, below the table's root; sidecars are named by the checkpoint."""
         return tuple(file.path for file in (*self.checkpoint, *self.commits))

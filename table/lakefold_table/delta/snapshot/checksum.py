@@ -112,9 +112,9 @@ def _differences(snapshot: DeltaSnapshot, checksum: VersionChecksum) -> Iterator
         ("metaData actions", 1, checksum.metadata_actions),
         ("protocol actions", 1, checksum.protocol_actions),
     ]
-    for name, found, recorded in counts:
-        if found != recorded:
-            yield f"{found} {name} instead of {recorded}"
+    for name, count, recorded in counts:
+        if count != recorded:
+            yield f"{count} {name} instead of {recorded}"
     if snapshot.metadata.id != checksum.metadata.id:
         yield "another table's metaData"
     if _plain(snapshot.metadata) != _plain(checksum.metadata):

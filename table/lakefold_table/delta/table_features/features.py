@@ -182,10 +182,3 @@ FEATURES: Final = (
 )
 BY_NAME: Final = {name: feature for feature in FEATURES for name in feature.names}
 """The features by each of their names."""
-ABOUT: Final = """\
-The features of Delta's protocol, and what this release does with a table that has them. "Read" is about
-the log: the snapshot of a version is made from it. "Commit" is about proposals and the commits that are made
-of them. A feature that is not in this table is refused by its name.
-
-The facts about the format are in [delta.md](../format/delta.md)."""
-"""The text of the page that shows this table."""

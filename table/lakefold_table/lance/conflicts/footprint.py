@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakefold_protos.lance.table_pb2 import DataFile
-    from lakefold_table.lance.operations import Kind
+    from lakefold_table.lance.kinds import Kind
 
 NO_IDS: frozenset[int] = frozenset()
 NO_KEYS: frozenset[str] = frozenset()

@@ -20,7 +20,7 @@ from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
 from lakefold_table.lance.conflicts.reading import PLAIN
 from lakefold_table.lance.conflicts.rule import Severity
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Rebase
-from lakefold_table.lance.operations import SCHEMA_CHANGING, Kind
+from lakefold_table.lance.kinds import SCHEMA_CHANGING, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

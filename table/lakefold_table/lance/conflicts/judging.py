@@ -8,7 +8,7 @@ from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.matrix import RULES
 from lakefold_table.lance.conflicts.rule import Severity
 from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Compatible, Rebase
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:

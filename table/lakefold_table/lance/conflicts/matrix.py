@@ -14,7 +14,7 @@ from lakefold_table.lance.conflicts import fragment_conditions as on
 from lakefold_table.lance.conflicts import index_conditions as on_index
 from lakefold_table.lance.conflicts import key_conditions as on_keys
 from lakefold_table.lance.conflicts.rule import Rule, Severity, always
-from lakefold_table.lance.operations import Kind
+from lakefold_table.lance.kinds import Kind
 
 Row = Mapping[Kind, tuple[Rule, ...]]
 

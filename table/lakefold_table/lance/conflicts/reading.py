@@ -25,7 +25,7 @@ from lakefold_table.lance.conflicts.footprint import (
     name_of_file,
 )
 from lakefold_table.lance.conflicts.keys import bits_of, hashes_of, precedes_appends
-from lakefold_table.lance.operations import Kind, kind_of
+from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.rows.row_order import groups_of, written_groups
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
 from lakefold_table.bitmaps import numbers_of
+from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.manifests.live_files import file_key, prefixes_of
-from lakefold_table.lance.operations.kinds import Kind, kind_of
 from lakefold_table.lance.rows.row_versions import decode_runs
 from lakefold_table.lance.rows.rowids import decode_row_ids
 from lakefold_table.lance.rows.segments import length, numbers, parsed

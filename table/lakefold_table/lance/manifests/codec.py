@@ -140,13 +140,6 @@ def encode_transaction(transaction: Transaction, packed: Packed | None = None) -
     return [transaction.SerializeToString(deterministic=True)]
 
 
-def encode_file(
-    head: Manifest, fragments: Fragments, index_section: bytes, transaction: Transaction
-) -> list[Buffer]:
-    """Returns the buffers of a manifest file, as `assemble_file` does."""
-    return assemble_file(head, fragments, index_section, encode_transaction(transaction))
-
-
 def assemble_file(
     head: Manifest, fragments: Fragments, index_section: bytes, encoded: Sequence[bytes]
 ) -> list[Buffer]:

@@ -5,9 +5,5 @@ proposal can be folded (`Requirements`). `change` checks the proposal against th
 (`VersionBuilder`) and returns a `TableChange`, or the refusal as a value; it modifies nothing. The draft then
 has the version builder apply the change, and only then is the proposal part of the version.
 
-Each operation has its own module. `kinds` names the operations, `change` has the types that they share.
+Each operation has its own module. `change` has the types that they share; `lance.kinds` names the operations.
 """
-
-from lakefold_table.lance.operations.kinds import FOLDED, SCHEMA_CHANGING, Kind, kind_of
-
-__all__ = ["FOLDED", "SCHEMA_CHANGING", "Kind", "kind_of"]

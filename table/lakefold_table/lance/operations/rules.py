@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lakefold_table.format import Requirements
+from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.operations import (
     append,
     clone,
@@ -24,7 +25,6 @@ from lakefold_table.lance.operations import (
     update_bases,
     update_config,
 )
-from lakefold_table.lance.operations.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from lakefold_table.errors import DamagedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from lakefold_table.lance.manifests.codec import decode_head
+from lakefold_table.ref_files import Branch, BranchOrigin, Tag
 
 MAX_SIZE = 1 << 20
 """No file of a tag or branch is larger. A larger one would take more memory than a name is worth."""
@@ -24,43 +22,6 @@ NANOS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """A name for a version, which stays until it is moved.
-
-    `branch`: the branch of the version, None for the main branch. Times in nanoseconds since 1970, None if
-    the file contains none. `manifest_size` in bytes, 0 if it isn't known. `unknown`: the keys of the file
-    that this release doesn't know.
-    """
-
-    version: int
-    branch: str | None = None
-    created_ns: int | None = None
-    updated_ns: int | None = None
-    manifest_size: int = 0
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    unknown: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A branch: from which version it was made.
-
-    `parent`: the branch that it was made from, None for the main branch, at `parent_version`. `lineage`: the
-    forks that lead to it, the first from the main branch; for each the version that was forked and an id
-    of 32 hex digits; None if the file contains none. `created_s` in seconds since 1970; `manifest_size`, in
-    bytes, is that of the parent version.
-    """
-
-    parent_version: int
-    parent: str | None = None
-    lineage: tuple[tuple[int, str], ...] | None = None
-    created_s: int = 0
-    manifest_size: int = 0
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    unknown: Mapping[str, Any] = field(default_factory=dict)
 
 
 def encode_tag(tag: Tag) -> bytes:
@@ -128,6 +89,20 @@ def decode_branch(data: bytes, where: str = "") -> Branch:
         manifest_size=keys.number("manifestSize"),
         metadata=keys.metadata(),
         unknown=keys.rest(),
+    )
+
+
+def decode_origin(data: bytes, where: str = "") -> BranchOrigin | None:
+    """Returns what a branch's first version says of its beginning, None if it is no clone.
+
+    `data`: the file of that version. Raises `DamagedError`.
+    """
+    head, transaction = decode_head(data, where)
+    if transaction is None or not transaction.HasField("clone"):
+        return None
+    clone = transaction.clone
+    return BranchOrigin(
+        clone.branch_name, clone.ref_name or None, clone.ref_version, transaction.uuid, head.timestamp.seconds
     )
 
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop import partition
 from lakefold_committer.loop.admission import LOOKED_AT, STRANGERS_AT_ONCE
-from lakefold_committer.loop.name_survey import MOST_LISTED, Survey
+from lakefold_committer.loop.name_check import MOST_LISTED, NameCheck
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.loop.unopened_tables import NO_NAME, UnopenedTables, bucket_of
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tests.unit.test_partition import Log
 
 FLOOD = 3_000
-BUCKET = "memory://survey"
+BUCKET = "memory://name-check"
 LIMITS = Limits(100, 1 << 20)
 
 
@@ -50,7 +50,7 @@ LIMITS = Limits(100, 1 << 20)
 def quiet() -> Iterator[None]:
     with capture_logs():
         yield
-    MemoryStorage.forget("survey")
+    MemoryStorage.forget("name-check")
 
 
 @dataclass
@@ -88,16 +88,16 @@ class Witness:
         return LastCommit(3, Position(LOG, 0), "id") if uri == self.uri else None
 
 
-def survey_of(**parts: object) -> Survey:
-    return Survey(FORMATS, lambda _: None, **parts)  # type: ignore[arg-type]
+def name_check_of(**parts: object) -> NameCheck:
+    return NameCheck(FORMATS, lambda _: None, **parts)  # type: ignore[arg-type]
 
 
 def committed_by(
-    log: Log, survey: Survey | None, opening: Opening, reports: Stamped | None = None
+    log: Log, name_check: NameCheck | None, opening: Opening, reports: Stamped | None = None
 ) -> Stamped:
     """The outcomes of all messages, in the order in which they were reported."""
     reports = reports or Stamped()
-    tables = Tables(FORMATS, lambda _: None, opening.open, survey=survey)
+    tables = Tables(FORMATS, lambda _: None, opening.open, name_check=name_check)
     committer = PartitionCommitter(log, reports, tables, LoopLimits(LIMITS, 0.0), Metrics())  # type: ignore[arg-type]
     committer.run(threading.Event(), log.end_offset())
     return reports
@@ -112,7 +112,7 @@ def missing_tables(folder: str, count: int, first: int = 0) -> list[Envelope]:
 def test_names_that_are_no_tables_are_not_opened(tmp_path: Path, store: str) -> None:
     folder = canonical(tmp_path) if store == "disk" else BUCKET
     opening = Opening()
-    reports = committed_by(messages(missing_tables(folder, FLOOD)), survey_of(), opening)
+    reports = committed_by(messages(missing_tables(folder, FLOOD)), name_check_of(), opening)
     assert len(reports.outcomes) == FLOOD
     assert {type(outcome.result) for outcome in reports.outcomes} == {Invalid}
     assert len(opening.names) <= 2 * STRANGERS_AT_ONCE
@@ -124,7 +124,7 @@ def test_a_table_in_a_bucket_that_is_not_open_does_not_wait_behind_names_without
     begun = committed_by(messages([at(f"{BUCKET}/lake/honest", creation())]), None, Opening())
     assert isinstance(begun.outcomes[0].result, Committed)
     log = messages([*missing_tables(f"{BUCKET}/lake", FLOOD), at(f"{BUCKET}/lake/honest", append("a"))])
-    reports = committed_by(log, survey_of(), Opening())
+    reports = committed_by(log, name_check_of(), Opening())
     order = [outcome.table for outcome in reports.outcomes]
     assert len(order) == FLOOD + 1
     assert order.index(f"{BUCKET}/lake/honest") < FLOOD / 2
@@ -169,7 +169,7 @@ def test_a_refusal_is_reported_before_a_table_begins_under_its_name(monkeypatch:
         if uri == late:
             reported.append(any(outcome.table == late for outcome in reports.outcomes))
 
-    committed_by(log, survey_of(), Asking(ask=ask), reports)
+    committed_by(log, name_check_of(), Asking(ask=ask), reports)
     assert reported == [True]
     mine = [type(outcome.result) for outcome in reports.outcomes if outcome.table == late]
     assert mine == [Invalid, Committed]
@@ -177,33 +177,33 @@ def test_a_refusal_is_reported_before_a_table_begins_under_its_name(monkeypatch:
 
 @pytest.mark.parametrize("store", ["disk", "bucket"])
 def test_the_answers_are_those_that_opening_each_name_gives(tmp_path: Path, store: str) -> None:
-    def answers(survey: Survey | None, folder: str) -> list[Outcome]:
+    def answers(name_check: NameCheck | None, folder: str) -> list[Outcome]:
         mixed = [envelope for name in range(48) for envelope in kinds(folder, name)]
         again = [envelope for name in range(48) for envelope in kinds(folder, name)]
         log = messages([*missing_tables(folder, 200), *mixed, *missing_tables(folder, 600, 200), *again])
         return sorted(
-            committed_by(log, survey, Opening()).outcomes, key=lambda outcome: outcome.position.offset
+            committed_by(log, name_check, Opening()).outcomes, key=lambda outcome: outcome.position.offset
         )
 
     first_uri = canonical(tmp_path / "one") if store == "disk" else f"{BUCKET}/one"
     second_uri = canonical(tmp_path / "two") if store == "disk" else f"{BUCKET}/two"
-    looked, opened_each = answers(survey_of(), first_uri), answers(None, second_uri)
-    assert [str(outcome).replace(first_uri, "") for outcome in looked] == [
+    checked, opened_each = answers(name_check_of(), first_uri), answers(None, second_uri)
+    assert [str(outcome).replace(first_uri, "") for outcome in checked] == [
         str(outcome).replace(second_uri, "") for outcome in opened_each
     ]
-    assert {type(outcome.result) for outcome in looked} >= {Committed, Invalid}
+    assert {type(outcome.result) for outcome in checked} >= {Committed, Invalid}
 
 
-def refused(survey: Survey, *envelopes: Envelope) -> set[int]:
+def refused(name_check: NameCheck, *envelopes: Envelope) -> set[int]:
     """Returns the offsets of the entries that are refused by their names."""
-    return {*survey.look([entry(envelope, offset) for offset, envelope in enumerate(envelopes)]).refused}
+    return {*name_check.check([entry(envelope, offset) for offset, envelope in enumerate(envelopes)]).refused}
 
 
 def test_a_name_of_which_a_proposal_was_committed_is_opened() -> None:
     some = missing_tables(BUCKET, 6)
-    assert refused(survey_of(), *some) == {0, 1, 2, 3, 4, 5}
-    assert refused(survey_of(outcome_index=Witness(some[2].table)), *some) == {0, 1, 3, 4, 5}
-    assert refused(survey_of(outcome_index=Witness("", RetryError("away"))), *some) == set()
+    assert refused(name_check_of(), *some) == {0, 1, 2, 3, 4, 5}
+    assert refused(name_check_of(outcome_index=Witness(some[2].table)), *some) == {0, 1, 3, 4, 5}
+    assert refused(name_check_of(outcome_index=Witness("", RetryError("away"))), *some) == set()
 
 
 def test_nothing_is_refused_if_the_folder_cannot_be_listed() -> None:
@@ -216,7 +216,7 @@ def test_nothing_is_refused_if_the_folder_cannot_be_listed() -> None:
 
     stores: list[Callable[[str], Storage]] = [away, Large]
     for store in stores:
-        assert refused(survey_of(store=store), *missing_tables(BUCKET, 6)) == set()
+        assert refused(name_check_of(store=store), *missing_tables(BUCKET, 6)) == set()
 
 
 def test_a_name_that_cannot_be_looked_at_is_opened(tmp_path: Path) -> None:
@@ -224,32 +224,32 @@ def test_a_name_that_cannot_be_looked_at_is_opened(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file")
     (tmp_path / "link").symlink_to("nowhere")
     names = [f"{folder}/nothing", f"{folder}/link", f"{folder}/file/below", f"{folder}/{'x' * 300}"]
-    assert refused(survey_of(), *(at(name, append()) for name in names)) == {0}
+    assert refused(name_check_of(), *(at(name, append()) for name in names)) == {0}
 
 
 def test_all_entries_of_a_name_are_opened_if_one_of_them_may_begin_the_table() -> None:
     spelled = [f"{BUCKET}/k=v", f"{BUCKET}/k%3Dv"]
     begins = [at(spelled[0], append("a")), at(spelled[1], creation())]
-    assert refused(survey_of(), *begins, *missing_tables(BUCKET, 6)) == set(range(2, 8))
+    assert refused(name_check_of(), *begins, *missing_tables(BUCKET, 6)) == set(range(2, 8))
     only = [at(spelled[0], append("a")), at(spelled[1], append("b"))]
-    assert refused(survey_of(), *only, *missing_tables(BUCKET, 6)) == set(range(8))
+    assert refused(name_check_of(), *only, *missing_tables(BUCKET, 6)) == set(range(8))
 
 
 def test_a_table_outside_the_roots_is_left_to_who_says_so() -> None:
-    survey = Survey(FORMATS, lambda uri: Invalid("outside", "") if uri.endswith("-0") else None)
-    assert refused(survey, *missing_tables(BUCKET, 6)) == {1, 2, 3, 4, 5}
+    name_check = NameCheck(FORMATS, lambda uri: Invalid("outside", "") if uri.endswith("-0") else None)
+    assert refused(name_check, *missing_tables(BUCKET, 6)) == {1, 2, 3, 4, 5}
 
 
 def test_what_a_listing_found_seems_to_be_there() -> None:
-    survey = survey_of()
+    name_check = name_check_of()
     open_storage(f"{BUCKET}/lake/table").put("data/x", [b"x"])
-    assert not survey.seems_there(parse_location(f"{BUCKET}/lake/table"))
-    looked = survey.look(
+    assert not name_check.may_exist(parse_location(f"{BUCKET}/lake/table"))
+    checked = name_check.check(
         [entry(envelope, offset) for offset, envelope in enumerate(missing_tables(f"{BUCKET}/lake", 6))]
     )
-    assert looked.existing == {bucket_of(parse_location(f"{BUCKET}/lake/table"))}
-    assert survey.seems_there(parse_location(f"{BUCKET}/lake/table"))
-    assert not survey.seems_there(parse_location(f"{BUCKET}/lake/nobody-0"))
+    assert checked.existing == {bucket_of(parse_location(f"{BUCKET}/lake/table"))}
+    assert name_check.may_exist(parse_location(f"{BUCKET}/lake/table"))
+    assert not name_check.may_exist(parse_location(f"{BUCKET}/lake/nobody-0"))
 
 
 def test_strangers_that_are_put_first_keep_their_order_and_count_as_before() -> None:

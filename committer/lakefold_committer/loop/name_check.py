@@ -44,7 +44,7 @@ _TERMS: Final = Terms(epoch=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class CheckedNames:
     """What is known of the names of some messages after a check.
 
     `refused`: the outcomes of those whose name is no table, by offset. `existing`: the hashes (`bucket_of`)
@@ -63,8 +63,8 @@ class _Folder:
     buckets: frozenset[int]
 
 
-class Survey:
-    """Checks names for a partition. `look` is for one thread at a time, `seems_there` for any.
+class NameCheck:
+    """Checks names for a partition. `check` is for one thread at a time, `may_exist` for any.
 
     `refusal` returns why a table may not be folded into, by its URI. `outcome_index`: what was reported of
     tables that are gone (None: nothing was).
@@ -85,7 +85,7 @@ class Survey:
         self._store = store or partial(open_canonical, storage_options=storage_options)
         self._listed: dict[Location, _Folder] = {}
 
-    def seems_there(self, location: Location) -> bool:
+    def may_exist(self, location: Location) -> bool:
         """Returns whether something is stored at a location, as far as known without asking a remote store.
 
         Only the order in which names are checked depends on it.
@@ -95,7 +95,7 @@ class Survey:
         folder = self._listed.get(_above(location))
         return folder is not None and bool(location.segments) and location.segments[-1] in folder.names
 
-    def look(self, reads: Sequence[Decoded]) -> Looked:
+    def check(self, reads: Sequence[Decoded]) -> CheckedNames:
         """Checks the names of these messages, each name once.
 
         Raises nothing if a store can't be reached: its names stay unknown, and opening its tables shows why.
@@ -106,7 +106,7 @@ class Survey:
         absent, self._listed = self._absent(messages)
         refused = (outcome for location in absent for outcome in self._refused(_entries(messages[location])))
         existing = frozenset[int]().union(*(folder.buckets for folder in self._listed.values()))
-        return Looked({outcome.position.offset: outcome for outcome in refused}, existing)
+        return CheckedNames({outcome.position.offset: outcome for outcome in refused}, existing)
 
     def _may_refuse(self, reads: Sequence[Decoded]) -> bool:
         """Returns whether none of these may create a table, and none is a claim, which has to be fetched."""
