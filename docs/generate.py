@@ -69,6 +69,11 @@ Proposals that only add and remove files share a version. One that changes the p
 domain is alone in its version. One with `cdc` actions shares its version only with others that have some.
 One that removes a file which another adds is in the next version.
 
+Changes of the metadata are compatible if a committer has made them, and they only concern the name, the
+description, properties of the user's own and properties on which no file depends (such as
+`delta.checkpointInterval`), or add columns that may be null and have no default or other metadata. The commit
+says so in `lakefoldCompatible` of its commitInfo.
+
 ## Rows of one file
 
 A proposal that deletes rows of a file by a deletion vector names these rows in `affected_rows`, by the path

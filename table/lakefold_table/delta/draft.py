@@ -9,6 +9,7 @@ from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
 from lakefold_table.delta.commit_head import MARKS_APP, head_line, log_app
 from lakefold_table.delta.conflicts.footprint import footprint_of
+from lakefold_table.delta.conflicts.metadata_changes import COMPATIBLE, is_compatible
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
 from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
@@ -142,6 +143,8 @@ class DeltaDraft:
         in_commit_ms = self._in_commit_ms(time_ms)
         actions = self._merged(commit, time_ms, in_commit_ms)
         info = self._info(commit, time_ms)
+        if self._is_compatible():
+            info[COMPATIBLE] = True
         if in_commit_ms is not None:
             info = {CommitInfo.IN_COMMIT: in_commit_ms, **info}
         head = head_line(commit, info)
@@ -356,6 +359,16 @@ class DeltaDraft:
             more = (statistics.rows or 0) - before.pop(new.path, 0) if new.data_change else 0
             added, removed = added + max(0, more), removed + max(0, -more)
         return added, removed + sum(before.values())
+
+    def _is_compatible(self) -> bool:
+        """Returns whether the version changes the metadata, so that files made before fit to them."""
+        before = None if self._state is None else self._state.snapshot
+        proposals = [proposal for _, proposal in self._accepted]
+        if before is None or any(each.protocol is not None or each.domains for each in proposals):
+            return False
+        return any(
+            each.metadata is not None and is_compatible(before.metadata, each.metadata) for each in proposals
+        )
 
     def _in_commit_ms(self, time_ms: int) -> int | None:
         """Returns the time that the commit says of itself, None if it says none."""

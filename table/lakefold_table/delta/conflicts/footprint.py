@@ -12,6 +12,7 @@ from lakefold_table.delta.actions.table_actions import (
     TableMetadata,
     TableProtocol,
 )
+from lakefold_table.delta.conflicts.metadata_changes import COMPATIBLE
 from lakefold_table.delta.row_changes.moved_rows import moved_rows
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
@@ -29,7 +30,8 @@ class CommitFootprint:
 
     `is_blind`: its writer says that it read nothing of the table. `rows_deleted`: those of `removed` of which
     it only deleted more rows, by a deletion vector. `moves`: where a compaction has put the rows of the files
-    that it removed, as far as it says so. `removals`: the removed files.
+    that it removed, as far as it says so. `removals`: the removed files. `compatible`: files that were made
+    for the metadata before fit to those that it set.
     """
 
     version: int
@@ -44,6 +46,7 @@ class CommitFootprint:
     rows_deleted: frozenset[str] = frozenset()
     moves: tuple[RowMove, ...] = ()
     removals: tuple[RemoveFile, ...] = ()
+    compatible: bool = False
 
     @property
     def keeps_rows(self) -> frozenset[str]:
@@ -56,7 +59,7 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
     domains, apps = set[str](), set[str]()
     added: dict[str, AddFile] = {}
     removed: dict[str, RemoveFile] = {}
-    metadata = protocol = is_blind = False
+    metadata = protocol = is_blind = compatible = False
     operation = ""
     for action in actions:
         match action:
@@ -75,6 +78,7 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
             case CommitInfo():
                 operation = action.operation
                 is_blind = action.extra.get("isBlindAppend") is True
+                compatible = action.extra.get(COMPATIBLE) is True
             case _:
                 # Changed rows and unknown actions conflict with nothing.
                 pass
@@ -93,6 +97,7 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
         lessened,
         _moves(added, removed) if removed else (),
         tuple(removed.values()),
+        compatible,
     )
 
 

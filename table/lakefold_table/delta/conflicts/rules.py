@@ -67,6 +67,11 @@ def _some(evidence: frozenset[str]) -> frozenset[str] | None:
     return evidence or None
 
 
+def _metadata_changed(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] | None:
+    changes_table = ours.proposal.metadata is not None or ours.proposal.protocol is not None
+    return _flag(met=theirs.metadata and (changes_table or not theirs.compatible))
+
+
 def _appended(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] | None:
     proposal = ours.proposal
     if not proposal.reads_all and ours.filter is None:
@@ -115,8 +120,9 @@ RULES: Final = (
     ),
     DeltaRule(
         "metadata changed",
-        "it changed the table's metadata: the schema, the partitioning or a property",
-        lambda _ours, theirs: _flag(met=theirs.metadata),
+        "it changed the table's metadata: the schema, the partitioning or a property; for a proposal that "
+        "only adds and removes files compatible changes don't count (below)",
+        _metadata_changed,
     ),
     DeltaRule(
         "concurrent append",
