@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    batches,
     carried,
     changes,
     commits,
@@ -29,6 +30,7 @@ from benchmarks import (
     memory,
     mixed,
     producers,
+    queries,
     restart,
     s3,
     scan,
@@ -87,6 +89,7 @@ def main() -> None:
 
 def _parts(share: int, *, soak: bool) -> dict[str, Callable[[Ground], dict[str, float]]]:
     return {
+        "batches": partial(batches.measure, batches=80 // share),
         "commits": partial(commits.measure, transactions=100_000 // share),
         "delta": partial(delta.measure, transactions=48_000 // share, share=share),
         "producers": partial(producers.measure, transactions=32_000 // share),
@@ -98,6 +101,7 @@ def _parts(share: int, *, soak: bool) -> dict[str, Callable[[Ground], dict[str, 
         ),
         "mixed": partial(mixed.measure, transactions=20_000 // share, fragments=10_000 // share),
         "memory": partial(memory.measure, fragments=1_000_000 // share),
+        "queries": partial(queries.measure, rows=4_000_000 // share),
         "restart": partial(restart.measure, fragments=100_000 // share, versions=100_000 // share),
         "streaming": partial(streaming.measure, rows=4_000_000 // share),
         "upkeep": partial(upkeep.measure, fragments=100_000 // share, waiting=100_000 // share),

@@ -26,6 +26,7 @@ def below(bound: float) -> Goal:
 
 
 GOALS: dict[str, dict[str, Goal]] = {
+    "batches": {"overhead ms": below(60)},
     "carried": {
         "ms of CPU for a Delete": below(20),
         "s of CPU for a compaction": below(1),
@@ -106,14 +107,25 @@ GOALS: dict[str, dict[str, Goal]] = {
         "full plan, ms": below(200),
         "reading what waits, s": below(1),
     },
+    "streaming": {
+        "lakefold / parquet": Goal(1),
+        "10,000 rows a batch: lakefold / parquet": Goal(0.95),
+        "lakefold / counting": Goal(0.9),
+        "10,000 rows a batch: lakefold / counting": Goal(0.9),
+        "lakefold / delta": Goal(2.5),
+    },
+    "queries": {"8 queries / one": Goal(0.9), "refused": below(1)},
     "upserts": {
         "delta-rs to lakefold": Goal(1),
+        "delta-spark to lakefold": Goal(1),
+        "delta-spark to lakefold, indexed": Goal(5),
         "plain to indexed, few rows": Goal(5),
         "beside appends: attempts, most": below(3),
         "beside appends: failed": below(1),
     },
     "writer": {
         "one Writer: rows/s": Goal(50_000),
+        "8 Writers: repeated batches": below(1),
         "ratio to pylance's 8 processes": Goal(4),
     },
     "mixed": {"transactions/s": Goal(3_000), "not committed": below(1)},

@@ -2,9 +2,9 @@
 
 Each upsert updates known keys and inserts a few new ones. It is timed from the batch to its outcome, with a
 running committer; "build" is the part before the proposal is sent: finding the rows, writing them and the
-deletion files. pylance's `merge_insert` and delta-rs' MERGE do the same to copies of the table. "beside
-appends": upserts of 1,000 rows into a table of a million rows, while another writer appends 50 times a
-second.
+deletion files. pylance's `merge_insert`, delta-rs' MERGE and Spark's MERGE into a Delta table do the same to
+copies of the table. "beside appends": upserts of 1,000 rows into a table of a million rows, while another
+writer appends 50 times a second.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 from deltalake import DeltaTable, write_deltalake
 
+from benchmarks import delta_spark
 from benchmarks.ground import await_start, committer
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import AppendRows
@@ -112,8 +114,12 @@ def measure(ground: Ground, rows: int) -> dict[str, float]:
     close_clients()
     figures["pylance: 1 %, seconds"] = min(_by_pylance(theirs, rows, seed) for seed in range(ROUNDS))
     figures["delta-rs: 1 %, seconds"] = min(_by_delta(delta, rows, seed) for seed in range(ROUNDS))
-    for peer in ("pylance", "delta-rs"):
+    merges = delta_spark.run("merges", ground.root, **_parquet(ground.root, plain, rows))
+    figures |= {f"delta-spark {name}: 1 %, seconds": seconds for name, seconds in merges.items()}
+    figures["delta-spark: 1 %, seconds"] = fastest = min(merges.values())
+    for peer in ("pylance", "delta-rs", "delta-spark"):
         figures[f"{peer} to lakefold"] = figures[f"{peer}: 1 %, seconds"] / figures["plain: 1 %, seconds"]
+    figures["delta-spark to lakefold, indexed"] = fastest / figures["indexed: 1 %, seconds"]
     figures["plain to indexed, few rows"] = (
         figures[f"plain: {FEW} rows, seconds"] / figures[f"indexed: {FEW} rows, seconds"]
     )
@@ -200,6 +206,17 @@ def _by_delta(table: Path, rows: int, seed: int) -> float:
     )
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     return time.monotonic() - start
+
+
+def _parquet(root: Path, table: Path, rows: int) -> dict[str, object]:
+    """Writes the table's rows and the batches as files of Parquet, which Spark reads. Returns their paths."""
+    (root / "parquet").mkdir()
+    for number, fragment in enumerate(lance.dataset(table).get_fragments()):
+        pyarrow.parquet.write_table(fragment.to_table(), root / "parquet" / f"{number}.parquet")
+    batches = [root / f"batch-{seed}.parquet" for seed in range(ROUNDS)]
+    for seed, path in enumerate(batches):
+        pyarrow.parquet.write_table(_batch(rows, rows // SHARE, seed), path)
+    return {"rows": str(root / "parquet"), "batches": list(map(str, batches))}
 
 
 def _batch(rows: int, count: int, seed: int) -> pa.Table:

@@ -1,7 +1,8 @@
 """Small appends of services: one `lakefold.Writer`, and eight in a table beside pylance's own appends.
 
-Each append has a few rows. The writers gather them for 100 ms; pylance commits each append by itself and
-repeats it if another process was faster, until it is in the table. Rows count when they are in a version.
+Each append has a few rows, or a single one. The writers gather them for 100 ms; pylance commits each append
+by itself and repeats it if another process was faster, until it is in the table. Rows count when they are in
+a version. "repeated" are batches that were refused and built again, which a conflict would cause.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from benchmarks.producing import SPAWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Barrier
     from pathlib import Path
@@ -37,13 +39,19 @@ def measure(ground: Ground, seconds: float) -> dict[str, float]:
         await_start(ground)
         alone = ground.root / "alone"
         lakefold.append(alone, rows(), **options)
-        appended, spent = _append_for(alone, options, seconds)
+        appended, spent, _ = _append_for(alone, options, seconds)
         figures = {"one Writer: rows/s": appended / spent}
         _check(alone, appended)
+        single = ground.root / "single"
+        lakefold.append(single, rows(), **options)
+        appended, spent, _ = _append_for(single, options, seconds, rows().slice(0, 1))
+        figures["one Writer, a row an append: rows/s"] = appended / spent
+        _check(single, appended)
         shared = ground.root / "shared"
         lakefold.append(shared, rows(), **options)
-        appended, spent, _ = _together(shared, _writer, options, seconds)
+        appended, spent, repeated = _together(shared, _writer, options, seconds)
         figures[f"{PROCESSES} Writers: rows/s"] = together = appended / spent
+        figures[f"{PROCESSES} Writers: repeated batches"] = repeated
         _check(shared, appended)
     raced = ground.root / "raced"
     lance.write_dataset(rows(), raced)
@@ -67,15 +75,24 @@ def _options(ground: Ground) -> lakefold.WriteOptions:
     }
 
 
-def _append_for(path: Path, options: lakefold.WriteOptions, seconds: float) -> tuple[int, float]:
-    """Returns how many rows one writer appended, and the seconds until all were committed."""
-    batch, count = rows(), 0
+def _append_for(
+    path: Path, options: lakefold.WriteOptions, seconds: float, batch: pa.Table | None = None
+) -> tuple[int, float, float]:
+    """Returns the rows that one writer appended, the seconds until all were committed, repeated batches."""
+    batch, count = rows() if batch is None else batch, 0
+    repeated: set[int | None] = set()
+
+    def note(append: Future[lakefold.BatchReport]) -> None:
+        report = append.result()
+        if report.attempts > 1:
+            repeated.add(report.version)
+
     begun = time.monotonic()
     with lakefold.Writer(path, max_delay=DELAY_S, **options) as writer:
         while time.monotonic() - begun < seconds:
-            writer.append(batch)
-            count += ROWS_PER_APPEND
-    return count, time.monotonic() - begun
+            writer.append(batch).add_done_callback(note)
+            count += batch.num_rows
+    return count, time.monotonic() - begun, float(len(repeated))
 
 
 def _together(
@@ -110,8 +127,8 @@ def _writer(
     # A process that runs has loaded its modules and is connected.
     lakefold.append(path, rows().slice(0, 0), **options)
     barrier.wait(LAST_SECONDS)
-    count, _ = _append_for(path, options, seconds)
-    results.put((count, 0.0))
+    count, _, repeated = _append_for(path, options, seconds)
+    results.put((count, repeated))
 
 
 def _pylance(
