@@ -16,7 +16,7 @@ from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
 from lakefold_table.delta.rebasing import RebasedFiles, rebased
 from lakefold_table.delta.record_counts import record_count
-from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors
+from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors, file_of
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
 from lakefold_table.delta.table_features.commit_times import has_commit_times, since
@@ -206,6 +206,8 @@ class DeltaDraft:
 
     def _fitted(self, proposal: DeltaTableProposal) -> RebasedFiles | Rejected | Invalid | None:
         """Returns the files of a proposal as they fit to rows that were deleted or moved meanwhile."""
+        if not proposal.affected_rows and not proposal.moves:
+            return RebasedFiles(proposal.adds, proposal.removes)
         later = () if self._state is None else self._state.since(proposal.read_version)
         try:
             files = rebased(proposal, self._file, [*later, *self._shared.moving()], self._observed.contents)
@@ -318,10 +320,12 @@ class DeltaDraft:
 
     def _false_vector(self, proposal: DeltaTableProposal) -> Invalid | None:
         """Returns why no client could read a deletion vector of a proposal, or None."""
-        vectors = Vectors({path: data for path, data in self._observed.contents.items() if data is not None})
         for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
             if file.deletion_vector is None:
                 continue
+            path = file_of(file.deletion_vector)
+            content = None if path is None else self._observed.contents.get(path)
+            vectors = Vectors({} if path is None or content is None else {path: content})
             try:
                 rows = vectors.rows(file.deletion_vector, f"the deletion vector of {file.path!r}")
             except NotFetchedError:

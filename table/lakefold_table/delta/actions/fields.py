@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
@@ -73,14 +73,17 @@ def _shared(value: dict[str, str | None]) -> Mapping[str, str | None]:
 
     Large objects are returned as they are. No object of an action is ever changed.
     """
-    if len(value) > MOST_ITEMS or sum(len(key) + len(text or "") for key, text in value.items()) > MOST_TEXT:
+    items = tuple(value.items())
+    if not items:
+        return _texts_of(items)
+    if len(items) > MOST_ITEMS or sum(len(key) + len(text or "") for key, text in items) > MOST_TEXT:
         return value
-    return _texts_of(tuple(value.items()))
+    return _texts_of(items)
 
 
-TEXT: Final = FieldKind("a string", lambda value: isinstance(value, str))
+TEXT: Final = FieldKind("a string", lambda value: value.__class__ is str)
 LONG: Final = FieldKind("a 64-bit integer", is_long)
-FLAG: Final = FieldKind("a boolean", lambda value: isinstance(value, bool))
+FLAG: Final = FieldKind("a boolean", lambda value: value.__class__ is bool)
 TEXT_MAP: Final = FieldKind("an object of strings", _all_texts, lambda value, _where: _shared(value))
 TEXTS: Final = FieldKind("an array of strings", _is_texts, lambda value, _where: tuple(value), list)
 
@@ -105,26 +108,34 @@ def read_fields(kind: type[V], members: Mapping[str, Any], where: str) -> V:
 
     A member that is null counts as absent (Delta fact 1.2).
     """
+    by_name, required = _members_of_kind(cast("Any", kind))
     fields: dict[str, Any] = {}
-    known = 0
-    for field in fields_of(kind):
-        value = members.get(field.name)
-        if value is None:
-            if field.required:
-                raise DamagedError(f"{field.name} is missing", where=where, hint=_HINT)
-            known += field.name in members
+    extra: dict[str, Any] = {}
+    for name, value in members.items():
+        field = by_name.get(name)
+        if field is None:
+            extra[name] = value
             continue
-        known += 1
-        kind_of_field = field.kind
-        if not kind_of_field.fits(value):
-            message = f"{field.name} must be {kind_of_field.name}, not {_shown(value)}"
+        if value is None:
+            continue
+        if not field.kind.fits(value):
+            message = f"{name} must be {field.kind.name}, not {_shown(value)}"
             raise DamagedError(message, where=where, hint=_HINT)
-        read = kind_of_field.read
+        read = field.kind.read
         fields[field.attribute] = value if read is None else read(value, where)
-    if known < len(members):
-        names = {field.name for field in fields_of(kind)}
-        fields["extra"] = {name: value for name, value in members.items() if name not in names}
+    for field in required:
+        if field.attribute not in fields:
+            raise DamagedError(f"{field.name} is missing", where=where, hint=_HINT)
+    if extra:
+        fields["extra"] = extra
     return kind(**fields)
+
+
+@cache
+def _members_of_kind(kind: type[Any]) -> tuple[Mapping[str, ActionField], tuple[ActionField, ...]]:
+    """Returns the members of a class by name, and those that must be present."""
+    fields = fields_of(kind)
+    return {field.name: field for field in fields}, tuple(field for field in fields if field.required)
 
 
 def members_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a value with fields

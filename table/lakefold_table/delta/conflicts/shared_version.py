@@ -25,6 +25,7 @@ class SharedVersion:
         self._version = version
         self._proposals: list[DeltaTableProposal] = []
         self._footprints: list[CommitFootprint] = []
+        self._moving: list[CommitFootprint] = []
         self._removed = set[str]()
         self._apps = set[str]()
         self._adds_rows = False
@@ -33,6 +34,8 @@ class SharedVersion:
     def add(self, proposal: DeltaTableProposal) -> None:
         """Adds a proposal that was accepted."""
         self._proposals.append(proposal)
+        if proposal.moves:
+            self._moving.append(footprint_of(self._version, _actions_of(proposal)))
         self._removed.update(file.path for file in proposal.removes)
         self._apps.update(app.app_id for app in proposal.apps)
         self._adds_rows = self._adds_rows or any(file.data_change for file in proposal.adds)
@@ -49,8 +52,7 @@ class SharedVersion:
 
     def moving(self) -> Sequence[CommitFootprint]:
         """Returns the footprints of compactions, which say where rows are now."""
-        moved = [each for each in self._proposals if each.moves]
-        return [footprint_of(self._version, _actions_of(each)) for each in moved]
+        return self._moving
 
     def _touches(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether a proposal has read or removes anything that one of these changed."""
