@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,34 @@ def test_files_of_a_conflict_go_at_once(around: Surroundings) -> None:
     removed = rounds(around, around.upkeep(compaction="false"), NOTICE)
     assert removed == [RemovedFiles(), RemovedFiles(refused=1)]
     assert (files(around, envelope), files(around, other)) == (set(), set(files_of(other)))
+
+
+@pytest.mark.parametrize("gone", range(4))
+def test_a_removal_that_is_killed_is_done_by_the_next_maintainer(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch, gone: int
+) -> None:
+    envelopes = [sent(around, 1000 * number) for number in range(1, 4)]
+    for envelope in envelopes:
+        around.conflicts |= dict.fromkeys(files_of(envelope), around.now.timestamp())
+    rounds(around, around.upkeep(compaction="false"))
+    around.now += NOTICE
+    left = [gone]
+    delete = LocalStorage.delete
+
+    def killed(storage: LocalStorage, path: str) -> None:
+        if path.startswith("data/"):
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+        delete(storage, path)
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(LocalStorage, "delete", killed)
+        around.upkeep(compaction="false").round()
+    assert sum(len(files(around, envelope)) for envelope in envelopes) == 3 - gone
+    around.upkeep(compaction="false").round()
+    assert [files(around, envelope) for envelope in envelopes] == [set()] * 3
+    assert lance.dataset(str(around.table)).to_table().num_rows == 20
 
 
 def test_a_policy_may_keep_the_files_of_conflicts(around: Surroundings) -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, cast
 import lance
 import pytest
 
+from lakefold_maintenance.files.cleaning import EVERY_S
 from lakefold_maintenance.files.refused import Refusals
+from lakefold_maintenance.files.removal_note import NOTICE_S
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.survey import Surveyor
@@ -25,7 +27,8 @@ from lakefold_reader.opening import open_source
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
-from tests.oracle.compactions import append
+from tests.oracle.committing import written
+from tests.oracle.compactions import append, rows
 from tests.oracle.test_compacting import FoldingLog, data_files, made
 
 if TYPE_CHECKING:
@@ -108,6 +111,27 @@ def test_old_versions_are_removed_and_rows_stay(around: Surroundings) -> None:
     assert report.cleaned.versions == around.metric("removed_versions_total")
     assert lance.dataset(str(around.table)).to_table().num_rows == 90
     lance.dataset(str(around.table)).validate()
+
+
+def test_without_the_right_to_delete_the_rest_goes_on(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise InvalidError("this user may not delete")
+
+    monkeypatch.setattr(LocalStorage, "delete", forbidden)
+    monkeypatch.setattr(table_upkeep, "clean_up", forbidden)
+    name = written(around.table, rows(1000))[0].files[0].path
+    around.conflicts[f"data/{name}"] = around.now.timestamp()
+    upkeep = around.upkeep(target_rows="40")
+    around.now += LATER
+    assert upkeep.round().compaction.tasks == 2
+    around.now += timedelta(seconds=EVERY_S + NOTICE_S)
+    report = upkeep.round()
+    assert (report.cleaned.versions, report.removed_files.count) == (0, 0)
+    # In the first round the versions, in the second the file as well.
+    assert around.metric("errors_total") == 3
+    assert name in data_files(around.table)
 
 
 def test_versions_that_waiting_proposals_were_built_on_stay(around: Surroundings) -> None:
