@@ -168,7 +168,7 @@ def test_appends_wait_while_too_much_is_queued(
 ) -> None:
     """No committer runs at first, so nothing is answered."""
     fold_to_the_end(bootstrap, topic_names, tmp_path)
-    size = rows(0).nbytes
+    size = rows(0).get_total_buffer_size()
     writer = lakefold.Writer(tmp_path / "t", max_queued_bytes=2 * size, max_delay=0, **options)
     futures = [writer.append(rows(0)), writer.append(rows(1))]
     third = threading.Thread(target=lambda: futures.append(writer.append(rows(2))))
@@ -193,7 +193,7 @@ def test_asyncio_awaits_appends(committed: lakefold.WriteOptions, tmp_path: Path
             *await asyncio.gather(*(writer.append_async(rows(n)) for n in range(2, 50))),
         ]
 
-    size = rows(0).nbytes
+    size = rows(0).get_total_buffer_size()
     with lakefold.Writer(tmp_path / "t", max_delay=0.01, max_queued_bytes=5 * size, **committed) as writer:
         reports = asyncio.run(append_all(writer))
     assert {report.kind for report in reports} == {"committed"}
