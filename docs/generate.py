@@ -65,6 +65,12 @@ comparisons of a column with a constant, `IN`, `BETWEEN`, `IS NULL`, `<=>`, `AND
 integers, decimals, texts, booleans, dates and times. All else counts as true for any row, as do conditions on
 nested columns and on tables with mapped column names.
 
+The isolation level is that of the proposal, else the table's `delta.isolationLevel`, else `serializable`.
+With `serializable` the table is as if each proposal had been made on the version before its own. With
+`write-serializable` that is so for rows that are written, but a proposal may have read the table before
+rows were added that its version comes after. A version of several proposals has the strictest level of
+them.
+
 Proposals that only add and remove files share a version. One that changes the protocol, the metadata or a
 domain is alone in its version. One with `cdc` actions shares its version only with others that have some.
 One that removes a file which another adds is in the next version.
@@ -311,9 +317,9 @@ def delta_features() -> str:
 
 def delta_conflicts() -> str:
     """Returns the page of the conflicts between proposals for Delta tables."""
-    rows = [[rule.name, f"{rule.when[0].upper()}{rule.when[1:]}."] for rule in DELTA_RULES]
+    rows = [[rule.name, f"{rule.when[0].upper()}{rule.when[1:]}.", rule.evidence] for rule in DELTA_RULES]
     source = "table/lakefold_table/delta/conflicts/rules.py"
-    body = table(["step", "the version before conflicts if"], rows)
+    body = table(["step", "the version before conflicts if", "the outcome names"], rows)
     return page("Conflicts in Delta tables", source, DELTA_CONFLICTS, body)
 
 

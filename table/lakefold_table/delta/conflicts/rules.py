@@ -51,11 +51,13 @@ class DeltaRule:
     """A reason why a proposal can't be committed after another commit.
 
     `name`: of the step in Delta's check. `when`: the reason in a few words, in which "it" is the commit that
-    came before. Built again on the newest version, the proposal may pass.
+    came before. `evidence`: what the outcome names. Built again on the newest version, the proposal may
+    pass.
     """
 
     name: str
     when: str
+    evidence: str
     condition: Condition
 
 
@@ -116,12 +118,14 @@ RULES: Final = (
     DeltaRule(
         "protocol changed",
         "it changed the table's protocol",
+        "the version alone",
         lambda _ours, theirs: _flag(met=theirs.protocol),
     ),
     DeltaRule(
         "metadata changed",
         "it changed the table's metadata: the schema, the partitioning or a property; for a proposal that "
         "only adds and removes files compatible changes don't count (below)",
+        "the version alone",
         _metadata_changed,
     ),
     DeltaRule(
@@ -129,6 +133,7 @@ RULES: Final = (
         "it added rows that the proposal would have read: it has read the whole table, or one of its "
         "predicates can match rows of the new files; with the isolation level write-serializable commits "
         "that only add rows don't count, and for a proposal that changes no rows none does",
+        "the new files",
         _appended,
     ),
     DeltaRule(
@@ -136,22 +141,26 @@ RULES: Final = (
         "it removed files that the proposal has read: by name, by a predicate that can match their rows, or "
         "as part of the whole table; files of which it only deleted or moved rows don't count for a proposal "
         "that names its rows (below)",
+        "the removed files",
         _read_and_removed,
     ),
     DeltaRule(
         "concurrent delete, delete",
         "it removed files that the proposal removes as well, and what both did to them can't be merged "
         "(below)",
+        "the removed files",
         _both_removed,
     ),
     DeltaRule(
         "domain metadata",
         "it set the metadata of a domain that the proposal sets as well",
+        "the domains",
         lambda ours, theirs: _some(frozenset(each.domain for each in ours.proposal.domains) & theirs.domains),
     ),
     DeltaRule(
         "concurrent transaction",
         "it recorded a batch of an application whose last batch the proposal has read",
+        "the applications",
         lambda ours, theirs: _some(ours.proposal.read_apps & theirs.apps),
     ),
 )
