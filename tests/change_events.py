@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -95,3 +96,32 @@ def rendered(form: str, batch: Sequence[Event]) -> tuple[pa.Table, ChangeFormat]
         return pa.table({"value": structs, "at": at}), FORMATS[form]
     columns = {field.name: structs.field(field.name) for field in kind}
     return pa.table({**columns, "at": at}), FORMATS[form]
+
+
+def debezium_history(
+    seed: int, events: int = 300, keys: int = 25
+) -> tuple[list[tuple[str, str | None]], Model]:
+    """Keys and values of Debezium's messages, in the order of their changes, and the rows that they leave.
+
+    Deletions have tombstones. Events of rows that are never deleted are repeated later, and come late.
+    """
+    chosen, rows = random.Random(seed), Model()
+    messages: list[tuple[int, dict[str, Any] | None]] = []
+    for at in range(events):
+        number = chosen.randrange(keys)
+        image: dict[str, Any] = {"id": number, "name": f"name {at}"}
+        event = {"before": None, "after": image, "op": "u", "source": {"at": at, "snapshot": "false"}}
+        if number % 3 == 0 and number in rows:
+            messages += [(number, event | {"op": "d", "before": image, "after": None}), (number, None)]
+            del rows[number]
+        else:
+            messages.append((number, event))
+            rows[number] = (at, image["name"])
+        old = chosen.choice(messages)
+        if old[0] % 3:
+            messages.append(old)
+    texts = [
+        (json.dumps({"id": number}), None if value is None else json.dumps(value))
+        for number, value in messages
+    ]
+    return texts, rows

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import random
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import lance
 import pytest
@@ -19,7 +17,7 @@ from lakefold_ingest.spark import sink as sink_module
 from lakefold_ingest.spark.keyed_tasks import in_tasks
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_table.uri import canonical
-from tests.change_events import TABLE
+from tests.change_events import TABLE, debezium_history
 from tests.integration.committers import ready_committer
 
 if TYPE_CHECKING:
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from lakefold_ingest.operations.keyed_parts import KeyedOperation, KeyedParts
     from tests.integration.conftest import TopicNames
 
-EVENTS, KEYS = 300, 25
-
 
 @pytest.fixture(autouse=True)
 def _no_line_is_left(spark: SparkSession) -> Iterator[None]:
@@ -46,39 +42,21 @@ def _no_line_is_left(spark: SparkSession) -> Iterator[None]:
 def send(bootstrap: str, topic: str) -> dict[int, tuple[int, str]]:
     """Sends the history of some rows to four partitions, and returns what it leaves.
 
-    Deletions have tombstones. Events of rows that are never deleted are repeated later, and come late. The
-    producer is idempotent: another one may send messages again after later ones, and a row that was deleted
-    in between would come back.
+    The producer is idempotent: another one may send messages again after later ones, and a row that was
+    deleted in between would come back.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 4)])[topic].result()
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    chosen = random.Random(3)
-    messages: list[tuple[int, dict[str, Any] | None]] = []
-    rows: dict[int, tuple[int, str]] = {}
-    for at in range(EVENTS):
-        number = chosen.randrange(KEYS)
-        image: dict[str, Any] = {"id": number, "name": f"name {at}"}
-        event = {"before": None, "after": image, "op": "u", "source": {"at": at, "snapshot": "false"}}
-        if number % 3 == 0 and number in rows:
-            messages += [(number, event | {"op": "d", "before": image, "after": None}), (number, None)]
-            del rows[number]
-        else:
-            messages.append((number, event))
-            rows[number] = (at, image["name"])
-        old = chosen.choice(messages)
-        if old[0] % 3:
-            messages.append(old)
+    messages, rows = debezium_history(3)
     stored: dict[int, tuple[int | None, int | None]] = {}
 
     def delivered(index: int, error: KafkaError | None, message: Message) -> None:
         assert error is None
         stored[index] = message.partition(), message.offset()
 
-    for index, (number, value) in enumerate(messages):
-        text = None if value is None else json.dumps(value)
-        key = json.dumps({"id": number})
-        producer.produce(topic, text, key, on_delivery=partial(delivered, index))
+    for index, (key, value) in enumerate(messages):
+        producer.produce(topic, value, key, on_delivery=partial(delivered, index))
     assert producer.flush(30) == 0
     for partition in range(4):
         offsets = [stored[index][1] for index in range(len(messages)) if stored[index][0] == partition]
