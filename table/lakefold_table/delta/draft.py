@@ -85,7 +85,7 @@ class DeltaDraft:
         self._rules: TableRules | None = None
         self._sharing = ""
         self._added: dict[str, AddFile] = {}
-        self._vectors: list[NewFile] = []
+        self._vectors: dict[str, NewFile] = {}
         self._removed: set[str] = set()
         self.version = 0 if state is None else state.version + 1
         self.restored = 0
@@ -115,7 +115,7 @@ class DeltaDraft:
         sharing = sharing_of(proposal)
         if self._accepted and (sharing == ALONE or self._sharing != sharing):
             return None
-        if any(file.path in self._added for file in proposal.removes):
+        if any(self._is_new(file.path, proposal) for file in proposal.removes):
             # A commit can't add and remove the same logical file.
             return None
         fitted = self._fitted(proposal)
@@ -128,7 +128,7 @@ class DeltaDraft:
             return refused
         self._sharing = sharing
         self._accepted.append((entry, committed))
-        self._vectors += fitted.vectors
+        self._vectors.update(fitted.vectors)
         rows = self._take(committed)
         self._shared.add(committed)
         if proposal.protocol is not None or proposal.metadata is not None:
@@ -168,7 +168,7 @@ class DeltaDraft:
             (*history, footprint)[-HISTORY:],
         )
         path = commit_path(self.version)
-        return state, Publication(self.version, path, [head, body], before=tuple(self._vectors))
+        return state, Publication(self.version, path, [head, body], before=tuple(self._vectors.values()))
 
     def _refusal(self, entry: Entry, proposal: DeltaTableProposal) -> Rejected | Invalid | None:
         """Returns why the entry is refused whatever its files are, None if it is not."""
@@ -209,17 +209,31 @@ class DeltaDraft:
         if not proposal.affected_rows and not proposal.moves:
             return RebasedFiles(proposal.adds, proposal.removes)
         later = () if self._state is None else self._state.since(proposal.read_version)
+        merged = {file.path: file.data for file in self._vectors.values()}
+        contents = {**self._observed.contents, **merged}
         try:
-            files = rebased(proposal, self._file, [*later, *self._shared.moving()], self._observed.contents)
+            files = rebased(proposal, self._file, [*later, *self._shared.moving()], contents)
         except DamagedError as error:
             return Invalid(error.reason, error.hint or BUILD_AGAIN)
         if files is None and not self._accepted:
             message = f"a deletion vector that was made meanwhile could not be read; {BUILD_AGAIN}"
             return Rejected(Conflict(retryable=True, message=message))
-        if isinstance(files, RebasedFiles) and any(file.path in self._added for file in files.removes):
+        if isinstance(files, RebasedFiles) and any(self._is_new(file.path) for file in files.removes):
             # Its rows are in a file of this version.
             return None
         return files
+
+    def _is_new(self, path: str, proposal: DeltaTableProposal | None = None) -> bool:
+        """Returns whether this version adds the file at a path, so that it can't be removed by it.
+
+        A file that had rows deleted only gets another deletion vector if more of its rows are deleted, and
+        `proposal` names these.
+        """
+        if path not in self._added:
+            return False
+        before = None if self._state is None else self._state.snapshot
+        is_again = before is not None and path in before.files
+        return not is_again or (proposal is not None and path not in proposal.affected_rows)
 
     def _present(self) -> TableRules:
         """Returns the rules of the table for the next proposal."""
@@ -401,12 +415,16 @@ class DeltaDraft:
         for proposal in proposals:
             once += [] if proposal.protocol is None else [proposal.protocol]
             once += proposal.domains
-        removes: list[RemoveFile] = [
+        # If several proposals deleted rows of a file, the last vector replaces that of the version before.
+        removed: dict[str, RemoveFile] = {}
+        for proposal in proposals:
+            for file in proposal.removes:
+                removed.setdefault(file.path, file)
+        removes = [
             file if file.deleted_ms is not None else replace(file, deleted_ms=time_ms)
-            for proposal in proposals
-            for file in proposal.removes
+            for file in removed.values()
         ]
-        adds = [file for proposal in proposals for file in proposal.adds]
+        adds = list({file.path: file for proposal in proposals for file in proposal.adds}.values())
         changes = [file for proposal in proposals for file in proposal.changes]
         if self._accepted and self._present().tracks_rows:
             ids = RowIds(None if self._state is None else self._state.snapshot, self.version)

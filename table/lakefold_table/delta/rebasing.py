@@ -7,10 +7,11 @@ A compaction is fitted to rows that were deleted from its sources while it ran.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.bitmaps import Bitmap
+from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.json_text import parse_object, to_json
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF, rows_after, tag_of
@@ -31,11 +32,14 @@ if TYPE_CHECKING:
 
 @value()
 class RebasedFiles:
-    """The files of a proposal as they are committed, and those of its deletion vectors."""
+    """The files of a proposal as they are committed. `vectors`: the files of new deletion vectors.
+
+    `vectors` has them by the path of the data file.
+    """
 
     adds: tuple[AddFile, ...]
     removes: tuple[RemoveFile, ...]
-    vectors: tuple[NewFile, ...] = ()
+    vectors: Mapping[str, NewFile] = field(default_factory=no_members)
 
 
 def vectors_to_read(
@@ -125,17 +129,18 @@ class _Rebasing:
 
     def files(self) -> RebasedFiles:
         """Returns the files after all were fitted."""
-        files: list[NewFile] = []
+        files: dict[str, NewFile] = {}
         for path, rows in self._deleted.items():
             vector, stored = new_vector(rows, path)
             self._adds[path] = _with_vector(self._adds[path], vector)
-            files += [] if stored is None else [stored]
+            if stored is not None:
+                files[path] = stored
         for path, file in self._adds.items():
             moves = [move for move in self._proposal.moves if move.target == path]
             if any(move.source in self._sources for move in moves):
                 known = [_with_source(move, self._sources) for move in moves]
                 self._adds[path] = replace(file, tags={**(file.tags or {}), ROWS_OF: tag_of(known)})
-        return RebasedFiles(tuple(self._adds.values()), tuple(self._removes.values()), tuple(files))
+        return RebasedFiles(tuple(self._adds.values()), tuple(self._removes.values()), files)
 
     def _fit_deletion(self, remove: RemoveFile, rows: Bitmap) -> Conflict | None:
         """Deletes rows of one file, wherever they are by now."""
