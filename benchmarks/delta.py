@@ -156,9 +156,9 @@ def add_action(name: str, size: int) -> Members:
 
 def check(path: Path, files: int) -> None:
     """Has delta-rs open the table and count its files. Raises `AssertionError` if it finds others."""
-    found = len(DeltaTable(path).file_uris())
-    if found != files:
-        raise AssertionError(f"{path} has {found} files, not {files}")
+    count = len(DeltaTable(path).file_uris())
+    if count != files:
+        raise AssertionError(f"{path} has {count} files, not {files}")
 
 
 def _latency(ground: Ground, proposals: int, files: int) -> dict[str, float]:

@@ -45,9 +45,9 @@ def measure(ground: Ground, fragments: int, waiting: int) -> dict[str, float]:
         sent = ready.send().count + AHEAD * PRODUCERS
     read = partial(read_waiting, survey, ground.config, ground.topics, ground.group)
     measured = [_timed(read) for _ in range(REPEATS)]
-    for _, found in measured:
-        if (found.count, len(found.files)) != (sent, sent):
-            raise AssertionError(f"{found.count} of {sent} proposals wait, with {len(found.files)} files")
+    for _, waits in measured:
+        if (waits.count, len(waits.files)) != (sent, sent):
+            raise AssertionError(f"{waits.count} of {sent} proposals wait, with {len(waits.files)} files")
     return {
         "fragments": survey.figures.count,
         "survey, ms": first * 1000,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from lakefold.binding.nested_tables import check_alone, noted_in_bucket, noted_in_folder
 from lakefold_committer.recovery.open_table import open_table
-from lakefold_committer.tables.branches import located, versions_of
+from lakefold_committer.tables.branches import branch_names, located, versions_of
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
@@ -31,7 +31,6 @@ from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, parse_location
 from lakefold_table.versions.dropped import INSIDE, Dropped, DroppedBranch, read_dropped, write_dropped
-from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.removal import remove_branch, remove_rest
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def existing_branches(uri: str, storage_options: Mapping[str, str]) -> tuple[Dro
     Raises `NotATableError` if the table does not exist, `PreconditionError` if a branch is bound to a log, or
     if other tables are stored inside its folder.
     """
-    tables = {branch: _opened(uri, branch, storage_options) for branch in _branches(uri, storage_options)}
+    tables = {branch: _opened(uri, branch, storage_options) for branch in branch_names(uri, storage_options)}
     for table in tables.values():
         _check_unbound(table.marks, table.uri)
     if tables[""].state is None:
@@ -72,7 +71,7 @@ def condemn(uri: str, storage_options: Mapping[str, str]) -> tuple[DroppedBranch
     existing_branches(uri, storage_options)
     condemned: dict[str, DroppedBranch] = {}
     for _ in range(_ROUNDS):
-        missing = [name for name in _branches(uri, storage_options) if name not in condemned]
+        missing = [name for name in branch_names(uri, storage_options) if name not in condemned]
         if not missing:
             return tuple(branch for name, branch in sorted(condemned.items(), key=lambda item: not item[0]))
         for branch in missing:
@@ -90,11 +89,6 @@ def _condemned(uri: str, branch: str, storage_options: Mapping[str, str]) -> Dro
     if table.state is not None and not table.marks.dropped:
         publish_move(*located(uri, branch, storage_options), root_of(uri, branch), decide)
     return _dropped_branch(table, branch)
-
-
-def _branches(uri: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the names of the table's branches; the last name is empty and means the main branch."""
-    return (*sorted(Refs(open_storage(uri, storage_options)).branches()), "")
 
 
 def _dropped_branch(table: FoldedTable, branch: str) -> DroppedBranch:
@@ -224,7 +218,7 @@ def _remove_aside(uri: str, path: Path, removing: Dropped, earlier: Dropped | No
 
 def _check_condemned(uri: str, folder: Path) -> None:
     moved = canonical(folder)
-    tables = [_opened(moved, branch, {}) for branch in _branches(moved, {})]
+    tables = [_opened(moved, branch, {}) for branch in branch_names(moved, {})]
     if not all(table.marks.dropped for table in tables if table.state is not None):
         message = "the table was bound to a log again while it was dropped"
         raise PreconditionError(message, where=uri, hint="nothing was deleted")

@@ -14,7 +14,7 @@ from lakefold_committer.recovery.open_table import marked_properties
 from lakefold_committer.recovery.outcome_index import OutcomeIndex
 from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_committer.recovery.restore_check import check_reported
-from lakefold_committer.tables.branches import located
+from lakefold_committer.tables.branches import branch_names, located
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
@@ -26,8 +26,6 @@ from lakefold_table.branch_names import root_of
 from lakefold_table.errors import NotATableError, PreconditionError, StopError
 from lakefold_table.marks.marks import Rebinding, RebindReason
 from lakefold_table.position import Position
-from lakefold_table.storage import open_storage
-from lakefold_table.versions.refs import Refs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -144,7 +142,7 @@ def rebind_branches(
     skipped. Raises what `publish_move` raises, and `PreconditionError` if no branch can be changed.
     """
     moved_any = False
-    for branch in (*_branches(uri, storage_options), ""):
+    for branch in branch_names(uri, storage_options):
         table_format, versions = located(uri, branch, storage_options)
 
         def decide(
@@ -238,7 +236,3 @@ def _check_restored(
         where=table.uri,
         hint="nothing has to be done: committers fold into it as it is",
     )
-
-
-def _branches(uri: str, storage_options: Mapping[str, str]) -> list[str]:
-    return sorted(Refs(open_storage(uri, storage_options)).branches())

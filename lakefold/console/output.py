@@ -35,6 +35,11 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else _IN_A_LINE.sub(_escaped, text)
 
 
+def row_text(row: Mapping[str, object]) -> str:
+    """Returns the names and values of a row as text."""
+    return "  ".join(f"{name}={'-' if value is None else value}" for name, value in row.items())
+
+
 def print_line(text: str, *, err: bool = False) -> None:
     """Prints a line on stdout, or on stderr if `err`. Control characters in it are escaped."""
     click.echo(one_line(text), err=err)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from lakefold.console.http_port import open_port
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json
 from lakefold.console.settings import SHARED
@@ -182,21 +183,8 @@ def _on_stop(act: Callable[[], None]) -> None:
 
 
 def _health(settings: Settings, metrics: Metrics, committer: Committer) -> HealthServer:
-    from lakefold_committer.observability.health import HealthServer
-
-    try:
-        return HealthServer(
-            settings.http_host,
-            settings.http_port,
-            metrics,
-            lambda: committer.trouble,
-            lambda: committer.role,
-            lambda: committer.detail,
-        )
-    except OSError as error:
-        message = f"{settings.http_host}:{settings.http_port} can't be served: {error.strerror}"
-        hint = "set http_port to a free port, or to 0 for none; http_host must be an address of this machine"
-        raise SettingError(message, where="http_port", hint=hint) from error
+    trouble, role, detail = (lambda: committer.trouble), (lambda: committer.role), (lambda: committer.detail)
+    return open_port(settings, metrics, trouble, role, detail)
 
 
 def _print_summary(counts: dict[str, int], *, as_json: bool) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakefold.console.http_port import open_port
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
-from lakefold.errors import SettingError
 from lakefold.maintaining.bar import Bar
 from lakefold.maintaining.engine import HERE, engine_of, engine_option
 from lakefold.maintaining.reports import plain_report, print_failed
@@ -104,7 +104,7 @@ def command(
         context.exit(next(filter(None, codes), 0))
     with ExitStack() as stack:
         if settings.http_port:
-            stack.enter_context(_served(settings, metrics))
+            stack.enter_context(open_port(settings, metrics, str, lambda: "maintaining"))
         maintainer.run(every)
 
 
@@ -161,22 +161,6 @@ def _tables(settings: Settings, named: tuple[str, ...]) -> Iterable[str]:
     if named:
         return [canonical(table) for table in named]
     return maintained_tables(settings.roots, settings.storage_options)
-
-
-def _served(settings: Settings, metrics: MaintenanceMetrics) -> ExitStack:
-    """Returns the HTTP port, open. Raises `SettingError` if the port is taken."""
-    from lakefold_committer.observability.health import HealthServer
-
-    stack = ExitStack()
-    try:
-        stack.enter_context(
-            HealthServer(settings.http_host, settings.http_port, metrics, str, lambda: "maintaining")
-        )
-    except OSError as error:
-        message = f"{settings.http_host}:{settings.http_port} can't be served: {error.strerror}"
-        hint = "set http_port to a free port, or to 0 for none; http_host must be an address of this machine"
-        raise SettingError(message, where="http_port", hint=hint) from error
-    return stack
 
 
 def _print(report: RoundReport, *, dry_run: bool, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakefold.console.options import STORE, examples, json_option, settings_options
-from lakefold.console.output import print_json, print_line
+from lakefold.console.output import print_json, print_line, row_text
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -114,9 +114,4 @@ def _line(row: dict[str, Any]) -> str:
     """Returns a row as text: the kind of change, then the values."""
     kind, version, _, offset = (row[name] for name in ADDED)
     head = f"version {version:,}  {kind:<16}" + ("" if offset is None else f"  @{offset}")
-    values = [f"{name}={_cell(value)}" for name, value in row.items() if name not in ADDED]
-    return "  ".join([head, *values])
-
-
-def _cell(value: Any) -> str:  # noqa: ANN401 - a row holds any plain value
-    return "-" if value is None else str(value)
+    return f"{head}  {row_text({name: value for name, value in row.items() if name not in ADDED})}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +17,7 @@ from lakefold.console.options import (
     point_options,
     settings_options,
 )
-from lakefold.console.output import operations_text, print_json, print_line
+from lakefold.console.output import operations_text, print_json, print_line, row_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -179,7 +179,7 @@ def _print_rows(change: Change, *, as_json: bool) -> None:
             if as_json:
                 print_json({"version": change.version, "row": row})
             else:
-                print_line("  " + "  ".join(f"{name}={_cell(value)}" for name, value in row.items()))
+                print_line(f"  {row_text(row)}")
 
 
 def _batches(change: Change) -> Iterable[pa.RecordBatch]:
@@ -194,7 +194,3 @@ def _batches(change: Change) -> Iterable[pa.RecordBatch]:
         with suppress(UnknownChangeError):
             batches = change.appended().to_batches()
     return batches
-
-
-def _cell(value: Any) -> str:  # noqa: ANN401 - a row holds any plain value
-    return "-" if value is None else str(value)

@@ -155,6 +155,10 @@ class Invalid:
     message: str
     hint: str = ""
 
+    def shortened(self) -> Invalid:
+        """Returns it with texts that are short enough for every version to contain, as an outcome has it."""
+        return Invalid(cut(self.message), cut(self.hint))
+
 
 Result = Committed | Duplicate | Rejected | Invalid
 

@@ -150,10 +150,10 @@ def test_rows_that_the_batch_lacks_are_changed_by_the_part_that_has_their_keys(
     half = len(ids) // 2
     assert isinstance(put(parts, plan, [rows.slice(0, half), rows.slice(half)]), KeyedParts)
     whole.put(UpsertRows(rows, Merge(("id",), (), clauses)))
-    found = parts.rows()
-    assert found == whole.rows()
-    assert {row["id"] for row in found} == {*range(50, 200), *ids}
-    assert {row["id"] for row in found if row["name"] == "gone"} == {*range(50, 100)} - {*ids}
+    merged = parts.rows()
+    assert merged == whole.rows()
+    assert {row["id"] for row in merged} == {*range(50, 200), *ids}
+    assert {row["id"] for row in merged if row["name"] == "gone"} == {*range(50, 100)} - {*ids}
 
 
 def test_bad_rows_of_any_part_fail_the_batch_or_are_left_out(tmp_path: Path) -> None:

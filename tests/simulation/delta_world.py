@@ -8,29 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.recovery.open_table import open_table
 from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.log_segment.names import FOLDER
 from lakefold_table.delta.naming import NAMING
 from lakefold_table.delta.state import DeltaState
-from lakefold_table.formats import Formats, lance
-from lakefold_table.marks.record import decode_record
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions.versions import Versions
 from tests.delta_logs.actions import PROTOCOL, add, metadata, remove, text
-from tests.simulation.committing import Running
 from tests.simulation.ledger import demand
 from tests.simulation.toy_world import COMMITTED, DUPLICATE, REFUSED, ToyWorld
 
 if TYPE_CHECKING:
     from random import Random
 
-    from tests.simulation.runtime import Process
 
 DELTA: Final = DeltaFormat()
-FORMATS: Final = Formats(lance(), DELTA)
 CREATE, APPEND, DELETE = "CREATE TABLE", "WRITE", "DELETE"
 SIZE: Final = 10
 
@@ -87,6 +80,8 @@ class Files:
 class DeltaWorld(ToyWorld):
     """One partition with two Delta tables."""
 
+    table_format = DELTA
+
     def __init__(self, name: str, random: Random) -> None:
         super().__init__(name, random)
         self._files = {uri: Files() for uri in self.uris}
@@ -99,42 +94,16 @@ class DeltaWorld(ToyWorld):
         self._right[self.broker.end] = self._files[uri].take(change, key)
         self.broker.append(uri.encode(), encode(change.envelope(uri, app, batch)))
 
-    def start(self, kill_at: int | None = None) -> Process:
-        """A committer process."""
-        process = self.hub.process(f"c{len(self._running)}")
-        process.kill_at = kill_at
-        running = Running(process, self.store, self._pace, formats=FORMATS)
-        self._running.append(running)
-        running.begin(self)  # type: ignore[arg-type] # what Running asks of a partition is here
-        return process
-
-    def _stored(self, uri: str, path: str, process: Process | None) -> None:
-        del process
+    def _is_version(self, path: str) -> bool:
         folder, _, file = path.rpartition("/")
-        if folder == FOLDER and NAMING.parse(file) is not None:
-            name = f"{uri}/{path}"
-            demand(name not in self._published, "one-commit-point", f"{name} was published twice")
-            self._published.add(name)
+        return folder == FOLDER and NAMING.parse(file) is not None
 
-    def _check_table(self, uri: str) -> None:
-        """The table has the files that the log says, each committed proposal in one version, in order."""
-        model, storage = self._files[uri], MemoryStorage(uri)
-        versions = Versions(storage, DELTA.folder, DELTA.detect, first=DELTA.first_version)
-        state = open_table(DELTA, versions, uri).state
-        if not model.exists:
-            demand(state is None, "the model", f"{uri} exists")
-            return
-        assert isinstance(state, DeltaState)
-        assert state.snapshot is not None
-        files = {path.removeprefix("data/") for path in state.snapshot.files}
-        demand(files == model.files, "the model", f"{uri} has {files}, not {model.files}")
-        committed: list[int] = []
-        for number in versions.numbers():
-            head = DELTA.head(versions.read(number))
-            record = None if head is None else decode_record(head.properties)
-            assert record is not None
-            committed += record.committed
-        demand(committed == sorted(set(committed)), "the order of the log", f"{uri} has {committed}")
+    def _check_state(self, uri: str, state: object) -> None:
+        model = self._files[uri]
+        snapshot = state.snapshot if isinstance(state, DeltaState) else None
+        files = None if snapshot is None else {path.removeprefix("data/") for path in snapshot.files}
+        expected = model.files if model.exists else None
+        demand(files == expected, "the model", f"{uri} has {files}, not {expected}")
 
 
 def begin(world: DeltaWorld) -> None:

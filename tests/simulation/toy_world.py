@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from lakefold_table.errors import StopError
+    from lakefold_table.format import AnyFormat
     from tests.simulation.broker import Report
     from tests.simulation.runtime import Process
 
 TOY: Final = ToyFormat()
-FORMATS: Final = Formats(lance(), TOY)
 COMMITTED, DUPLICATE, REFUSED = "Committed", "Duplicate", "Rejected Invalid"
 
 
@@ -65,9 +65,13 @@ class Model:
 
 
 class ToyWorld:
-    """A partition with two tables. It is also the partition that its committers are given."""
+    """A partition with two tables. It is also the partition that its committers are given.
+
+    `table_format` is that of the tables.
+    """
 
     number = 0
+    table_format: AnyFormat = TOY
 
     def __init__(self, name: str, random: Random) -> None:
         self.name = name
@@ -100,7 +104,7 @@ class ToyWorld:
         """A committer process."""
         process = self.hub.process(f"c{len(self._running)}")
         process.kill_at = kill_at
-        running = Running(process, self.store, self._pace, formats=FORMATS)
+        running = Running(process, self.store, self._pace, formats=Formats(lance(), self.table_format))
         self._running.append(running)
         running.begin(self)  # type: ignore[arg-type] # what Running asks of a partition is here
         return process
@@ -148,7 +152,7 @@ class ToyWorld:
 
     def _stored(self, uri: str, path: str, process: Process | None) -> None:
         del process
-        if path.startswith(FOLDER):
+        if self._is_version(path):
             name = f"{uri}/{path}"
             demand(name not in self._published, "one-commit-point", f"{name} was published twice")
             self._published.add(name)
@@ -161,19 +165,24 @@ class ToyWorld:
             known = self._told.setdefault(offset, result)
             demand(known == result, "every-entry-answered", f"{offset} was {known}, now it is {result}")
 
+    def _is_version(self, path: str) -> bool:
+        return path.startswith(FOLDER)
+
+    def _check_state(self, uri: str, state: object) -> None:
+        """The table exists and holds what the log says, or neither."""
+        model = self._models[uri]
+        rows = dict(state.rows) if isinstance(state, ToyState) else None
+        expected = model.rows if model.exists else None
+        demand(rows == expected, "the model", f"{uri} holds {rows}, not {expected}")
+
     def _check_table(self, uri: str) -> None:
-        """The table holds what the log says, each committed proposal in one version, in the log's order."""
-        model, storage = self._models[uri], MemoryStorage(uri)
-        versions = Versions(storage, TOY.folder, TOY.detect)
-        state = open_table(TOY, versions, uri).state
-        if not model.exists:
-            demand(state is None, "the model", f"{uri} exists")
-            return
-        assert isinstance(state, ToyState)
-        demand(dict(state.rows) == model.rows, "the model", f"{uri} holds {state.rows}, not {model.rows}")
+        """The table is as the log says, each committed proposal in one version, in the log's order."""
+        versions = Versions.of(MemoryStorage(uri), self.table_format)
+        state = open_table(self.table_format, versions, uri).state
+        self._check_state(uri, state)
         committed: list[int] = []
-        for number in versions.numbers():
-            head = TOY.head(versions.read(number))
+        for number in versions.numbers() if state is not None else ():
+            head = self.table_format.head(versions.read(number))
             record = None if head is None else decode_record(head.properties)
             assert record is not None
             committed += record.committed

@@ -61,11 +61,11 @@ class Log:
 
     def commit(self, version: int) -> dict[str, list[dict[str, Any]]]:
         """The actions of a version by their names."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        actions: dict[str, list[dict[str, Any]]] = {}
         for line in (self.table.path / "_delta_log" / f"{version:020}.json").read_text().splitlines():
             for name, members in json.loads(line).items():
-                found.setdefault(name, []).append(members)
-        return found
+                actions.setdefault(name, []).append(members)
+        return actions
 
     def info(self, version: int) -> dict[str, Any]:
         (info,) = self.commit(version)["commitInfo"]

@@ -130,10 +130,10 @@ def test_statistics_that_are_hostile_are_invalid(attacked: Attacked) -> None:
     assert "UTF-8" in attacked.refused(add("a.parquet", stats="\ud800"))
 
 
-@pytest.mark.parametrize("place", ["/etc/passwd", "file:///etc/passwd", "s3://other/vector.bin"])
-def test_vectors_elsewhere_are_never_read(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("uri", ["/etc/passwd", "file:///etc/passwd", "s3://other/vector.bin"])
+def test_vectors_elsewhere_are_never_read(tmp_path: Path, uri: str) -> None:
     attacked = Attacked(tmp_path / "t", LISTED)
-    vector = {"storageType": "p", "pathOrInlineDv": place, "offset": 1, "sizeInBytes": 40, "cardinality": 1}
+    vector = {"storageType": "p", "pathOrInlineDv": uri, "offset": 1, "sizeInBytes": 40, "cardinality": 1}
     size = (tmp_path / "t" / "a.parquet").stat().st_size
     lying = add("a.parquet", vector, size=size, stats='{"numRecords": 1}')
     assert "outside the table" in attacked.refused(remove("a.parquet"), lying, read=1)

@@ -132,10 +132,10 @@ class Rows:
     def rows(self) -> list[int]:
         """The rows as Lakefold reads them, and delta-rs as well."""
         table = pa.table(lakefold.open(str(self.table.path)).to_arrow())
-        found = sorted(table["x"].to_pylist())
+        ours = sorted(table["x"].to_pylist())
         theirs = QueryBuilder().register("t", DeltaTable(str(self.table.path)))
-        assert pa.table(theirs.execute("select x from t order by x").read_all())["x"].to_pylist() == found
-        return found
+        assert pa.table(theirs.execute("select x from t order by x").read_all())["x"].to_pylist() == ours
+        return ours
 
 
 def without(*rows: int, files: int = 1) -> list[int]:

@@ -201,7 +201,7 @@ class _Folding:
         seen = self._keys.seen(entry)
         verdict = seen or entry.fault or self._other_format(entry) or self._draft.add(entry)
         if isinstance(verdict, Invalid):
-            return Invalid(cut(verdict.message), cut(verdict.hint))
+            return verdict.shortened()
         if not isinstance(verdict, Accepted):
             return verdict
         if not self._operations:

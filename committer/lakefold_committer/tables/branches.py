@@ -13,8 +13,9 @@ from lakefold_table.branch_names import check_branch_name, root_of
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
 from lakefold_table.formats import BUILT_IN
-from lakefold_table.storage import open_canonical
+from lakefold_table.storage import open_canonical, open_storage
 from lakefold_table.uri import parse_location
+from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions, format_at
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ def open_branch(
         storage_options=storage_options,
         formats=formats,
     )
+
+
+def branch_names(uri: str, storage_options: Mapping[str, str] | None) -> list[str]:
+    """Returns the names of the table's branches; the last name is empty and means the main branch."""
+    return [*sorted(Refs(open_storage(uri, storage_options)).branches()), ""]
 
 
 def located(

@@ -95,8 +95,8 @@ class OnSpark:
     def _run(self, sent: SentTask) -> RewrittenTask | LakefoldError:
         """Runs a task as a job of Spark's, and returns its result or its error."""
         try:
-            one = self._session.range(0, 1, 1, 1)
-            (row,) = one.mapInArrow(partial(_rewrite, sent), _RESULT).collect()
+            one_row = self._session.range(0, 1, 1, 1)
+            (row,) = one_row.mapInArrow(partial(_rewrite, sent), _RESULT).collect()
         except (PySparkException, Py4JError) as error:
             message = f"Spark has not run the task: {str(error)[:MOST_TEXT]}"
             return RetryError(message, where=sent.uri, hint="see the log of Spark's driver and executors")

@@ -96,13 +96,13 @@ def _stale(proposal: DeltaTableProposal, present: Callable[[str], AddFile | None
     carried = proposal.affected_rows.keys() | {move.source for move in proposal.moves}
     if not carried:
         return []
-    found = []
+    stale = []
     for remove in proposal.removes:
         if remove.path in carried:
             file = present(remove.path)
             if file is None or file.key != remove.key:
-                found.append(remove)
-    return found
+                stale.append(remove)
+    return stale
 
 
 class _Rebasing:
@@ -147,27 +147,27 @@ class _Rebasing:
         read = self._vectors.rows(remove.deletion_vector, remove.path)
         self._adds.pop(remove.path, None)
         del self._removes[remove.path]
-        places: dict[str, tuple[Bitmap, Bitmap]] = {remove.path: (rows, read)}
+        rows_at: dict[str, tuple[Bitmap, Bitmap]] = {remove.path: (rows, read)}
         for commit in self._later:
-            for path in [path for path in places if any(move.source == path for move in commit.moves)]:
-                moved, known = places.pop(path)
+            for path in [path for path in rows_at if any(move.source == path for move in commit.moves)]:
+                moved, known = rows_at.pop(path)
                 moves = [move for move in commit.moves if move.source == path]
                 deleted = self._vectors.rows(moves[0].vector, path)
-                found, left = rows_after(moves, moved, deleted)
+                by_target, left = rows_after(moves, moved, deleted)
                 # Rows that were deleted while the compaction ran: its new files have them, deleted as well.
                 late, unknown = rows_after(moves, known - deleted, deleted)
                 if left or unknown:
                     return _both(path, left | unknown)
-                for target in found.keys() | late.keys():
-                    before = places.get(target, (Bitmap(), Bitmap()))
-                    places[target] = (
-                        before[0] | found.get(target, Bitmap()),
+                for target in by_target.keys() | late.keys():
+                    before = rows_at.get(target, (Bitmap(), Bitmap()))
+                    rows_at[target] = (
+                        before[0] | by_target.get(target, Bitmap()),
                         before[1] | late.get(target, Bitmap()),
                     )
-        for path, (there, before_read) in places.items():
-            if not there:
+        for path, (deleted_rows, before_read) in rows_at.items():
+            if not deleted_rows:
                 continue
-            conflict = self._delete(path, there, before_read)
+            conflict = self._delete(path, deleted_rows, before_read)
             if conflict is not None:
                 return conflict
         return None
@@ -197,10 +197,10 @@ class _Rebasing:
         read = self._vectors.rows(remove.deletion_vector, path)
         deleted = self._vectors.rows(file.deletion_vector, path)
         moves = [move for move in self._proposal.moves if move.source == path]
-        found, left = rows_after(moves, deleted - read, read)
+        by_target, left = rows_after(moves, deleted - read, read)
         if left or not read <= deleted:
             return _both(path, left or read - deleted)
-        for target, rows in found.items():
+        for target, rows in by_target.items():
             self._deleted[target] = self._deleted.get(target, Bitmap()) | rows
         self._removes[path] = _removal(file, data_change=False)
         self._sources[path] = remove.deletion_vector

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.delta.draft import DeltaDraft, proposed
-from lakefold_table.entry import Committed, Duplicate, Invalid, cut
+from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.format import Accepted, Fetched
 from lakefold_table.nesting import needs_around
 
@@ -56,7 +56,7 @@ class RecalledDraft(DeltaDraft):
         ):
             self._observed = replace(observed, contents=self._contents)
             verdict = super().add(entry)
-            if _shortened(verdict) == answer:
+            if (verdict.shortened() if isinstance(verdict, Invalid) else verdict) == answer:
                 return verdict
             if isinstance(verdict, Accepted):
                 self._recalling.accepted.add(offset)
@@ -74,8 +74,3 @@ class RecalledAnswers:
         self.undecided: set[int] = set()
         self.unlike: set[int] = set()
         self.accepted: set[int] = set()
-
-
-def _shortened(verdict: Accepted | Rejected | Invalid | None) -> Accepted | Rejected | Invalid | None:
-    """Returns the verdict as the outcome has it."""
-    return Invalid(cut(verdict.message), cut(verdict.hint)) if isinstance(verdict, Invalid) else verdict

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import IndexSection
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, cut
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Accepted, Fetched
 from lakefold_table.lance.draft import LanceDraft
@@ -177,7 +177,7 @@ class _Draft(LanceDraft):
         for sizes, at in [*(({}, [path]) for path in named), *((sizes, ()) for sizes in variants)]:
             self._see(sizes, at)
             verdict = super().add(entry)
-            if _shortened(verdict) == answer:
+            if (verdict.shortened() if isinstance(verdict, Invalid) else verdict) == answer:
                 return verdict
             if isinstance(verdict, Accepted):
                 self._recalling.accepted.add(entry.position.offset)
@@ -229,8 +229,3 @@ class _Draft(LanceDraft):
         for places in (self._seen.outside, self._seen.neighbours):
             places.clear()
             places.update(at)
-
-
-def _shortened(verdict: Accepted | Rejected | Invalid | None) -> Accepted | Rejected | Invalid | None:
-    """As the outcome tells it."""
-    return Invalid(cut(verdict.message), cut(verdict.hint)) if isinstance(verdict, Invalid) else verdict

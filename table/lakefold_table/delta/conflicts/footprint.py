@@ -111,14 +111,14 @@ def _loses_rows(before: RemoveFile, after: AddFile | None) -> bool:
 
 def _moves(added: Mapping[str, AddFile], removed: Mapping[str, RemoveFile]) -> tuple[RowMove, ...]:
     """Returns where compactions have put rows, as far as the tags of their files say it."""
-    found: list[RowMove] = []
+    moves: list[RowMove] = []
     sources = {path: file for path, file in removed.items() if not file.data_change}
     for file in added.values():
         if file.data_change or file.tags is None:
             continue
         try:
-            found += moved_rows(file, sources)
+            moves += moved_rows(file, sources)
         except DamagedError:
             # Another client's tag. Proposals for the rows of these files conflict then.
             continue
-    return tuple(found)
+    return tuple(moves)

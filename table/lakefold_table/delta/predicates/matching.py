@@ -110,11 +110,11 @@ class _Facts:
             known, text = self._partition(name)
             if not known:
                 return True
-            found = None if text is None else _parsed(text, kind)
-            if text is not None and found is None:
+            exact = None if text is None else _parsed(text, kind)
+            if text is not None and exact is None:
                 return True
             # A comparison with a null is never true.
-            return found is not None and _between(found, found, comparison.operator, constant)
+            return exact is not None and _between(exact, exact, comparison.operator, constant)
         least, most = (_of_statistics(self._statistic(end, name), kind) for end in ("minValues", "maxValues"))
         if isinstance(most, dt.datetime):
             most += _STATS_STEP
@@ -126,8 +126,8 @@ class _Facts:
             return None
         if column[0] in self._types:
             return column[0]
-        found = [name for name in self._types if name.lower() == column[0].lower()]
-        return found[0] if len(found) == 1 else None
+        same_name = [name for name in self._types if name.lower() == column[0].lower()]
+        return same_name[0] if len(same_name) == 1 else None
 
     def _partition(self, name: str) -> tuple[bool, str | None]:
         """Returns whether the value of a partition column is known, and the value as the log has it."""

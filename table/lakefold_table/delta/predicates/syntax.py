@@ -195,7 +195,7 @@ class _Parser:
             return Both((Comparison(column, "=", same), NullCheck(column, is_null=False)))
         negated = self._word("not")
         if self._word("in"):
-            found = self._list(column)
+            condition = self._list(column)
         elif self._word("between"):
             first = self._constant()
             if not self._word("and"):
@@ -203,7 +203,7 @@ class _Parser:
             last = self._constant()
             if first is None or last is None:
                 return Anything()
-            found = Both((Comparison(column, ">=", first), Comparison(column, "<=", last)))
+            condition = Both((Comparison(column, ">=", first), Comparison(column, "<=", last)))
         elif negated:
             raise _UnknownError
         else:
@@ -211,7 +211,7 @@ class _Parser:
             constant = self._constant()
             # A comparison with NULL is never true, and neither is its opposite: no row meets either.
             return Anything() if constant is None else Comparison(column, operator, constant)
-        return opposite(found) if negated else found
+        return opposite(condition) if negated else condition
 
     def _list(self, column: tuple[str, ...]) -> Predicate:
         self._expect("(")
@@ -279,14 +279,14 @@ class _Parser:
 
     def _word(self, word: str) -> bool:
         kind, text = self._peek()
-        found = kind == "name" and text.lower() == word
-        self._at += found
-        return found
+        is_next = kind == "name" and text.lower() == word
+        self._at += is_next
+        return is_next
 
     def _sign(self, sign: str) -> bool:
-        found = self._peek() == ("sign", sign)
-        self._at += found
-        return found
+        is_next = self._peek() == ("sign", sign)
+        self._at += is_next
+        return is_next
 
     def _expect(self, sign: str) -> None:
         if not self._sign(sign):

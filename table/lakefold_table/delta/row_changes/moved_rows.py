@@ -112,7 +112,7 @@ def rows_after(moves: Iterable[RowMove], rows: Bitmap, deleted: Bitmap) -> tuple
     numbers = numbers_of(rows - deleted).astype(np.int64)
     # The number of rows before each that were not deleted: where it came in the order of the compaction.
     index = numbers - np.searchsorted(numbers_of(deleted), numbers)
-    found: dict[str, Bitmap] = {}
+    by_target: dict[str, Bitmap] = {}
     left = np.ones(len(numbers), dtype=np.bool_)
     for move in moves:
         inside = (index >= move.first) & (index < move.first + move.count)
@@ -120,5 +120,5 @@ def rows_after(moves: Iterable[RowMove], rows: Bitmap, deleted: Bitmap) -> tuple
             continue
         left &= ~inside
         moved = bitmap_of((index[inside] - move.first + move.start).astype(np.uint32))
-        found[move.target] = found.get(move.target, Bitmap()) | moved
-    return found, bitmap_of(numbers[left].astype(np.uint32)) | (rows & deleted)
+        by_target[move.target] = by_target.get(move.target, Bitmap()) | moved
+    return by_target, bitmap_of(numbers[left].astype(np.uint32)) | (rows & deleted)
