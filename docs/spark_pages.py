@@ -254,7 +254,8 @@ however often the batch is run again, as long as the columns of the table stay t
 - **A batch** (`write`) is added as often as it is run, unless it has `txnAppId` and `txnVersion`.
 - **Tasks that Spark runs again**, or twice at a time (speculation): only the files of the attempt that
   Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of
-  a batch that was not sent. Files of a killed process stay until `lakefold cleanup` removes them.
+  a batch that was not sent. Files of a killed process, and of an attempt that lost, stay until
+  `lakefold maintain` removes them, which knows them by their names.
 - **A refusal that a newer version of the table would change** (its columns were changed while the rows
   were written) fails the batch, because Spark doesn't run the tasks again: start the query again.
   `sink` writes the rows again by itself.
