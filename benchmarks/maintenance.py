@@ -29,6 +29,7 @@ import lakefold
 from benchmarks.ground import await_start, committer
 from lakefold.local.ports import free_port
 from lakefold_table.errors import LakefoldError
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +47,9 @@ READS = 5
 SNAPSHOTS = 10
 """How many versions of the maintained table are kept while it grows, and read when its writers have ended."""
 REWRITTEN = "lakefold_maintenance_rewritten_bytes_total"
+FRAGMENTS = "lakefold_maintenance_fragments"
+START_SECONDS = 60
+"""Its writers begin when the maintainer has seen the table, which takes seconds on a busy machine."""
 MEGABYTE = 1e6
 
 
@@ -311,7 +315,15 @@ def _maintainer(ground: Ground, path: Path) -> Iterator[Callable[[], dict[str, f
 
     with (ground.root / "maintainer.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
+
+    def has_begun() -> bool:
+        try:
+            return FRAGMENTS in metrics()
+        except OSError:
+            return False
+
     try:
+        until(has_begun, "the maintainer's first round", seconds=START_SECONDS)
         yield metrics
     finally:
         process.send_signal(signal.SIGTERM)
