@@ -119,7 +119,7 @@ class Task:
 
 
 class Hub:
-    """The clock, the next task, and what happened: in `told`, and in `taken` the transitions of states."""
+    """The clock, the next task, and what happened: in `history`, and in `taken` the transitions of states."""
 
     def __init__(self, random: Random) -> None:
         self.random = random

@@ -68,7 +68,7 @@ def test_names_that_are_no_tables_do_not_hold_up_the_tables(tmp_path: Path) -> N
     committer.run(threading.Event(), log.end_offset())
     kinds = [type(outcome.result) for outcome in reports.outcomes]
     assert (kinds.count(Committed), kinds.count(Invalid)) == (3, FLOOD)
-    assert reports.stamps[-1].low_watermark == last + 1
+    assert reports.kept_metadata[-1].low_watermark == last + 1
     offsets = sorted(outcome.position.offset for outcome in reports.outcomes)
     assert offsets == list(range(first.position, last + 1))
 

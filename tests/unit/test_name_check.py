@@ -116,7 +116,7 @@ def test_names_that_are_no_tables_are_not_opened(tmp_path: Path, store: str) -> 
     assert len(reports.outcomes) == FLOOD
     assert {type(outcome.result) for outcome in reports.outcomes} == {Invalid}
     assert len(opening.names) <= 2 * STRANGERS_AT_ONCE
-    assert reports.stamps[-1].low_watermark == FLOOD
+    assert reports.kept_metadata[-1].low_watermark == FLOOD
 
 
 def test_a_table_in_a_bucket_that_is_not_open_does_not_wait_behind_names_without_a_table() -> None:

@@ -53,7 +53,7 @@ def quiet() -> Iterator[None]:
 class Stamped(Reports):
     """Reports, and the offset that came with each."""
 
-    stamps: list[OffsetMetadata] = field(default_factory=list)
+    kept_metadata: list[OffsetMetadata] = field(default_factory=list)
     notified: threading.Event = field(default_factory=threading.Event)
 
     def report(
@@ -64,7 +64,7 @@ class Stamped(Reports):
         offset_metadata: OffsetMetadata,
     ) -> int:
         assert next_offset == offset_metadata.low_watermark
-        self.stamps.append(offset_metadata)
+        self.kept_metadata.append(offset_metadata)
         end = super().report(outcomes, dead_letters, next_offset, offset_metadata)
         self.notified.set()
         return end
@@ -129,8 +129,8 @@ def test_the_others_go_on_and_its_entries_keep_their_order(tmp_path: Path) -> No
     assert [offset for offset in offsets(reports) if offset in (0, 2, 4)] == [0, 2, 4]
     assert offsets(reports)[:3] == [1, 3, 5]
     assert {type(outcome.result) for outcome in reports.outcomes} == {Committed}
-    assert reports.stamps[0].low_watermark == 0
-    assert reports.stamps[-1].low_watermark == 6
+    assert reports.kept_metadata[0].low_watermark == 0
+    assert reports.kept_metadata[-1].low_watermark == 6
     assert committer.status().parked_tables == 0
 
 
@@ -181,7 +181,7 @@ def test_until_caught_up_it_says_what_keeps_a_table(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="broken"):
         committer_of(log, reports, trouble).run(threading.Event(), log.end_offset())
     assert offsets(reports) == [1, 2]
-    assert {metadata.low_watermark for metadata in reports.stamps} == {0}
+    assert {metadata.low_watermark for metadata in reports.kept_metadata} == {0}
 
 
 def test_who_is_fenced_leaves_at_once(tmp_path: Path) -> None:
