@@ -12,7 +12,10 @@ import pytest
 from lakefold.spark import sink
 from lakefold_ingest.rows.pylance_release import pylance_release
 from lakefold_ingest.spark import executors
+from lakefold_maintenance.files.names import is_unique
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.manifests.naming import data_path
+from lakefold_table.storage.local import LocalStorage
 from tests.merging import people
 
 if TYPE_CHECKING:
@@ -103,3 +106,21 @@ def test_what_a_process_can_not_read_or_write_is_its_fault(tmp_path: Path) -> No
     (table / "data" / "probe").write_bytes(executors._CONTENT)
     assert fault("data/probe") == "None"
     assert {each.name for each in (table / "data").iterdir()} == {file.name, "probe"}
+
+
+def test_a_writer_needs_no_right_to_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it can't remove is a file that no version names, which a clean-up removes."""
+    table = tmp_path / "t"
+    lance.write_dataset(people([1]), str(table))
+    (table / "data" / "probe").write_bytes(executors._CONTENT)
+    before = set((table / "data").iterdir())
+
+    def refuse(storage: LocalStorage, path: str) -> None:
+        raise InvalidError("access denied", where=f"{storage.uri}/{path}")
+
+    monkeypatch.setattr(LocalStorage, "delete", refuse)
+    none = iter(list[pa.RecordBatch]())
+    (row,) = executors._check_in_task(pylance_release() or "", table.as_uri(), {}, "data/probe", none)
+    assert row.column("fault")[0].as_py() is None
+    (left,) = set((table / "data").iterdir()) - before
+    assert is_unique(data_path(left.name))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lakefold_ingest.rows.pylance_release import UNKNOWN, check_pylance, pylance_release
+from lakefold_ingest.rows.unused_files import remove_files
 from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.lance.manifests.naming import data_path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 MOST_TASKS: Final = 32
 """So many tasks check at most: as many as Spark runs at once, so that each executor has some."""
 _CONTENT: Final = b"written by the driver to see whether the executors have the same store"
+_REASON: Final = "the executors were checked by them"
 _RESULT: Final = "fault string"
 _ARROW_RESULT: Final = pa.schema({"fault": pa.string()})
 _MISSING: Final = "ModuleNotFoundError:"
@@ -57,7 +59,7 @@ def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
     try:
         _check(spark, settings, probe)
     finally:
-        storage.delete(probe)
+        remove_files(settings.table, settings.storage_options, [probe], _REASON)
     _checked.add(checked)
 
 
@@ -103,7 +105,10 @@ def _check_in_task(
 
 
 def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> None:
-    """Reads the driver's file, and writes and removes another. Raises `LakefoldError` if it can't."""
+    """Reads the driver's file and writes another. Raises `LakefoldError` if it can't.
+
+    A writer needs no right to delete (docs/operations.md): if it lacks it, a clean-up removes the files.
+    """
     storage = open_storage(table, storage_options)
     try:
         content = storage.get(probe)
@@ -114,4 +119,4 @@ def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> 
         raise InvalidError(message)
     own = data_path(f"{uuid.uuid4().hex}_probe.lance")
     storage.put(own, [_CONTENT])
-    storage.delete(own)
+    remove_files(table, storage_options, [own], _REASON)
