@@ -131,6 +131,12 @@ def numbers_of(bitmap: Bitmap) -> NDArray[np.uint32]:
     return np.frombuffer(bitmap.to_array(), dtype=np.uint32)
 
 
+def live_ranks(rows: NDArray[np.uint32], deleted: Bitmap) -> NDArray[np.int64]:
+    """Returns how many rows before each of these are not deleted: its rank, if it is not deleted itself."""
+    ranks = rows.astype(np.int64)
+    return ranks - np.searchsorted(numbers_of(deleted), rows) if deleted else ranks
+
+
 class _Container(NamedTuple):
     """The numbers with the same key. `words`: what is stored, as unsigned 16-bit numbers."""
 

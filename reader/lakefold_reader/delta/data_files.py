@@ -23,14 +23,13 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
-MAPPING: Final = "delta.columnMapping.mode"
 HALF: Final = 32
 """The bits of the lower half of a row's position, by which the bitmaps of a deletion vector are split."""
 
 
 def check_scannable(snapshot: DeltaSnapshot, where: str) -> None:
     """Raises `NotBuiltError` if the rows of this version can't be read by this release."""
-    if snapshot.metadata.configuration.get(MAPPING) not in (None, "none"):
+    if snapshot.metadata.maps_columns:
         raise not_built("reading rows of tables with column mapping", where)
 
 

@@ -310,9 +310,8 @@ class DeltaDraft:
                 return Invalid(f"the file {file.path!r} to be removed {what}", BUILD_AGAIN)
         for added in proposal.adds:
             present = self._file(added.path)
-            if present is not None and added.path not in removes and present.key != added.key:
-                return Invalid(f"the file {added.path!r} is in the table already", "name each data file once")
-            if present is not None and added.path not in removes and added.data_change:
+            changes_it = present is not None and (added.data_change or present.key != added.key)
+            if changes_it and added.path not in removes:
                 return Invalid(f"the file {added.path!r} is in the table already", "name each data file once")
             if present is None and not added.data_change and not proposal.removes:
                 hint = "set dataChange if it has new rows, or remove the files that had them"

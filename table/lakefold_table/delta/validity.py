@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 CHANGE_DATA: Final = "_change_data/"
 SYSTEM_DOMAINS: Final = "delta."
 APPEND_ONLY: Final = "delta.appendOnly"
-MAPPING: Final = "delta.columnMapping.mode"
 _ROWS: Final = "give the rows that the new deletion vector of a file has in addition"
 _PLAIN: Final = "leave out empty parts, `.`, and escapes of letters, digits, `-`, `.`, `_` and `~`"
 _FOLLOW: Final = "send the actions that Delta's protocol allows in one commit"
@@ -65,14 +64,14 @@ def table_rules(protocol: TableProtocol, metadata: TableMetadata) -> TableRules:
     if ROW_TRACKING in features and "domainMetadata" not in features:
         message = f"the table has the feature {ROW_TRACKING}, which needs the feature domainMetadata"
         return TableRules(protocol, metadata, fault=Invalid(message, "add it to the table's protocol"))
-    mapped = "columnMapping" in features and metadata.configuration.get(MAPPING) not in (None, "none")
+    mapped = "columnMapping" in features and metadata.maps_columns
     return TableRules(
         protocol,
         metadata,
         features,
         None if mapped else frozenset(metadata.partition_columns),
         tuple(sorted(set(metadata.partition_columns) - columns)),
-        (metadata.configuration.get(APPEND_ONLY) or "").lower() == "true",
+        metadata.is_on(APPEND_ONLY),
         ROW_TRACKING in features,
     )
 
@@ -224,7 +223,7 @@ def changed_fault(old: TableMetadata, new: TableMetadata) -> Invalid | None:
 
 def enables_row_tracking(before: TableMetadata, after: TableMetadata) -> bool:
     """Returns whether a change of the metadata has readers rely on row ids from then on."""
-    enabled = [(each.configuration.get(ENABLED) or "").lower() == "true" for each in (before, after)]
+    enabled = [each.is_on(ENABLED) for each in (before, after)]
     return enabled == [False, True]
 
 

@@ -63,6 +63,15 @@ class TableMetadata:
     created_ms: int | None = None
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
+    def is_on(self, name: str) -> bool:
+        """Returns whether a property of the table is set to true."""
+        return (self.configuration.get(name) or "").lower() == "true"
+
+    @property
+    def maps_columns(self) -> bool:
+        """Whether the files have columns by other names than the schema (Delta's column mapping)."""
+        return self.configuration.get("delta.columnMapping.mode") not in (None, "none")
+
 
 @value()
 class TableProtocol:

@@ -24,7 +24,7 @@ from lakefold_table.delta.predicates.syntax import (
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.delta.actions.table_actions import TableMetadata
@@ -34,7 +34,6 @@ Value = Any
 """A value that can be compared with others of its column."""
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _TIMES: Final = ("date", "timestamp", "timestamp_ntz")
-_MAPPING: Final = "delta.columnMapping.mode"
 _NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _STATS_STEP: Final = dt.timedelta(milliseconds=1)
 """How much the largest time may be above the one in the statistics, which have milliseconds."""
@@ -48,8 +47,7 @@ class FileFilter:
         self._predicates = [parse_predicate(text) for text in predicates]
         self._types = {} if metadata is None else _column_types(metadata)
         self._partitions = frozenset() if metadata is None else frozenset(metadata.partition_columns)
-        mapped = metadata is not None and metadata.configuration.get(_MAPPING) not in (None, "none")
-        self._decides = metadata is not None and not mapped
+        self._decides = metadata is not None and not metadata.maps_columns
 
     def may_match(self, file: AddFile | RemoveFile) -> bool:
         """Returns whether rows of the file can match."""
@@ -154,15 +152,19 @@ def _between(least: Value, most: Value, operator: str, constant: Value) -> bool:
     """Returns whether a value from `least` to `most` can compare so with a constant. None: no bound."""
     above = least is None or least <= constant
     below = most is None or most >= constant
-    tests: dict[str, Callable[[], bool]] = {
-        "=": lambda: above and below,
-        "!=": lambda: least is None or most is None or not least == most == constant,
-        "<": lambda: least is None or least < constant,
-        "<=": lambda: above,
-        ">": lambda: most is None or most > constant,
-        ">=": lambda: below,
-    }
-    return tests[operator]()
+    match operator:
+        case "=":
+            return above and below
+        case "!=":
+            return least is None or most is None or not least == most == constant
+        case "<":
+            return least is None or least < constant
+        case "<=":
+            return above
+        case ">":
+            return most is None or most > constant
+        case _:
+            return below
 
 
 def _constant(constant: Constant, kind: str) -> Value:

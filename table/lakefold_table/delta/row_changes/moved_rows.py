@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lakefold_table.bitmaps import Bitmap, bitmap_of, numbers_of
+from lakefold_table.bitmaps import Bitmap, bitmap_of, live_ranks, numbers_of
 from lakefold_table.delta.actions.fields import members_of, read_fields
 from lakefold_table.delta.actions.file_actions import DeletionVector
 from lakefold_table.delta.json_text import is_long, parse_json, to_json
@@ -109,9 +109,8 @@ def rows_after(moves: Iterable[RowMove], rows: Bitmap, deleted: Bitmap) -> tuple
 
     `deleted`: the rows that had been deleted from the file before it was removed. They are not found.
     """
-    numbers = numbers_of(rows - deleted).astype(np.int64)
-    # The number of rows before each that were not deleted: where it came in the order of the compaction.
-    index = numbers - np.searchsorted(numbers_of(deleted), numbers)
+    numbers = numbers_of(rows - deleted)
+    index = live_ranks(numbers, deleted)
     by_target: dict[str, Bitmap] = {}
     left = np.ones(len(numbers), dtype=np.bool_)
     for move in moves:
@@ -121,4 +120,4 @@ def rows_after(moves: Iterable[RowMove], rows: Bitmap, deleted: Bitmap) -> tuple
         left &= ~inside
         moved = bitmap_of((index[inside] - move.first + move.start).astype(np.uint32))
         by_target[move.target] = by_target.get(move.target, Bitmap()) | moved
-    return by_target, bitmap_of(numbers[left].astype(np.uint32)) | (rows & deleted)
+    return by_target, bitmap_of(numbers[left]) | (rows & deleted)

@@ -68,9 +68,10 @@ class Vectors:
 
 def file_of(vector: DeletionVector | None) -> str | None:
     """Returns the path of the file in the table that holds a vector. Returns None if no such file does."""
+    if vector is None or vector.storage_type != RELATIVE:
+        return None
     try:
-        is_file = vector is not None and vector.storage_type == RELATIVE
-        return vector_path(vector) if vector is not None and is_file else None
+        return vector_path(vector)
     except DamagedError:
         return None
 

@@ -18,8 +18,7 @@ SINCE_TIME: Final = "delta.inCommitTimestampEnablementTimestamp"
 
 def has_commit_times(protocol: TableProtocol, metadata: TableMetadata) -> bool:
     """Returns whether each commit to such a table has to say its time."""
-    is_enabled = (metadata.configuration.get(ENABLED) or "").lower() == "true"
-    return is_enabled and not FEATURES.isdisjoint(writer_features(protocol))
+    return metadata.is_on(ENABLED) and not FEATURES.isdisjoint(writer_features(protocol))
 
 
 def since(metadata: TableMetadata, version: int, time_ms: int) -> TableMetadata:

@@ -49,7 +49,7 @@ def always(_metadata: TableMetadata) -> bool:
 
 def enabled(name: str) -> Condition:
     """Returns the condition that a property of the table is `true`."""
-    return lambda metadata: (metadata.configuration.get(name) or "").lower() == "true"
+    return lambda metadata: metadata.is_on(name)
 
 
 def column_has(key: str) -> Condition:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from lakefold_table.bitmaps import Bitmap, bitmap_of, numbers_of
+from lakefold_table.bitmaps import Bitmap, bitmap_of, live_ranks, numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ def moved_rows(
             if dead is not None and dead.any():
                 gone.append(followed.only(dead))
                 followed = followed.only(~dead)
-            ranks.append(_ranks(followed.offsets, marked) + first)
+            ranks.append(live_ranks(followed.offsets, marked) + first)
             origins.append(followed.origins)
         first += live_rows(fragment, deleted)
     arrived = {number: followed for number, followed in rows.items() if number not in ids}
@@ -117,12 +117,6 @@ def addresses(origins: NDArray[np.uint64]) -> Iterable[tuple[int, list[int]]]:
     for number in np.unique(fragments).tolist():
         offsets = origins[fragments == number] & np.uint64(2**ROW_BITS - 1)
         yield number, cast("list[int]", np.sort(offsets).tolist())
-
-
-def _ranks(offsets: NDArray[np.uint32], deleted: Bitmap) -> NDArray[np.int64]:
-    """Returns the rank of each live row among the live rows of its fragment."""
-    ranks = offsets.astype(np.int64)
-    return ranks - np.searchsorted(numbers_of(deleted), offsets) if deleted else ranks
 
 
 def _parts(
