@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -51,6 +52,8 @@ class MaintenanceMetrics:
             "kind",
         )
         self.errors = self._counter("errors_total", "Rounds of a table that ended with an error")
+        # As in the counters. The registry visits the metrics of all tables to find one of them.
+        self._added_bytes, self._rewritten_bytes = Tally[str](), Tally[str]()
 
     def parked(self) -> Sequence[object]:
         """Returns nothing: a maintainer parks no tables. The HTTP port asks for it."""
@@ -62,19 +65,17 @@ class MaintenanceMetrics:
         self.failures.labels(table).inc(len(report.failed))
         self.rows.labels(table).inc(report.rows)
         self.bytes.labels(table).inc(report.bytes)
+        self._rewritten_bytes[table] += report.bytes
 
     def surveyed(self, table: str, added: int, unindexed: Mapping[str, int]) -> None:
         """Notes the bytes that writers added since the last survey, and the rows that no index covers."""
         self.added.labels(table).inc(added)
+        self._added_bytes[table] += added
         for index, rows in unindexed.items():
             self.unindexed.labels(table, index).set(rows)
-        rewritten, written = self._count("rewritten_bytes", table), self._count("added_bytes", table)
+        rewritten, written = self._rewritten_bytes[table], self._added_bytes[table]
         if written:
             self.amplification.labels(table).set((written + rewritten) / written)
-
-    def _count(self, name: str, table: str) -> float:
-        full = f"lakefold_maintenance_{name}_total"
-        return self.registry.get_sample_value(full, {"table": table}) or 0.0
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"lakefold_maintenance_{name}", text, ["table", *labels], registry=self.registry)
