@@ -35,13 +35,7 @@ def measure(ground: Ground, batches: int) -> dict[str, float]:
     batches = min(max(batches, 2 * WARM_UP), MOST)
     rows = batches * ROWS_A_BATCH
     reports: list[BatchReport] = []
-    write = sink(
-        ground.uri("table"),
-        ground.bootstrap,
-        transactions_topic=ground.topics.transactions,
-        outcomes_topic=ground.topics.outcomes,
-        on_report=reports.append,
-    )
+    write = sink(ground.uri("table"), on_report=reports.append, **ground.log_options)
     with session(ground.root / "spark") as spark, committer(ground):
         send_events(spark, ground.bootstrap, TOPIC, rows)
         empty = _batch_ms(spark, ground, "empty", into_nothing)

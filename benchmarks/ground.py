@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import lance
 import pyarrow as pa
@@ -41,6 +41,14 @@ ANSWER_SECONDS = 600
 MEGABYTE = 1024 * 1024
 
 
+class LogOptions(TypedDict):
+    """The options of a write that say where its log is."""
+
+    bootstrap_servers: str
+    transactions_topic: str
+    outcomes_topic: str
+
+
 @dataclass(frozen=True)
 class Ground:
     """A broker with topics of a measurement, and the folder of its tables."""
@@ -54,6 +62,15 @@ class Ground:
     def config(self) -> KafkaConfig:
         """How to reach the broker."""
         return KafkaConfig(self.bootstrap)
+
+    @property
+    def log_options(self) -> LogOptions:
+        """How writers reach the log."""
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "transactions_topic": self.topics.transactions,
+            "outcomes_topic": self.topics.outcomes,
+        }
 
     def uri(self, name: str) -> str:
         """The canonical URI of a table."""

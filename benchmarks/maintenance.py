@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from benchmarks.ground import Ground
+    from benchmarks.ground import Ground, LogOptions
 
 WRITERS, PER_SECOND, ROWS = 8, 20, 200
 CHANGED = 50
@@ -74,7 +74,7 @@ class ByLog:
     """Writes through the log."""
 
     path: Path
-    options: lakefold.WriteOptions
+    options: LogOptions
 
     def append(self, rows: pa.Table) -> object:
         """See `Client`."""
@@ -147,11 +147,7 @@ class StreamFigures:
 
 def measure(ground: Ground, seconds: float, maintained_seconds: float) -> dict[str, float]:
     """Streams without maintenance for `seconds`, then with it, then by pylance's writers for `seconds`."""
-    options: lakefold.WriteOptions = {
-        "bootstrap_servers": ground.bootstrap,
-        "transactions_topic": ground.topics.transactions,
-        "outcomes_topic": ground.topics.outcomes,
-    }
+    options = ground.log_options
     with committer(ground):
         await_start(ground)
         plain_path, kept_path = ground.root / "plain", ground.root / "maintained"

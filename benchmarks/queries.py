@@ -99,18 +99,8 @@ def _together(
 
 def _sink(ground: Ground, table: str) -> Start:
     """Has queries write to a table by the sink. Creates it, as a table is that several queries write to."""
-    options: lakefold.WriteOptions = {
-        "bootstrap_servers": ground.bootstrap,
-        "transactions_topic": ground.topics.transactions,
-        "outcomes_topic": ground.topics.outcomes,
-    }
-    lakefold.append(ground.uri(table), COLUMNS.empty_table(), **options)
-    write = sink(
-        ground.uri(table),
-        ground.bootstrap,
-        transactions_topic=ground.topics.transactions,
-        outcomes_topic=ground.topics.outcomes,
-    )
+    lakefold.append(ground.uri(table), COLUMNS.empty_table(), **ground.log_options)
+    write = sink(ground.uri(table), **ground.log_options)
     return lambda writer: writer.foreachBatch(write)
 
 

@@ -79,14 +79,7 @@ def _into(ground: Ground, topic: str, way: str) -> Start:
         return writer.format("parquet").option("path", str(ground.root / f"parquet-{topic}"))
 
     def by_sink(writer: DataStreamWriter) -> DataStreamWriter:
-        return writer.foreachBatch(
-            sink(
-                ground.uri(topic),
-                ground.bootstrap,
-                transactions_topic=ground.topics.transactions,
-                outcomes_topic=ground.topics.outcomes,
-            )
-        )
+        return writer.foreachBatch(sink(ground.uri(topic), **ground.log_options))
 
     def by_format(writer: DataStreamWriter) -> DataStreamWriter:
         options = {

@@ -1,6 +1,6 @@
 """What a maintainer takes to look at a large table: its survey, the plan, and what waits in the log.
 
-The table has many small fragments, and nobody folds, so everything that is sent for it waits.
+The table has many small fragments. No committer runs, so everything that is sent for it waits.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
     from pathlib import Path
 
-    from benchmarks.ground import Ground
+    from benchmarks.ground import Ground, LogOptions
 
 DELAY_S = 0.1
 ROWS_PER_APPEND = 10
@@ -34,7 +34,7 @@ LAST_SECONDS = 120.0
 
 def measure(ground: Ground, seconds: float) -> dict[str, float]:
     """Appends for `seconds` by one writer, then by eight processes, then by eight processes of pylance."""
-    options = _options(ground)
+    options = ground.log_options
     with committer(ground):
         await_start(ground)
         alone = ground.root / "alone"
@@ -67,16 +67,8 @@ def rows() -> pa.Table:
     return pa.table({"id": range(ROWS_PER_APPEND), "text": [f"row {row}" for row in range(ROWS_PER_APPEND)]})
 
 
-def _options(ground: Ground) -> lakefold.WriteOptions:
-    return {
-        "bootstrap_servers": ground.bootstrap,
-        "transactions_topic": ground.topics.transactions,
-        "outcomes_topic": ground.topics.outcomes,
-    }
-
-
 def _append_for(
-    path: Path, options: lakefold.WriteOptions, seconds: float, batch: pa.Table | None = None
+    path: Path, options: LogOptions, seconds: float, batch: pa.Table | None = None
 ) -> tuple[int, float, float]:
     """Returns the rows that one writer appended, the seconds until all were committed, repeated batches."""
     batch, count = rows() if batch is None else batch, 0
@@ -97,8 +89,8 @@ def _append_for(
 
 def _together(
     path: Path,
-    work: Callable[[Path, lakefold.WriteOptions, float, Barrier, Queue[tuple[int, float]]], None],
-    options: lakefold.WriteOptions,
+    work: Callable[[Path, LogOptions, float, Barrier, Queue[tuple[int, float]]], None],
+    options: LogOptions,
     seconds: float,
 ) -> tuple[int, float, float]:
     """Returns the rows that the processes appended, the seconds until all ended, and repeated appends."""
@@ -119,7 +111,7 @@ def _together(
 
 def _writer(
     path: Path,
-    options: lakefold.WriteOptions,
+    options: LogOptions,
     seconds: float,
     barrier: Barrier,
     results: Queue[tuple[int, float]],
@@ -133,7 +125,7 @@ def _writer(
 
 def _pylance(
     path: Path,
-    _: lakefold.WriteOptions,
+    _: LogOptions,
     seconds: float,
     barrier: Barrier,
     results: Queue[tuple[int, float]],
