@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-NOBODY = "127.0.0.1:1"
+NO_BROKER = "127.0.0.1:1"
 HIDE = """
 from importlib.machinery import PathFinder
 find = PathFinder.find_spec
@@ -70,7 +70,7 @@ def test_executors_that_lack_a_package_are_found_at_the_first_batch(
     else:
         without(tmp_path, fault)
     given = {"write_mode": "upsert", "keys": "id"} if mode == "upsert" else {}
-    put = sink(tmp_path / "t", NOBODY, "app", **given)  # type: ignore[arg-type]  # the modes have other parameters
+    put = sink(tmp_path / "t", NO_BROKER, "app", **given)  # type: ignore[arg-type]  # the modes have other parameters
     monkeypatch.setattr(spark.sparkContext, "pythonExec", python_of_executors(tmp_path))
     with pytest.raises(InvalidError, match=words[fault]) as caught:
         put(spark.range(1), 0)
@@ -84,7 +84,7 @@ def test_a_table_that_executors_can_not_see_is_found_and_nothing_is_left(
     table = tmp_path / "t"
     lance.write_dataset(people([1]), str(table))
     before = set((table / "data").iterdir())
-    put = sink(table, NOBODY, "app", write_mode="delete", keys="id")
+    put = sink(table, NO_BROKER, "app", write_mode="delete", keys="id")
     monkeypatch.setattr(executors, "_CONTENT", b"another file")
     with pytest.raises(InvalidError, match=r"a file that the driver has written to .* is not there"):
         put(spark.range(1), 0)

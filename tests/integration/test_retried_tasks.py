@@ -67,9 +67,9 @@ def test_attempts_that_fail_or_are_killed_do_not_count(
     for name in names:
         dataset = lance.dataset(tmp_path / "lake" / name)
         dataset.validate()
-        found = sorted((row["n"], row["name"]) for row in dataset.to_table().to_pylist())
+        stored = sorted((row["n"], row["name"]) for row in dataset.to_table().to_pylist())
         expected = [*TABLES[name].items()] if name in TABLES else [*FIRST.items(), *SECOND.items()]
-        assert found == sorted(expected), name
+        assert stored == sorted(expected), name
         check_unnamed(dataset, deletes=name == "sink-delete", staged=name in STAGED)
 
 
