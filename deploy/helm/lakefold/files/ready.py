@@ -32,10 +32,10 @@ def answer(address: str, port: int) -> tuple[bool, str]:
 def survey(service: str, port: int) -> dict[str, tuple[bool, str]]:
     """Returns the answer of each committer by its address; nothing if the service has no pods yet."""
     try:
-        found = socket.getaddrinfo(service, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(service, port, type=socket.SOCK_STREAM)
     except OSError:
         return {}
-    return {address: answer(address, port) for address in sorted({str(each[4][0]) for each in found})}
+    return {address: answer(address, port) for address in sorted({str(each[4][0]) for each in addresses})}
 
 
 def main() -> int:

@@ -1,0 +1,55 @@
+"""Tests image, chart and kustomize base on a cluster of two nodes on this machine: `make test-cluster`.
+
+    python -m tests.cluster [SCENARIO]…
+
+It needs Linux, root, and what `make cluster-tools` has prepared. It stops and removes all that it
+started, also if it fails; the logs of the last run stay in the folder of the tools.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from lakefold.local.jars import fetch_jars
+from tests.cluster.image import build_image
+from tests.cluster.machine import call, in_namespaces
+from tests.cluster.tools import prepared, require_root, tools_folder
+
+
+def main() -> int:
+    """Returns the exit code of the test."""
+    require_root()
+    tools = tools_folder()
+    if not prepared(tools):
+        sys.exit(f"{tools} is not prepared: run `make cluster-tools` once (10 minutes of two cores)")
+    with (tools / "lock").open("w") as alone:
+        try:
+            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit("the test of the cluster runs already on this machine")
+        # Both are downloaded here, since the namespaces have no network to the outside.
+        fetch_jars("broker")
+        image = build_image(tools)
+        began = time.monotonic()
+        work = Path(tempfile.mkdtemp(prefix="lakefold-cluster-"))
+        program = [sys.executable, "-m", "tests.cluster.inside", *map(str, (work, tools, image))]
+        try:
+            work.chmod(0o755)
+            code = in_namespaces([*program, *sys.argv[1:]])
+        finally:
+            shutil.rmtree(tools / "logs", ignore_errors=True)
+            if (work / "logs").exists():
+                shutil.move(work / "logs", tools / "logs")
+            # There are a hundred thousand files in it, those of the image on both nodes.
+            call("rm", "-rf", work)
+        print(f"the test took {time.monotonic() - began:.0f} s; its logs are in {tools / 'logs'}")
+        return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

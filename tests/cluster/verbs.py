@@ -1,0 +1,107 @@
+"""Every verb, run in a committer's pod, works or says in one line what the image lacks."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.read.file_log import framed
+from lakefold_log.read.outcomes import OutcomeWaiter
+from lakefold_log.write.producer import Proposer
+from lakefold_table.uri import canonical
+from tests.cluster.cluster import NAMESPACE
+from tests.cluster.load import TOPICS
+from tests.cluster.machine import TABLES
+from tests.proposals import append, creation, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.cluster.cluster import Cluster
+
+LACKING: Final = {
+    "tail": ["{table}", "--from", "1", "--rows"],
+    "changes": ["{table}", "--from", "1"],
+    "append": ["{table}", "{folder}/rows.csv"],
+    "upsert": ["{table}", "{folder}/rows.csv", "--keys", "id"],
+    "apply-changes": ["{table}", "{folder}/changes.json", "--keys", "id", "--envelope", "debezium"],
+    "delete": ["{table}", "--where", "id = 1"],
+    "demo": ["--dir", "{folder}/demo"],
+    "up": ["--dir", "{folder}/up"],
+}
+"""Verbs with arguments for which pylance, Spark or Java is needed. The image has none of these."""
+REASONS: Final = ("not installed", "has no pylance", "java was not found")
+
+PROPOSED: Final = [
+    "--transaction",
+    "{folder}/append.txn",
+    "--app-id",
+    "verbs",
+    "--batch-id",
+    "1",
+    "--wait",
+    "60",
+]
+WORKING: Final = {
+    "propose": ["{table}", *PROPOSED],
+    "status": [],
+    "show": ["{table}"],
+    "log": ["{table}"],
+    "refs": ["{table}"],
+    "consumers": ["{table}"],
+    "tag": ["{table}", "first", "--version", "1"],
+    "restore": ["{table}", "--tag", "first", "--dry-run"],
+    "branch": ["{table}", "other"],
+    "explain": ["{table}", "verbs:1"],
+    "replay": ["{table}", "--check"],
+    "redrive": [],
+    # A table without small fragments and indices needs no rewrite, so pylance isn't loaded.
+    "compact": ["{table}"],
+    "optimize-indices": ["{table}"],
+    "cleanup": ["{table}", "--dry-run"],
+    "maintain": ["{table}", "--once", "--dry-run"],
+    "fold": ["{other}", "{folder}/creation.bin"],
+    "drop": ["{other}", "--yes"],
+    "detach": ["{table}"],
+    "adopt": ["{table}"],
+    "rebind": ["{table}", "--partition", "1"],
+    "down": ["--dir", "{folder}/up"],
+}
+"""Verbs that work in the image, without those that serve: `committer`, which the pod runs, and `console`."""
+
+
+def every_verb(cluster: Cluster) -> None:
+    """Runs each verb on a table that the committers have made, with the settings of the pod."""
+    folder, config = TABLES / "verbs-files", KafkaConfig(cluster.broker.bootstrap_servers)
+    table, other = TABLES / "verbs", TABLES / "verbs-other"
+    uri, made = canonical(str(table)), creation(canonical(str(table)))
+    with Proposer(config, TOPICS) as proposer, OutcomeWaiter(config, TOPICS, uri) as waiter:
+        waiter.wait(proposer.send_wait(made), made, 60)
+    folder.mkdir()
+    # The committers' user writes below it.
+    folder.chmod(0o777)
+    (folder / "rows.csv").write_text("id\n1\n")
+    (folder / "changes.json").write_text("")
+    (folder / "creation.bin").write_bytes(framed([creation(canonical(str(other)))]))
+    (folder / "append.txn").write_bytes(append(uri, rows([1]), 1).lance.SerializeToString())
+    names = {"table": str(table), "other": str(other), "folder": str(folder)}
+    failed = {}
+    for verb, words in WORKING.items():
+        done = _run(cluster, [verb, *(word.format(**names) for word in words)])
+        if done.returncode != 0:
+            failed[verb] = done.stdout + done.stderr
+    for verb, words in LACKING.items():
+        done = _run(cluster, [verb, *(word.format(**names) for word in words)])
+        errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+        lacks = len(errors) == 1 and any(reason in errors[0] for reason in REASONS)
+        if not lacks or done.returncode != 2 or "Traceback" in done.stderr:
+            failed[verb] = f"exit code {done.returncode}: {done.stdout}{done.stderr}"
+    assert not failed, "\n".join(f"{verb}: {text}" for verb, text in failed.items())
+
+
+def _run(cluster: Cluster, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    command = cluster.command(
+        "kubectl", "-n", NAMESPACE, "exec", "deployment/lakefold-main", "--", "lakefold"
+    )
+    return subprocess.run([*command, *words], check=False, capture_output=True, text=True, timeout=120)
