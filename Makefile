@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+# The demo needs less than the tests. What they need contains it, so an environment that has that is not changed.
+DEMO_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.demo-stamp)
 # The paths of the packages in an editable install; linters that import modules need them as well.
 ROOTS := .:protos:table:log:ingest:committer:reader:maintenance
 # Pure modules in folders with other modules that do IO. All of table/lakefold_table/lance is pure.
@@ -16,6 +18,8 @@ LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addpre
 	cli.py conflicts_forgotten.py cost.py demo_events.py expansion.py)
 # Races and random faults with a broker or servers, which `make test` runs for a part of the time.
 STORMS := $(addprefix tests/integration/test_,crash.py external_faults.py google_storage.py operations.py s3_race.py)
+# What `make cluster-tools` prepares: binaries, sources and images, some 4 GB.
+CLUSTER_TOOLS := $(or $(LAKEFOLD_CLUSTER_TOOLS),$(HOME)/.cache/lakefold-cluster)
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make PYTHON=python3.12' >&2; exit 1; }
@@ -24,16 +28,16 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 # Tests start hundreds of Python processes on this tree. Each of them would compile it again if it kept no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-rest test-oracle test-integration test-faults test-azure test-clients soak bench docs generate charts setup lock clean
+.PHONY: help demo test lint types test-fast test-rest test-oracle test-integration test-faults test-azure test-clients test-cluster cluster-tools soak bench docs generate charts setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .java setup ## run all parts on real events (Kafka, Spark, committer, reader), with progress on the screen
+demo: .java $(DEMO_STAMP) ## run all parts on real events (Kafka, Spark, committer, reader), with progress on the screen
 	@$(BIN)/lakefold demo
 
 test: setup ## run everything that CI runs: lint, types, docs, fast tests, oracle tests, integration tests
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types docs
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types docs .bytecode
 	@$(MAKE) --no-print-directory test-fast
 	@$(MAKE) --no-print-directory test-rest
 
@@ -43,6 +47,12 @@ lint: setup ## check with ruff (all rules), the format, the purity of the core, 
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet --output-format concise --config ruff-core.toml $(CORE)
 	@shown=$$(PYTHONPATH=$(ROOTS) $(BIN)/lint-imports --no-logo 2>&1) || { echo "$$shown"; exit 1; }
+
+# Each of five test processes would compile the tests for itself. mypy runs meanwhile, in one process.
+.PHONY: .bytecode
+.bytecode: setup
+	@shown=$$($(BIN)/pytest -q --collect-only tests --ignore=tests/azure --ignore=tests/clients 2>&1) || \
+		{ echo "$$shown" | tail -n 40; exit 1; }
 
 types: setup ## check types with mypy, strict, in packages and tests
 	$(STEP) 'types'
@@ -83,8 +93,8 @@ soak: setup ## simulate committers with faults, seed by seed, for SECONDS=600, o
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEEDS),--seeds $(SEEDS),--seconds $(or $(SECONDS),600)) \
 		$(if $(FIRST),--first $(FIRST))
 
-bench: .java setup ## measure throughput and latency, also of other clients; results are in benchmarks/results
-	@$(BIN)/python -m benchmarks
+bench: .java setup ## measure throughput and latency, also of other clients (ONLY="maintenance delta" SOAK=1 for some)
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(SOAK),--soak)
 
 docs: setup ## check that generated files are up to date: protobuf code, docs/conflicts.md, docs/states.md, docs/reference
 	$(STEP) 'generated files'
@@ -95,14 +105,23 @@ generate: setup ## generate files again: protobuf code, docs/conflicts.md, docs/
 	@$(BIN)/python -m protos.generate
 	@$(BIN)/python -m docs.generate
 
-charts: setup ## render the Helm chart again for its tests (needs helm 3 on the PATH)
-	@$(BIN)/python deploy/helm/render.py
+charts: setup ## render the Helm chart again for its tests (needs helm 3: on the PATH, or by `make cluster-tools`)
+	@PATH="$(CLUSTER_TOOLS)/bin:$$PATH" $(BIN)/python deploy/helm/render.py
+
+cluster-tools: setup ## prepare test-cluster, once: build Kubernetes and helm (needs Linux, root and Go; 10 minutes)
+	@$(BIN)/python -m tests.cluster.tools
+
+test-cluster: .java setup ## install image and chart on two nodes of Kubernetes, with faults (needs Linux and root)
+	$(STEP) 'tests on a cluster'
+	@$(BIN)/python -m tests.cluster
 
 setup: $(STAMP) ## build the environment, and again when requirements.lock changes
 
-lock: ## write requirements.lock again (needs uv on the PATH)
-	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --no-header --quiet --output-file requirements.lock
+LOCKED := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet
+
+lock: ## write requirements.lock and requirements-demo.lock again (needs uv on the PATH)
+	@uv pip compile pyproject.toml --all-extras $(LOCKED) --output-file requirements.lock
+	@uv pip compile pyproject.toml --extra demo $(LOCKED) --constraint requirements.lock --output-file requirements-demo.lock
 
 clean: ## stop the local broker; remove the environment, caches and the broker's files
 	@if test -x $(BIN)/lakefold; then $(BIN)/lakefold down > /dev/null; fi
@@ -110,12 +129,20 @@ clean: ## stop the local broker; remove the environment, caches and the broker's
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Built once, and again when the lock changes. Hashes are checked; the build backend is in the lock as well.
+INSTALL = test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
+	$(BIN)/python -m pip install $(1) --disable-pip-version-check --require-hashes -r $< && \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+
 $(STAMP): requirements.lock pyproject.toml
 	$(CHECK_PYTHON)
 	$(STEP) 'environment: $(VENV) (once; about a minute on a fresh machine)'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --progress-bar off --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(call INSTALL,--progress-bar off)
+	@touch $@
+
+$(VENV)/.demo-stamp: requirements-demo.lock pyproject.toml
+	$(CHECK_PYTHON)
+	$(STEP) 'environment of the demo: $(VENV) (once; most of it is Spark)'
+	@$(call INSTALL,--quiet)
 	@touch $@
 
 # Checked before the environment is built, so that a missing Java is reported at once.

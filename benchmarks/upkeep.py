@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from benchmarks.commits import makers_of
 from benchmarks.ground import mould_of
 from benchmarks.producing import AHEAD, producers
+from lakefold_committer.observability.gc_tuning import collect_seldom
 from lakefold_maintenance.planning.plan import plan
 from lakefold_maintenance.rewriting.survey import Surveyor
 from lakefold_maintenance.upkeep.waiting import read_waiting
@@ -30,6 +31,7 @@ PRODUCERS = 4
 
 def measure(ground: Ground, fragments: int, waiting: int) -> dict[str, float]:
     """Plans a table of `fragments`, then reads `waiting` Appends that wait for it."""
+    collect_seldom()
     mould = mould_of(ground, "large", fragments)
     surveyor = Surveyor(open_source(ground.uri("large")))
     first, survey = _timed(surveyor.survey)

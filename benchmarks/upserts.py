@@ -27,11 +27,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks import delta_spark
 from benchmarks.ground import await_start, committer
+from lakefold_ingest.lance.fragments import write_fragments
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import new_key
-from lakefold_ingest.rows.fragments import write_fragments
 from lakefold_ingest.writing.batch import put_batch, start_batch
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_ingest.writing.report import BatchReport
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.ground import Ground
+    from lakefold_ingest.lance.fragments import FragmentTarget
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.rows.fragments import Target
-    from lakefold_ingest.writing.operation import BatchColumns, Operation
-    from lakefold_ingest.writing.view import View
+    from lakefold_ingest.view import BatchColumns, View
+    from lakefold_ingest.writing.operation import Operation
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
 
@@ -188,7 +188,7 @@ def _appends(settings: WriteSettings, first_id: int) -> Iterator[None]:
     assert all(answer.result().kind == "committed" for answer in answered)  # noqa: S101 - as above
 
 
-def _written(rows: pa.Table, target: Target) -> list[DataFragment]:
+def _written(rows: pa.Table, target: FragmentTarget) -> list[DataFragment]:
     return list(write_fragments(target, rows.to_batches()))
 
 

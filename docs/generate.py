@@ -16,6 +16,7 @@ from lakefold.cli import EXIT_CODES, VERBS
 from lakefold.console.settings import PREFIX, Settings
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.states.charts import CHARTS
+from lakefold_ingest.spark.batch_metrics import SinkMetrics
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
 from lakefold_table.delta.table_features.features import FEATURES
@@ -266,8 +267,8 @@ def settings() -> str:
 
 
 def metrics() -> str:
-    """Returns the page of the committer's and the maintainer's metrics, each with its type and meaning."""
-    committers, maintainers = (
+    """Returns the page of all metrics, each with its type and meaning."""
+    committers, maintainers, sinks = (
         table(
             ["metric", "type", "meaning"],
             [
@@ -275,14 +276,16 @@ def metrics() -> str:
                 for family in registry.collect()
             ],
         )
-        for registry in (Metrics().registry, MaintenanceMetrics().registry)
+        for registry in (Metrics().registry, MaintenanceMetrics().registry, SinkMetrics().registry)
     )
     return page(
         "Metrics of the committer",
         "committer/lakefold_committer/observability/metrics.py",
         "Served in Prometheus' text format at `/metrics`, beside `/livez` and `/readyz`.",
         f"{committers}\n## Metrics of the maintainer\n\n`lakefold maintain` serves them in the same way, "
-        f"each with the label `table`.\n\n{maintainers}",
+        f"each with the label `table`.\n\n{maintainers}\n## Metrics of Spark's sinks\n\n"
+        "`lakefold.spark.sink(…, metrics_port=…)` has the driver serve them, each with the labels `table` "
+        f"and `app_id`.\n\n{sinks}",
     )
 
 

@@ -111,6 +111,10 @@ Each write is one proposal in the log, and a committer must run. If the table do
 created with the columns of the rows. Columns are matched by name, case-sensitively; rows that don't fit
 fail before anything is sent, with an error that names the columns and types.
 
+`toTable(name)` needs the option `path` as well, and writes there. Spark notes the name in its session catalog
+without the path, so the name can't be read: for a name to read by, use `CREATE TEMPORARY VIEW flights USING
+lakefold OPTIONS (path 's3://lake/flights.lance')`, and `start` to write.
+
 An option that isn't listed below is refused with the nearest one that is, and so is an option that this
 release doesn't support yet. Case doesn't matter. Options that begin with `kafka.` are passed to Kafka's
 client (librdkafka) without this prefix, options that begin with `storage.` or `storageOptions.` to the
@@ -141,6 +145,16 @@ SPARK_WRITE_NOTES = """\
 - **`cdc`** (`writeMode`) applies change events by `keys`, see below. It waits as `upsert` does.
 - **`error`** and **`ignore`** are refused by Spark for every Python data source. Name the mode: `error`
   is Spark's default.
+
+## Delta tables
+
+A table that exists is written in its own format. `format=delta` creates a Delta table, with the partitions of
+`partitionBy`. Rows are appended by all of these functions, with `mergeSchema` and `badRecords`; `overwrite`
+replaces all rows, or with `replaceWhere` those of partitions: its condition compares partition columns with
+constants. CHECK constraints and invariants are checked for each row if they compare columns with constants.
+What else a table requires of its writers is refused by name before a file is written: other expressions,
+generated columns, defaults of columns that the batch lacks. Not built: `upsert`, `delete`, `cdc`,
+`overwriteSchema` and `commitProperties`.
 
 ## Where rows are merged
 
@@ -177,7 +191,22 @@ So a batch of few rows in many partitions becomes many small files. `sink(…, t
 has Spark keep and count the rows, and writes each batch by so few tasks that a file has about so many rows.
 With `sort_by="at"` the rows of a file are in this order; with both, each file has another part of the range,
 so that a filter on the column reads few files. In other cases use `repartition`, `coalesce` or
-`sortWithinPartitions` of the frame. `lakefold maintain` makes large files of small ones later.
+`sortWithinPartitions` of the frame. `lakefold maintain` makes large files of small ones later. Batches
+never share a file ([decision 0089](../decisions/0089-each-batch-keeps-its-own-fragments.md)): for larger ones
+choose a longer trigger.
+
+## Columns that change
+
+With `mergeSchema` a batch may have columns that the table lacks, fields of structs too: they are added before
+its rows, nullable. It may have wider types as well: a whole number with more bits, a double for a float, a
+decimal with more digits, a timestamp without zone for a date, also inside of structs, lists and maps. Such a
+column is written again on the driver and gets the wider type before the batch's rows; the query goes on. This
+takes about a tenth of a second for each million rows on a local disk. Above 50 million rows (deleted ones
+included) the batch fails instead, before anything is written; the error says how to do it by hand ([decision
+0085](../decisions/0085-a-wider-column-is-written-again-by-the-batch.md)). Indices of the column have to be
+made again. Other writers need no restart, except batches of `format("lakefold")` that were being written for
+the narrow type: they fail and are run again. A whole number never becomes a decimal or a double by itself,
+and vectors keep their type.
 
 ## Change events
 
@@ -262,21 +291,22 @@ however often the batch is run again, as long as the columns of the table stay t
 
 ## Figures of a batch
 
-Spark has no metrics for the writes of Python data sources, so `StreamingQueryProgress` shows only the
-number of rows and the duration of a batch. Rows, files, bytes, the smallest and the largest file, and the
-seconds of writing, sending and waiting are logged for each batch by the logger `lakefold`, in the text and as
-the field `batch` of the record. `sink` logs on the driver, and calls `on_report` with the same figures, for
-metrics of your own.
+Spark has no metrics for the writes of Python data sources: `StreamingQueryProgress` shows only the number
+of rows and the duration of a batch, and `DataFrame.observe` adds only what can be computed from rows. So
+rows, files, bytes, the smallest and the largest file, the seconds of writing, sending and waiting, the
+attempts, and how far the committer is behind (with `wait=log`) are found elsewhere:
+
+- **In the log** of each batch: the logger `lakefold`, in the text and as the field `batch` of the record.
+- **Beside Spark's progress**: `lakefold.spark.progress(query)` returns `query.recentProgress` with the
+  figures of each batch under `lakefold`. This is for `sink`, in the driver's process.
+- **In Prometheus**: `sink(…, metrics_port=9464)` has the driver serve
+  [sums over its batches](metrics.md) at `127.0.0.1:9464/metrics`; `metrics_host` opens another address. All
+  sinks of a driver share them.
+- **In your own code**: `sink` calls `on_report` with a `BatchReport` of each batch.
+
 `format("lakefold")` logs in a Python process of Spark; from Spark 4.1 on, the setting
 `spark.sql.pyspark.worker.logging.enabled` collects what such processes log
 (`spark.tvf.python_worker_logs()`)."""
-
-
-def _planned_uses(option: WriteOption) -> str:
-    """Returns in which uses this release does not support the option, as the beginning of its meaning."""
-    if not option.planned:
-        return ""
-    return "not supported yet: " if option.planned == option.uses else "only for `sink` yet: "
 
 
 def spark_writes() -> str:
@@ -287,7 +317,7 @@ def spark_writes() -> str:
             f"`{option.name}`",
             f"`{option.parameter}`" if option in parameters else "",
             _write_uses(option),
-            f"{_planned_uses(option)}{option.meaning}",
+            option.meaning,
             option.shown_default,
         ]
         for option in WRITE_OPTIONS

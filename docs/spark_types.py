@@ -102,7 +102,7 @@ SPARK_TYPES: Final = (
         "void",
         "null",
         ("null",),
-        "fits any nullable column; `mergeSchema` adds no such column, which would never get another type",
+        "fits any nullable column; `mergeSchema` adds no such column, whose type would not be known",
     ),
     SparkType(
         "interval year to month",

@@ -83,6 +83,9 @@ VERBS: Final = {
     "up": Verb("lakefold.setup.up:command", "Start a local Kafka broker for this folder."),
     "down": Verb("lakefold.setup.down:command", "Stop the local Kafka broker."),
     "status": Verb("lakefold.setup.status:command", "Show brokers, topics, lag and tables."),
+    "console": Verb(
+        "lakefold.web.console_verb:command", "Serve a web page of the tables and the log.", runs_on=True
+    ),
     "demo": Verb(
         "lakefold.demo.demo:command", "Run all parts on real events: Kafka, Spark, committer, reader."
     ),

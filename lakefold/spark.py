@@ -1,4 +1,4 @@
-"""Lakefold for Spark: `sink` writes batches, `register` makes `format("lakefold")` known.
+"""Lakefold for Spark: `sink` writes batches, whose figures `progress` shows; `register` adds its format.
 
 Needs the extra `ingest`, on the driver and on the executors.
 """
@@ -13,6 +13,7 @@ if find_spec("pyspark") is None:
     raise ImportError(message, name="pyspark")
 
 from lakefold.writing.options import write_settings
+from lakefold_ingest.spark.batch_metrics import MetricsAddress, progress
 from lakefold_ingest.spark.sink import FileLayout, Sink, sink_merge
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import Wait
 
-__all__ = ["register", "sink"]
+__all__ = ["progress", "register", "sink"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may be a class or a function
@@ -56,6 +57,8 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     target_rows_per_file: int | None = None,
     sort_by: str | Iterable[str] = (),
     on_report: Callable[[BatchReport], object] | None = None,
+    metrics_port: int | None = None,
+    metrics_host: str = "127.0.0.1",
     **options: Unpack[SinkOptions],
 ) -> Sink:
     """Returns a function for `foreachBatch` that applies each batch to a Lance table exactly once.
@@ -75,20 +78,23 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     checkpoint. Two sinks into one table within one `foreachBatch` need different ids. `wait`: "commit"
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a
     refusal fails a later batch (`on_refused`: "raise" or "warn"), and a batch waits while `max_unanswered`
-    earlier ones have no outcome, if this user may read the outcomes; else watch the dead letters. `timeout`:
-    seconds for each. The first batch of a new table always waits for its outcome. `write_mode`: "append", or
-    "upsert" or "delete" by the columns `keys` with `order_by` and `clauses`, as `lakefold.upsert` does; the
-    executors merge large batches. "cdc": the rows are change events, as `lakefold.apply_changes` has
-    them, with `operation_column` and `operations`, or with an `envelope` (and `debezium_types`).
+    earlier ones have no outcome, or one has none for `max_lag` seconds, if this user may read the outcomes;
+    else watch the dead letters. `timeout`: seconds for each. The first batch of a new table always waits for
+    its outcome. `write_mode`: "append", or "upsert" or "delete" by the columns `keys` with `order_by` and
+    `clauses`, as `lakefold.upsert` does; the executors merge large batches. "cdc": the rows are change
+    events, as `lakefold.apply_changes` has them, with `operation_column` and `operations`, or with an
+    `envelope` (and `debezium_types`).
     `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch whose rows a Restore removed, or that is
     older than the table.
     `target_rows_per_file`: a batch is appended in files of about so many rows, ordered by `sort_by`.
-    docs/reference/spark-writes.md describes the others; `merge_schema` adds columns that the table lacks,
-    `bad_records` names a table for rows that can't be written.
+    docs/reference/spark-writes.md describes the others; `merge_schema` adds columns that the table lacks and
+    makes types wider, `bad_records` names a table for rows that can't be written.
 
     The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known or nothing changed) and
     logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises
     `LocationError`. `on_report` gets a `BatchReport` of each batch, for your metrics.
+    `progress(query)` shows the figures beside Spark's progress of a query. With `metrics_port` the driver
+    serves their sums for Prometheus at `metrics_host`.
     """
     changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
     changes["debezium_types"] = debezium_types
@@ -96,4 +102,5 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     settings = write_settings(table, given, sink)
     merge = sink_merge(write_mode, keys, order_by, clauses, changes)
     layout = FileLayout(target_rows_per_file, (sort_by,) if isinstance(sort_by, str) else tuple(sort_by))
-    return Sink(settings, app_id, on_report, merge, layout)
+    metrics = None if metrics_port is None else MetricsAddress(metrics_port, metrics_host)
+    return Sink(settings, app_id, on_report, merge, layout, metrics)

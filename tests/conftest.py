@@ -17,6 +17,7 @@ import structlog
 from hypothesis import settings
 
 from tests.distribution import in_order, is_integration, pytest_xdist_make_scheduler
+from tests.scratch import Scratch, scratch_in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,9 +54,20 @@ settings.load_profile("usual")
 settings.register_profile("long", deadline=None)
 
 
-def pytest_configure() -> None:
-    """Lets tests send Ctrl-C to processes: those of a runner in the background ignore it from the start."""
+SCRATCH = pytest.StashKey[Scratch]()
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps the run's files in memory, and lets tests send Ctrl-C to processes.
+
+    Processes of a runner in the background ignore Ctrl-C from the start.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A process of pytest-xdist has inherited the folder of its run.
+    is_run = not hasattr(config, "workerinput")
+    if is_run and not config.option.basetemp and (scratch := scratch_in_memory()) is not None:
+        config.stash[SCRATCH] = scratch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,8 +113,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_unconfigure() -> None:
-    """Lets the interpreter collect everything when it ends."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keeps the files of tests that failed."""
+    session.config.stash[FAILED] = exitstatus != pytest.ExitCode.OK
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes the run's files, and lets the interpreter collect everything when it ends."""
+    if (scratch := config.stash.get(SCRATCH, None)) is not None:
+        scratch.close(keep=config.stash.get(FAILED, False))
     gc.unfreeze()
 
 

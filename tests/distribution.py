@@ -4,7 +4,8 @@
 the others compute. What is costly to start is started once in a process, and the
 tests that run there share it: a broker, an S3 server, DynamoDB, a Spark session. So a group of tests is given
 to one process: the tests of a file, since they may share a fixture, and the files of `TOGETHER`, so that only
-one process starts Spark, or keeps the broker behind a relay until it ends.
+two processes start Spark, and one keeps the broker behind a relay until it ends. In one process the tests
+with Spark would take as long as all others in four.
 
 pytest-xdist 3.8 has groups of its own, which its processes write into the ids of the tests. With pytest 9.2
 they have no effect, because an id can't be changed any more. So the tests are divided here by their files,
@@ -24,28 +25,32 @@ if TYPE_CHECKING:
     import pytest
 
 TOGETHER: Final = {
-    "spark": (
+    "spark writing": (
         "test_executors",
-        "test_external_end_to_end",
-        "test_s3_end_to_end",
+        "test_query_before_broker",
         "test_sink",
         "test_spark_bad_records",
         "test_spark_changes",
-        "test_spark_compaction",
         "test_spark_evolution",
+        "test_spark_types",
+        "test_spark_writes",
+    ),
+    "spark reading": (
+        "test_external_end_to_end",
+        "test_s3_end_to_end",
+        "test_spark_compaction",
         "test_spark_session",
         "test_spark_source",
         "test_spark_streams",
-        "test_spark_types",
-        "test_spark_writes",
     ),
     "relayed": ("test_clock_jumps", "test_cut_connections", "test_late_files", "test_questions"),
     "dynamodb": ("test_bucket_drop", "test_external_faults", "test_external_manifests"),
 }
-"""Files that are one group, by the fixture that they share."""
+"""Files that are one group. The name of a group begins with the fixture that they share."""
 
 LONGEST: Final = (
-    "spark",
+    "spark reading",
+    "spark writing",
     "test_demo",
     "test_examples",
     "relayed",
@@ -55,6 +60,7 @@ LONGEST: Final = (
     "test_regrown_log",
     "test_exactly_once",
     "test_damaged_messages",
+    "test_delta_spark",
     "test_outcomes_cut_short",
     "test_gaps",
     "test_image",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 import lance
 import pyarrow as pa
 
+from lakefold_ingest.formats import read_view
 from lakefold_ingest.merge.read_version import ReadVersion
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.writing.settings import WriteSettings
-from lakefold_ingest.writing.view import read_view
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_table.entry import Committed, Rejected

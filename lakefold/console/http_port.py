@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from lakefold.console.settings import Settings
     from lakefold_committer.observability.health import HealthServer, ServedMetrics
+    from lakefold_committer.observability.web_server import Responder
 
 
 def open_port(
@@ -19,15 +20,20 @@ def open_port(
     trouble: Callable[[], str],
     role: Callable[[], str],
     detail: Callable[[], str] = str,
+    others: Responder | None = None,
 ) -> HealthServer:
-    """Serves health and metrics as the settings say; see `HealthServer`.
+    """Serves health and metrics as the settings say; `others` answers for other pages. See `HealthServer`.
 
     Raises `SettingError` if the port is taken, or the address is none of this machine.
     """
     from lakefold_committer.observability.health import HealthServer
+    from lakefold_committer.observability.web_server import NOT_FOUND
 
+    host, port = settings.http_host, settings.http_port
     try:
-        return HealthServer(settings.http_host, settings.http_port, metrics, trouble, role, detail)
+        return HealthServer(
+            host, port, metrics, trouble, role, detail, others=others or (lambda _: NOT_FOUND)
+        )
     except OSError as error:
         message = f"{settings.http_host}:{settings.http_port} can't be served: {error.strerror}"
         hint = "set http_port to a free port, or to 0 for none; http_host must be an address of this machine"

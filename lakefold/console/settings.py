@@ -108,6 +108,12 @@ class Settings(BaseModel):
         "other hosts too",
     )
     http_port: int = Field(8080, ge=0, le=65_535, description="the port of metrics and health; 0 = off")
+    console: bool = Field(
+        default=False, description="whether the committer serves the page of `lakefold console` on http_port"
+    )
+    console_token: str = Field(
+        "", description="a text that clients of that page must know; set it by the environment or the file"
+    )
     umask: str | None = Field(
         None,
         description="the umask of this process, in octal: with 002, the group may write to folders that it "
@@ -261,9 +267,14 @@ class Settings(BaseModel):
         plain: dict[str, object] = self.model_dump(mode="json")
         for name in TABLES:
             plain[name] = {key: _masked(key, value) for key, value in getattr(self, name).items()}
-        plain["roots"] = [_masked("", root) for root in self.roots]
+        plain["roots"] = list(self.printable_roots())
+        plain["console_token"] = _masked("console_token", self.console_token)
         plain["bootstrap_servers"] = _masked("", self.bootstrap_servers)
         return plain
+
+    def printable_roots(self) -> Iterator[str]:
+        """Yields the roots without logins in their URIs."""
+        return (_masked("", root) for root in self.roots)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Returns the masked values, which `repr` and `str` show."""
@@ -330,18 +341,19 @@ def variable_of(setting: str, option: str) -> str:
 
 def _from_environment() -> dict[str, object]:
     """Returns the settings that environment variables name. An empty variable counts as not set."""
+    variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
     named: dict[str, object] = {}
     for name in Settings.model_fields:
         variable = PREFIX + name.upper()
-        if value := os.environ.get(variable):
+        if value := variables.get(variable):
             named[name] = value
-        if name in TABLES and (single := dict(_single_options(f"{variable}__", TABLES[name]))):
+        if name in TABLES and (single := dict(_single_options(variables, f"{variable}__", TABLES[name]))):
             named[name] = _options(named.get(name, {}), _variable(name)) | single
     return named
 
 
-def _single_options(prefix: str, joint: str) -> Iterator[tuple[str, str]]:
-    for variable, value in os.environ.items():
+def _single_options(variables: Mapping[str, str], prefix: str, joint: str) -> Iterator[tuple[str, str]]:
+    for variable, value in variables.items():
         if variable.startswith(prefix):
             yield variable.removeprefix(prefix).lower().replace("_", joint), value
 

@@ -21,7 +21,7 @@ _FINISH_S: Final = 10.0
 
 
 class Committers:
-    """Runs a single committer at a time, each with its own log and its own health port."""
+    """Runs a single committer at a time, each with its own log; all have the same health port."""
 
     def __init__(self, folder: Folder, bootstrap_servers: str) -> None:
         self._folder = folder
@@ -29,6 +29,8 @@ class Committers:
         self._number = 0
         self._checked_at = 0.0
         self._ready = False
+        # The page of the console asks each of them there.
+        self.port = free_port()
         self.child = self._start()
 
     @property
@@ -63,15 +65,14 @@ class Committers:
     def _start(self) -> Child:
         self._number += 1
         self._ready, self._checked_at = False, 0.0
-        self._port = free_port()
         arguments = ["committer", "--bootstrap-servers", self._bootstrap_servers]
-        arguments += ["--root", str(self._folder.root), "--http-port", str(self._port)]
+        arguments += ["--root", str(self._folder.root), "--http-port", str(self.port)]
         log = self._folder.logs / f"committer-{self._number}.log"
         return Child("committer", "lakefold", arguments, log=log, scratch=self._folder.scratch)
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=_ANSWER_S):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=_ANSWER_S):
                 return True
         except (urllib.error.URLError, OSError):
             return False

@@ -18,6 +18,7 @@ import lakefold
 from lakefold.demo.checksum import Checksum, Summer
 from lakefold.demo.children import Child
 from lakefold.demo.committers import Committers
+from lakefold.demo.console_page import ConsolePage
 from lakefold.demo.dataset import SCHEMA, Departures, find_csv
 from lakefold.demo.follower import Follower
 from lakefold.demo.job import Job, Topic
@@ -121,6 +122,7 @@ class Demo:
             texts, sent = self._wait_for(reading, "reading the departures from their CSV file")
             replay = self._start_replay(texts)
             committers = self._start_committer()
+            self._start_page(committers.port)
             follower = self._start_follower()
             job = self._start_query()
             seconds = self._stream(replay, committers, follower, job)
@@ -182,6 +184,15 @@ class Demo:
         self._wait_until(lambda: committers.ready, "starting the committer")
         self._screen.note(f"committer: pid {committers.child.pid}, folds the log into versions of the table")
         return committers
+
+    def _start_page(self, committer_port: int) -> None:
+        """Starts the web page and shows its address. It stops with the demo."""
+        page = ConsolePage(self._folder, self._broker.bootstrap_servers, committer_port)
+        self._stack.callback(page.stop, _HASTE_S)
+        self._parts.append(page)
+        self._screen.note(
+            f"page: open {page.address} in a browser; it shows what happens until the demo ends"
+        )
 
     def _start_follower(self) -> Follower:
         follower = Follower(self._folder.table)

@@ -51,6 +51,7 @@ WORK = (
     "roots",
     "http_host",
     "http_port",
+    "console",
     "topic_partitions",
     "topic_replication",
     "umask",
@@ -140,7 +141,7 @@ def command(
         committer.stop()
     with ExitStack() as stack:
         stack.callback(tracing.close)
-        health = stack.enter_context(_health(settings, metrics, committer)) if settings.http_port else None
+        health = _health(settings, metrics, committer, stack) if settings.http_port else None
         try:
             committer.run(until_caught_up=until_caught_up)
         except GapError:
@@ -182,9 +183,16 @@ def _on_stop(act: Callable[[], None]) -> None:
         signal.signal(number, lambda *_: act())
 
 
-def _health(settings: Settings, metrics: Metrics, committer: Committer) -> HealthServer:
+def _health(settings: Settings, metrics: Metrics, committer: Committer, stack: ExitStack) -> HealthServer:
+    """Serves the HTTP port until `stack` is closed, with the console's page if that is on."""
+    others = None
+    if settings.console:
+        from lakefold.web.site import ConsoleSite
+
+        site = ConsoleSite(settings, settings.http_host, settings.console_token)
+        others = stack.enter_context(site).respond
     trouble, role, detail = (lambda: committer.trouble), (lambda: committer.role), (lambda: committer.detail)
-    return open_port(settings, metrics, trouble, role, detail)
+    return stack.enter_context(open_port(settings, metrics, trouble, role, detail, others))
 
 
 def _print_summary(counts: dict[str, int], *, as_json: bool) -> None:

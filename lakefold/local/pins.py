@@ -9,7 +9,7 @@ from typing import Literal
 JarSet = Literal["broker", "delta", "dynamodb", "lance-spark", "s3", "spark"]
 """`broker`: Kafka and all it needs to run. `spark`: the Kafka connector of the pinned Spark release. `s3`: a
 server over a folder that speaks S3, for tests. `dynamodb`: DynamoDB Local, for tests. `lance-spark`: Lance's
-own connector for Spark 3.5, for tests. `delta`: Delta's own connector for Spark, for benchmarks."""
+own connector for Spark 3.5, for tests. `delta`: Delta's own connector for Spark, for benchmarks and tests."""
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 

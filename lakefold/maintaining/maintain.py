@@ -69,10 +69,10 @@ def command(
     Without TABLE it maintains the tables in the folders and buckets below the roots, up to three folders deep
     and in the first 2,000 folders of each root; a warning is logged if a root has more. The policy is in the
     table's configuration (lakefold.maintenance.target_rows, …) and in the setting `maintenance`. Indices that
-    lack many rows are brought up to date (unindexed_share). Versions
-    stay that tags, branches, named consumers or proposals that wait in the log need. Files of refused
-    proposals and files that nothing names are removed some time later (refused_files, unnamed_files). Several
-    maintainers may run: one of them works on a table at a time.
+    lack many rows are brought up to date (unindexed_share). Versions stay that tags, branches, named
+    consumers or proposals that wait in the log need. Files of refused proposals and files that nothing names
+    are removed some time later (refused_files, unnamed_files). Several maintainers may run: one of them works
+    on a table at a time.
 
     Without --once it runs until SIGTERM or Ctrl-C, which let the current rewrite finish. /livez, /readyz and
     /metrics are served on --http-port. With --once the exit code is that of the first failure.
@@ -90,8 +90,11 @@ def command(
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
+    from lakefold_committer.observability.gc_tuning import collect_seldom
     from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 
+    # A hundred thousand proposals may wait in the log, and each round reads them.
+    collect_seldom()
     metrics, bar = MaintenanceMetrics(), Bar()
     maintainer = _maintainer(settings, tables, rewrites, metrics, stopped, bar if once else Silent())
     if once:

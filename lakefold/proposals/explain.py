@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -75,19 +76,20 @@ def command(
     store or broker that may know it doesn't answer.
     """
     from lakefold.proposals.explain_proposal import explain
-    from lakefold_reader.opening import open_branch
+    from lakefold_reader.opening import on_branch
     from lakefold_reader.versions.proposals import sought_of
 
     sought = sought_of(proposal)
-    source = open_branch(table, branch, settings.storage_options)
-    explanation = explain(source, sought, _brokers(settings, timeout), versions=versions)
+    brokers = brokers_of(settings, timeout)
+    search = partial(explain, sought=sought, brokers=brokers, versions=versions)
+    explanation = on_branch(table, branch, settings.storage_options, search)
     if as_json:
-        print_json(_document(explanation))
+        print_json(explanation_document(explanation))
     else:
         _show(explanation)
 
 
-def _brokers(settings: Settings, timeout: float) -> Brokers | None:
+def brokers_of(settings: Settings, timeout: float) -> Brokers | None:
     """Returns the brokers of the settings, or None if none are set or Kafka's client isn't installed."""
     from importlib.util import find_spec
 
@@ -102,7 +104,8 @@ def _brokers(settings: Settings, timeout: float) -> Brokers | None:
     return Brokers(settings.kafka_config(), settings.topics(), settings.group, timeout)
 
 
-def _document(explanation: Explanation) -> dict[str, Any]:
+def explanation_document(explanation: Explanation) -> dict[str, Any]:
+    """Returns what is known of a proposal as plain values, as `--json` prints it."""
     from lakefold_reader.as_json import iso, plain_position
     from lakefold_table.marks.outcome_messages import json_form, outcome_message
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakefold.proposals.explanation import Explanation
 from lakefold.proposals.topic_lookup import search_the_topics
+from lakefold_reader.versions.listing import OtherFormatError
 from lakefold_reader.versions.proposals import find
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.uri import canonical
@@ -44,8 +45,8 @@ def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions
 def _read_the_table(explanation: Explanation, source: Source, versions: int, *, needed: bool) -> None:
     try:
         finding = find(source, explanation.sought, at_most=versions)
-    except NotATableError:
-        if needed:
+    except NotATableError as error:
+        if needed or isinstance(error, OtherFormatError):
             raise
         explanation.looked_at.append(f"{source.uri}: the table does not exist yet")
         return

@@ -141,7 +141,7 @@ class _Results:
                 "outcome": None if outcome is None else json_form(outcome_message(outcome)),
                 "same_cause": sent.same_cause,
             }
-            print_json({**_plain(sent.letter), "obstacle": sent.obstacle, **more})
+            print_json({**plain_letter(sent.letter), "obstacle": sent.obstacle, **more})
         else:
             print_line(f"{sent.letter.position}  {_key(sent.letter)}  {text}")
 
@@ -165,7 +165,7 @@ def _list(dead_letters: Iterator[DeadLetter], *, as_json: bool) -> None:
     for letter in dead_letters:
         empty = False
         if as_json:
-            print_json(_plain(letter))
+            print_json(plain_letter(letter))
             continue
         when = datetime.fromtimestamp(letter.time_us / 1_000_000, UTC)
         position = str(letter.position), f"{when:%Y-%m-%d %H:%M:%S}", letter.table
@@ -181,7 +181,7 @@ def _list(dead_letters: Iterator[DeadLetter], *, as_json: bool) -> None:
 
 def _print_dry(letter: DeadLetter, *, as_json: bool) -> None:
     if as_json:
-        print_json({**_plain(letter), "would_send": not letter.obstacle})
+        print_json({**plain_letter(letter), "would_send": not letter.obstacle})
         return
     result = f"can't be sent: {letter.obstacle}" if letter.obstacle else "would be sent"
     print_line(f"{letter.position}  {_key(letter)}  {result}")
@@ -201,7 +201,8 @@ def _key(letter: DeadLetter) -> str:
     return f"{entry.app_id}:{entry.batch_id}" if entry.app_id else entry.uuid or "-"
 
 
-def _plain(letter: DeadLetter) -> dict[str, Any]:
+def plain_letter(letter: DeadLetter) -> dict[str, Any]:
+    """Returns a dead letter as plain values, as `--json` prints it."""
     from lakefold_reader.as_json import plain_position
 
     entry = letter.proposal if isinstance(letter.proposal, Entry) else None

@@ -42,10 +42,10 @@ def _names(_: click.Context, option: click.Parameter, text: str | None) -> list[
 @click.option(
     "--from",
     "after",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=-1),
     required=True,
     metavar="N",
-    help="Show the changes after this version; 0 shows all.",
+    help="Show the changes after this version; 0 shows all, of a Delta table -1.",
 )
 @click.option("--to", type=int, metavar="N", help="The last version to show.  [default: the newest]")
 @click.option(

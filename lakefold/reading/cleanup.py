@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold_reader.consumers.expire_versions import Plan
     from lakefold_reader.format.snapshots import Cleaned
+    from lakefold_reader.format.source import Source
 
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _AGE: Final = re.compile(r"(\d{1,6})([dhms])")
@@ -77,15 +78,21 @@ def command(
     A version is kept if a named consumer hasn't read it, if a tag names it, or if a branch was made from it.
     Files that no version names are kept for seven days, because they may belong to proposals that wait in the
     log. A proposal that was built on a removed version is refused and must be built again.
+
+    Of a Delta table only versions before a checkpoint are removed, and none in which a tombstone has not
+    expired (delta.deletedFileRetentionDuration). Files that no commit names are left to VACUUM.
     """
     from lakefold_reader.consumers.expire_versions import clean_up, plan
-    from lakefold_reader.opening import open_branch
+    from lakefold_reader.opening import on_branch
 
-    source = open_branch(table, branch, settings.storage_options)
-    planned = plan(source, older_than, keep=keep)
-    removed = clean_up(source, planned, dry_run=dry_run)
+    def cleaned(source: Source) -> tuple[Source, Plan, Cleaned]:
+        planned = plan(source, older_than, keep=keep)
+        return source, planned, clean_up(source, planned, dry_run=dry_run)
+
+    source, planned, removed = on_branch(table, branch, settings.storage_options, cleaned)
     if as_json:
-        print_json({"table": source.uri, **_plain(planned, removed), "dry_run": dry_run})
+        plain = _plain(planned, removed)
+        print_json({"table": source.uri, "format": source.format.name, **plain, "dry_run": dry_run})
     else:
         _print(planned, removed, dry_run=dry_run)
 

@@ -56,16 +56,19 @@ def command(
     clients, so drop the consumers that are no longer used.
     """
     from lakefold_reader.consumers.consumers import Consumers, lags
-    from lakefold_reader.opening import open_branch
+    from lakefold_reader.opening import on_branch
 
     if moved and dropped:
         raise click.UsageError("--set and --drop can't be used together; run the verb twice")
-    source = open_branch(table, branch, settings.storage_options)
-    if dropped:
-        Consumers(source).drop(dropped)
-    if moved:
-        _set(source, Consumers(source), *moved)
-    _print(lags(source), as_json=as_json)
+
+    def listed(source: Source) -> list[Lag]:
+        if dropped:
+            Consumers(source).drop(dropped)
+        if moved:
+            _set(source, Consumers(source), *moved)
+        return lags(source)
+
+    _print(on_branch(table, branch, settings.storage_options, listed), as_json=as_json)
 
 
 def _set(source: Source, consumers: Consumers, name: str, at: str) -> None:

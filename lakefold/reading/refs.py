@@ -34,21 +34,27 @@ def command(settings: Settings, table: str, *, as_json: bool) -> None:
     """
     from lakefold_reader.opening import open_branch
     from lakefold_reader.versions.branches import main_and_branch
+
+    main, _ = main_and_branch(open_branch(table, None, settings.storage_options))
+    document = refs_document(main)
+    if as_json:
+        print_json(document)
+    else:
+        _print(document)
+
+
+def refs_document(main: Source) -> dict[str, Any]:
+    """Returns the tags and branches of a table as plain values. `main`: its main branch."""
     from lakefold_reader.versions.listing import newest_of
     from lakefold_table.versions.refs import Refs
 
-    main, _ = main_and_branch(open_branch(table, None, settings.storage_options))
     refs = Refs(main.storage)
-    document = {
+    return {
         "table": main.uri,
         "version": newest_of(main),
         "tags": [_tag(name, tag) for name, tag in refs.tags().items()],
         "branches": [_branch(main, name, branch) for name, branch in refs.branches().items()],
     }
-    if as_json:
-        print_json(document)
-    else:
-        _print(document)
 
 
 def _tag(name: str, tag: Tag) -> dict[str, Any]:

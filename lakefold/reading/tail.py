@@ -97,23 +97,17 @@ def command(  # noqa: PLR0913 - each is an option of the verb
     is checked every second on a local disk, and once a minute in a bucket.
     """
     check_one_of(point, **{"from": start})
-    from lakefold_reader.opening import open_source
+    from lakefold_reader.opening import in_its_format, open_source
     from lakefold_reader.snapshot.snapshot import find_version
     from lakefold_reader.tail.tail import tail_of
 
+    def begun(table: Source) -> Tail:
+        source, version = find_version(table, branch=branch, as_of=point.as_of, at_position=point.at_position)
+        after = _start(source, start if version is None else str(version), follow=follow)
+        return tail_of(source, after, follow=follow, consumer=consumer)
+
     try:
-        source, version = find_version(
-            open_source(table, settings.storage_options),
-            branch=branch,
-            as_of=point.as_of,
-            at_position=point.at_position,
-        )
-        tail = tail_of(
-            source,
-            _start(source, start if version is None else str(version), follow=follow),
-            follow=follow,
-            consumer=consumer,
-        )
+        tail = in_its_format(open_source(table, settings.storage_options), begun)
         if follow and settings.bootstrap_servers:
             tail.wake_by(_outcomes(settings))
         for change in _each(tail, max_versions, follow=follow, committing=consumer is not None):

@@ -26,6 +26,8 @@ LOG = structlog.get_logger("lakefold")
 # The depth and the number of folders that are searched below a root, so that a whole disk is never walked.
 _DEPTH: Final = 3
 _FOLDERS: Final = 2_000
+# The folders below a local root that are searched for the console's list.
+_MOST_FOLDERS: Final = 50_000
 
 
 def local_tables(roots: Iterable[str]) -> Iterator[str]:
@@ -36,25 +38,40 @@ def local_tables(roots: Iterable[str]) -> Iterator[str]:
     """
     for root in roots:
         if root.startswith("file:"):
-            yield from _local_tables(root, BUILT_IN, lambda _: None)
+            yield from _local_tables(root, BUILT_IN, lambda _: None, _FOLDERS)
 
 
 def maintained_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
+    """Yields the tables below `roots` that are maintained: those of the first format. Raises as `all_tables`.
+
+    Logs a warning if a root has so many folders that not all of them are searched.
+    """
+    return _tables_of(roots, storage_options, (BUILT_IN.first,), _warn_of_limit, _FOLDERS)
+
+
+def all_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
     """Yields the URIs of the tables below `roots` (canonical URIs), in local folders and in buckets.
 
-    Only tables of the first format are maintained.
-
-    Logs a warning if a root has so many folders that not all of them are searched. Raises `InvalidError` if a
-    store can't list folders, `RetryError` if it can't be reached: after the tables of the other roots.
+    Many folders are searched, but not any number of them. Raises `InvalidError` if a store can't list
+    folders, `RetryError` if it can't be reached: after the tables of the other roots.
     """
-    formats = (BUILT_IN.first,)
+    return _tables_of(roots, storage_options, BUILT_IN, lambda _: None, _MOST_FOLDERS)
+
+
+def _tables_of(
+    roots: Iterable[str],
+    storage_options: Mapping[str, str],
+    formats: Iterable[AnyFormat],
+    limit_reached: Callable[[str], None],
+    most: int,
+) -> Iterator[str]:
     errors: list[LakefoldError] = []
     for root in roots:
         try:
             if root.startswith("file:"):
-                yield from _local_tables(root, formats, _warn_of_limit)
+                yield from _local_tables(root, formats, limit_reached, most)
             else:
-                yield from _stored_tables(root, storage_options, formats)
+                yield from _stored_tables(root, storage_options, formats, limit_reached)
         except LakefoldError as error:
             errors.append(error)
     if errors:
@@ -62,12 +79,12 @@ def maintained_tables(roots: Iterable[str], storage_options: Mapping[str, str]) 
 
 
 def _local_tables(
-    root: str, formats: Iterable[AnyFormat], limit_reached: Callable[[str], None]
+    root: str, formats: Iterable[AnyFormat], limit_reached: Callable[[str], None], most: int
 ) -> Iterator[str]:
     folders, wanted = _version_folders(BUILT_IN), _version_folders(formats)
     top = Path(local_path(root))
     for number, (name, below, _) in enumerate(os.walk(top)):
-        if number >= _FOLDERS:
+        if number >= most:
             limit_reached(root)
             return
         folder = Path(name)
@@ -78,7 +95,10 @@ def _local_tables(
 
 
 def _stored_tables(
-    root: str, storage_options: Mapping[str, str], formats: Iterable[AnyFormat]
+    root: str,
+    storage_options: Mapping[str, str],
+    formats: Iterable[AnyFormat],
+    limit_reached: Callable[[str], None],
 ) -> Iterator[str]:
     """Yields the tables in a bucket, as `_local_tables` does in folders. Each folder costs a request."""
     storage = open_storage(root, storage_options)
@@ -100,7 +120,7 @@ def _stored_tables(
             names = sorted(each for each in below if not each.startswith((".", "_")))
             waiting.extend(f"{folder}/{name}" if folder else name for name in names)
     if waiting:
-        _warn_of_limit(root)
+        limit_reached(root)
 
 
 def _warn_of_limit(root: str) -> None:

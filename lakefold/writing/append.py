@@ -1,4 +1,4 @@
-"""`lakefold.append`: the rows of any Arrow table into a Lance table through the log."""
+"""`lakefold.append`: the rows of any Arrow table into a table through the log."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ def append(
     batch_id: int | None = None,
     **options: Unpack[WriteOptions],
 ) -> BatchReport:
-    """Appends rows to a Lance table through the log, and returns what became of them.
+    """Appends rows to a table through the log, and returns what became of them.
 
         outcome = lakefold.append("s3://lake/flights", rows, app_id="loader", batch_id=7)
         outcome.kind, outcome.version, outcome.rows_added
 
     `rows` is anything with `__arrow_c_stream__`: a table or data frame of pyarrow, polars, pandas or duckdb,
-    or a stream of batches, which is written as it is read. This process writes the rows as Lance files and
-    sends one transaction; a committer folds it into the table. If the table does not exist, it is created
-    with the schema of the rows. Columns are matched by name, case-sensitively; nullable ones may be missing.
+    or a stream of batches, which is written as it is read. This process writes the rows as data files of
+    the table's format and sends one proposal; a committer folds it into the table. If the table does not
+    exist, it is created with the schema of the rows, as a Delta table with `format="delta"`. Columns are
+    matched by name, case-sensitively; nullable ones may be missing.
 
     With `app_id` and `batch_id` the rows are added once, however often the same call is made: the second time
     the kind is "duplicate". Without them each call adds its rows. The kind is "sent" with `wait="log"`, and

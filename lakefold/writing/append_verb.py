@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
 from lakefold.console.output import print_json, print_line
-from lakefold.writing.verb_options import FILE, key_options, merge_schema_option, wait_option
+from lakefold.writing.verb_options import FILE, key_options, kind_options, merge_schema_option, wait_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         "lakefold append /data/flights events.jsonl --wait 5 --json",
         "lakefold append s3://lake/flights rows.arrow --wait 0",
         "lakefold append /data/flights wider.parquet --merge-schema",
+        "lakefold append /data/new rows.parquet --format delta --partition-by day",
     )
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")
 @merge_schema_option
+@kind_options
 @key_options
 @wait_option(or_log=True)
 @settings_options(*KAFKA, *TOPICS, *STORE)
@@ -42,13 +44,14 @@ def command(
     key: Key,
     wait: float,
     merge_schema: bool,
+    kind: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Append the rows of Arrow, Parquet, CSV or JSON-lines files to TABLE, as one batch.
 
-    The rows are written as Lance files by this process, then one transaction is sent, and its outcome is
-    printed. If TABLE does not exist, it is created with the columns of the files. CSV and JSON columns are
-    read with the types of the table.
+    The rows are written as data files of TABLE's format by this process, then one proposal is sent, and its
+    outcome is printed. If TABLE does not exist, it is created with the columns of the files. CSV and JSON
+    columns are read with the types of the table.
 
     With --app-id and --batch-id the rows are added once, however often the command is repeated.
     """
@@ -58,7 +61,7 @@ def command(
     from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
-    write_settings = settings_for(table, settings, wait_s=wait, merge_schema=merge_schema)
+    write_settings = settings_for(table, settings, wait_s=wait, merge_schema=merge_schema, **kind)
     rows = rows_for(write_settings, files)
     print_report(put_batch(write_settings, key, append_source(RowSource(rows))), key, as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""`lakefold.delete`: deletes rows of a Lance table by a predicate or by their keys, through the log."""
+"""`lakefold.delete`: deletes rows of a table by a predicate or by their keys, through the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def delete(
     batch_id: int | None = None,
     **options: Unpack[WriteOptions],
 ) -> BatchReport:
-    """Deletes rows of a Lance table through the log, and returns what became of it.
+    """Deletes rows of a table through the log, and returns what became of it.
+
+    Of a Delta table it deletes partitions, by a predicate that compares partition columns with constants.
 
         lakefold.delete("s3://lake/people", where="country = 'XX'")
         lakefold.delete("s3://lake/people", keys=["id"], rows=ids)

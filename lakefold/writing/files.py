@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lakefold_ingest.formats import read_view
 from lakefold_ingest.rows.json_depth import check_depth
-from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage.os_errors import failure
 

@@ -15,7 +15,7 @@ from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from lakefold.console.settings import Settings
@@ -39,9 +39,12 @@ class SinkOptions(TypedDict, total=False):
     on_older_batch: OnOlderBatch
     on_refused: OnRefused
     max_unanswered: int
+    max_lag: float
     commit_properties: Mapping[str, str] | None
     merge_schema: bool
     bad_records: str | os.PathLike[str] | None
+    format: str | None
+    partition_by: str | Iterable[str] | None
 
 
 class WriteOptions(SinkOptions, total=False):
@@ -54,9 +57,11 @@ class WriteOptions(SinkOptions, total=False):
     created. `max_rows_per_file`, `max_bytes_per_file` (in memory): another file begins after so much.
     `on_rolled_back`: "raise" fails a batch that was folded before and whose rows a Restore removed since,
     "skip" leaves its rows out. `commit_properties`: recorded by the version that contains the batch.
-    `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows.
+    `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows, and
+    columns whose type is too narrow get the wider type of the rows.
     `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it
-    they fail their batch.
+    they fail their batch. `format`: "lance" or "delta", if the table is created (by default Lance); a table
+    of another format is refused. `partition_by`: the partition columns of a Delta table that is created.
     """
 
     bootstrap_servers: str | None
@@ -64,7 +69,7 @@ class WriteOptions(SinkOptions, total=False):
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
-_RENAMED = {"timeout": "timeout_s"}
+_RENAMED = {"timeout": "timeout_s", "max_lag": "max_lag_s"}
 
 
 def write_settings(
@@ -86,14 +91,14 @@ def write_settings(
 
 
 def settings_for(
-    table: str, settings: Settings, *, wait_s: float, merge_schema: bool = False
+    table: str, settings: Settings, *, wait_s: float, merge_schema: bool = False, **given: object
 ) -> WriteSettings:
     """Returns the settings of a verb that writes `table` and waits so many seconds for the outcome.
 
-    With 0 it waits for the log only. Raises as `write_settings` does.
+    With 0 it waits for the log only. `given`: more settings. Raises as `write_settings` does.
     """
     waiting = {"timeout_s": wait_s} if wait_s else {"wait": "log"}
-    return _settings(table, settings, {**waiting, "merge_schema": merge_schema})
+    return _settings(table, settings, {**waiting, "merge_schema": merge_schema, **given})
 
 
 def _settings(
@@ -103,6 +108,9 @@ def _settings(
     open_storage(uri, settings.storage_options)
     if "bad_records" in given:
         given = {**given, "bad_records": canonical(cast("str", given["bad_records"]))}
+    if "partition_by" in given:
+        names = cast("str | Iterable[str]", given["partition_by"])
+        given = {**given, "partition_by": (names,) if isinstance(names, str) else tuple(names)}
     return WriteSettings(
         table=uri,
         kafka=settings.kafka_config(),

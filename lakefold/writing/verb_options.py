@@ -35,6 +35,23 @@ def key_options(function: Callable[..., Result]) -> Callable[..., Result]:
     return click.option("--app-id", help="The application that numbers its batches.")(decorated)
 
 
+def kind_options(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Gives a verb `--format` and `--partition-by`, which it gets as `kind`: the settings by their names."""
+
+    @wraps(function)
+    def call(*args: object, table_format: str | None, partition_by: str, **rest: object) -> Result:
+        kind = {"format": table_format or "", "partition_by": columns_of(partition_by)}
+        return function(*args, kind=kind, **rest)
+
+    text = "The partition columns of TABLE, if it is a Delta table that is created."
+    decorated: Callable[..., Result] = click.option("--partition-by", default="", metavar="A,B", help=text)(
+        call
+    )
+    text = "The format of TABLE. If it exists, it must have this one.  [default: its own, or lance]"
+    names = click.Choice(["lance", "delta"])
+    return click.option("--format", "table_format", type=names, help=text)(decorated)
+
+
 def merge_options(function: Callable[..., Result]) -> Callable[..., Result]:
     """Gives a verb the options of a merge, which it gets as `merge`. Raises `InvalidError` on call."""
 
@@ -142,7 +159,7 @@ def merge_schema_option(function: Callable[..., Result]) -> Callable[..., Result
     option = click.option(
         "--merge-schema",
         is_flag=True,
-        help="Add columns that TABLE lacks, as nullable ones, before the rows.",
+        help="Before the rows, add columns that TABLE lacks, as nullable ones, and make narrow types wider.",
     )
     decorated: Callable[..., Result] = option(function)
     return decorated

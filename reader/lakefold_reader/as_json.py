@@ -164,6 +164,7 @@ def plain_change(change: Change) -> Plain:
     """Returns a change, as `lakefold tail` prints it."""
     return {
         "version": change.version,
+        "format": change.format,
         "timestamp": iso(change.timestamp),
         "operation": change.operation,
         "operations": dict(change.operations),

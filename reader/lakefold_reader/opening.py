@@ -27,9 +27,18 @@ LATER: tuple[ReaderFormat, ...] = (DeltaReader(),)
 T = TypeVar("T")
 
 
-def open_source(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Source:
-    """Returns the table at `uri`. If there is only one format, nothing is read."""
-    return source_on(open_storage(canonical(uri), storage_options), storage_options)
+def open_source(
+    uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None, format_name: str = ""
+) -> Source:
+    """Returns the table at `uri`. Nothing is read if its format is given, or if there is only one.
+
+    A table of a format of `LATER` is found by `in_its_format`.
+    """
+    storage = open_storage(canonical(uri), storage_options)
+    for reader in (*FORMATS, *LATER):
+        if reader.name == format_name:
+            return Source.on(storage, reader, storage_options)
+    return source_on(storage, storage_options)
 
 
 def in_its_format(source: Source, act: Callable[[Source], T]) -> T:
@@ -44,6 +53,23 @@ def in_its_format(source: Source, act: Callable[[Source], T]) -> T:
         if reader is None:
             raise
     return act(Source.on(source.storage, reader, source.options))
+
+
+def on_branch(
+    uri: str | os.PathLike[str],
+    branch: str | None,
+    storage_options: Mapping[str, str] | None,
+    act: Callable[[Source], T],
+) -> T:
+    """Returns what `act` returns for the table at `uri`, or for a branch of it, in the table's format.
+
+    `act` is called again if the first call finds that the table has another format. Raises as `open_branch`.
+    """
+
+    def on(source: Source) -> T:
+        return act(source if branch is None else branched(source, branch))
+
+    return in_its_format(open_source(uri, storage_options), on)
 
 
 def source_on(storage: Storage, storage_options: Mapping[str, str] | None = None) -> Source:

@@ -167,10 +167,25 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that a version needs, named by its content: making it again gives the same bytes."""
+    """A file that a version needs, named by its content: making it again gives the same bytes.
+
+    `may_exist`: of the files after a version, one whose name no other content can have.
+    """
 
     path: str
     data: bytes
+    may_exist: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FilesAfter:
+    """Files that make it quicker to open a version, in the order in which they are stored.
+
+    `kept`: what the format gets again for a later version, if all of them were stored.
+    """
+
+    files: Sequence[NewFile] = ()
+    kept: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,11 +523,12 @@ class Format(Protocol[S]):
         """
         ...
 
-    def files_after(self, state: S) -> Sequence[NewFile]:
+    def files_after(self, state: S, kept: object = None) -> FilesAfter:
         """Returns files that make it quicker to open the table, once this version is published.
 
         They are stored in their order, the last one over an older one. No version depends on them, and
-        without them everything stays the same.
+        without them everything stays the same. `kept`: `FilesAfter.kept` of the last version of the table of
+        which this committer has stored such files.
         """
         ...
 

@@ -36,13 +36,14 @@ VERBS = {
     "up": "--port --dir",
     "down": "--dir",
     "status": f"{KAFKA} {TOPICS} --group --root --roots",
+    "console": f"{KAFKA} {TOPICS} {STORE} --group --root --roots --host --port --token",
     "demo": "--rows --dir --port",
     "committer": f"{KAFKA} {TOPICS} {STORE} --until-caught-up --accept-new-log --print-config --partitions "
     "--ordinal --group --root --roots --http-port --http-host --group-max-entries --group-max-bytes "
     "--group-max-wait --topic-partitions --topic-replication --table-memory",
     "propose": f"TABLE {KAFKA} {TOPICS} {STORE} --transaction --app-id --batch-id --wait --branch --create "
     "--affected-rows --fragment-reuse-index --into",
-    "append": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --app-id --batch-id --wait",
+    "append": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --app-id --batch-id --wait --format --partition-by",
     "upsert": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --keys --order-by --app-id --batch-id --wait",
     "delete": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --where --keys --app-id --batch-id --wait",
     "apply-changes": f"TABLE FILES {KAFKA} {TOPICS} {STORE} --keys --order-by --operation-column "

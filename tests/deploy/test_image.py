@@ -11,7 +11,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from deploy.image.pins import asked_for, canonical, part_of
+from lakefold.cli import VERBS
 from lakefold.local.pins import pinned_jars
+from tests.cluster.verbs import LACKING, WORKING
 from tests.deploy.manifests import DEPLOY, ROOT, load
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
@@ -146,3 +148,9 @@ def test_compose_runs_the_broker_that_everything_else_is_tried_with() -> None:
     image = load(DEPLOY / "compose/compose.yaml")["services"]["broker"]["image"]
     brokers = [jar.revision for jar in pinned_jars("broker") if jar.artifact == "kafka_2.13"]
     assert brokers == [image.rpartition(":")[2]]
+
+
+def test_each_verb_is_run_in_the_image_by_the_test_of_the_cluster() -> None:
+    assert WORKING.keys() & LACKING.keys() == set()
+    # These two serve until they are stopped.
+    assert VERBS.keys() - WORKING.keys() - LACKING.keys() == {"committer", "console"}

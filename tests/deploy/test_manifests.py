@@ -141,6 +141,17 @@ def test_verbs_that_are_run_in_a_pod_find_the_settings() -> None:
         assert [arg for arg in container["args"] if arg.startswith("--config")] == []
 
 
+def test_pods_that_share_are_members_by_their_names() -> None:
+    for each in DEPLOYMENTS:
+        variables = {
+            variable["name"]: variable.get("valueFrom") for variable in pod_of(each)["containers"][0]["env"]
+        }
+        name = variables.get("LAKEFOLD_KAFKA__GROUP_INSTANCE_ID")
+        assert name == (
+            {"fieldRef": {"fieldPath": "metadata.name"}} if _partitions(each) == "shared" else None
+        )
+
+
 def test_a_pod_says_why_it_stopped_and_logs_json_alone() -> None:
     for each in DEPLOYMENTS:
         container = pod_of(each)["containers"][0]
@@ -256,7 +267,7 @@ def test_the_settings_file_of_the_base_is_one_that_a_committer_reads() -> None:
 
 def test_secrets_reach_the_client_by_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     container = pod_of(committers_of(RENDERED["full"])[0])["containers"][0]
-    secret = [each for each in container["env"] if "valueFrom" in each]
+    secret = [each for each in container["env"] if "secretKeyRef" in each.get("valueFrom", ())]
     assert [each["valueFrom"]["secretKeyRef"] for each in secret] == [
         {"name": "lakefold-kafka", "key": "password"},
         {"name": "lakefold-store", "key": "secret"},

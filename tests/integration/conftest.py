@@ -18,6 +18,7 @@ import pytest
 
 from lakefold.local.broker import Broker
 from lakefold.local.spark import prepare_session
+from tests.distribution import group_of
 from tests.servers.class_archive import quick_brokers
 from tests.servers.dynamodb import DynamoServer
 from tests.servers.s3 import S3Server
@@ -79,11 +80,25 @@ def _no_client_is_left(_no_client_is_left_of_a_module: None) -> Iterator[None]:
     gc.freeze()
 
 
+class LastingBroker(Broker):
+    """As `Broker`, but it tells its controller every two seconds that it is alive, not twice a second.
+
+    That is most of what a broker does while no test uses it. After SIGKILL it would take longer to start.
+    """
+
+    def _write_properties(self) -> None:
+        super()._write_properties()
+        with self._properties.open("a") as file:
+            file.write("broker.heartbeat.interval.ms=2000\nbroker.session.timeout.ms=9000\n")
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """A running broker that all tests of this process share: a test that kills it starts its own."""
-    with TemporaryDirectory(prefix="lakefold-broker-") as folder, Broker(folder) as running:
+    with TemporaryDirectory(prefix="lakefold-broker-") as folder, LastingBroker(folder) as running:
         yield running
+        # Its files are not needed any more, and to end well takes it up to ten seconds.
+        running.kill()
 
 
 @pytest.fixture
@@ -157,10 +172,12 @@ def only_process(what: str) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A Spark session of two cores that all tests of this run share."""
+    """A Spark session of two cores that all tests of this process share."""
     from pyspark.sql import SparkSession
 
-    with only_process("spark"), TemporaryDirectory(prefix="lakefold-spark-") as folder:
+    # The first test that needs it says which group of tests this process has.
+    group = group_of(os.environ["PYTEST_CURRENT_TEST"])
+    with only_process(group.replace(" ", "-")), TemporaryDirectory(prefix="lakefold-spark-") as folder:
         builder = SparkSession.builder.appName("lakefold-tests")
         for name, value in prepare_session(Path(folder)).items():
             builder = builder.config(name, value)

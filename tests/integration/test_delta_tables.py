@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+import lakefold
+from lakefold_ingest.writing.log_client import close_clients
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
@@ -174,3 +178,63 @@ def _has_progressed(log: Log, seen: int) -> bool:
 def _rows(folder: Path, version: int | None = None) -> list[int]:
     """The rows as delta-rs reads them."""
     return sorted(pa.table(DeltaTable(str(folder), version=version).to_pyarrow_table())["x"].to_pylist())
+
+
+def test_rows_are_appended_exactly_once_while_committers_are_killed(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """Two threads append under keys, some batches twice, and a `Writer` beside them."""
+    folder = tmp_path / "appended"
+    options: lakefold.WriteOptions = {
+        "bootstrap_servers": bootstrap,
+        "transactions_topic": topic_names.transactions,
+        "outcomes_topic": topic_names.outcomes,
+        "timeout": 60.0,
+        "format": "delta",
+        "partition_by": "p",
+    }
+    other: lakefold.WriteOptions = {**options, "format": "lance"}
+    config, topics = KafkaConfig(bootstrap), Topics(topic_names.transactions, topic_names.outcomes)
+    ensure_topics(Admin(config), replace(topics, dead_letters=topic_names.dead_letters))
+
+    def appended(app: str) -> list[str]:
+        kinds = list[str]()
+        for batch in range(6):
+            batch_rows = pa.table({"p": [app], "n": [batch]})
+            for _ in range(1 + batch % 2):
+                outcome = lakefold.append(folder, batch_rows, app_id=app, batch_id=batch, **options)
+                kinds.append(outcome.kind)
+        return kinds
+
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(appended, app) for app in ("a", "b")]
+        for _ in range(2):
+            with running_committer(bootstrap, topic_names, tmp_path) as committer:
+                committer.wait_until_ready()
+                before = _files(folder)
+                until(partial(_has_more, folder, before), "an append", seconds=60)
+                committer.kill()
+        with running_committer(bootstrap, topic_names, tmp_path) as committer:
+            committer.wait_until_ready()
+            with lakefold.Writer(folder, app_id="w", **options) as writer:
+                futures = [writer.append(pa.table({"p": ["w"], "n": [n]})) for n in range(5)]
+            kinds = [kind for each in running for kind in each.result()]
+            assert {future.result().kind for future in futures} == {"committed"}
+            with pytest.raises(lakefold.InvalidError, match="not built for Delta"):
+                lakefold.upsert(folder, pa.table({"n": [1]}), keys=["n"], **options)
+            with pytest.raises(lakefold.InvalidError, match="the table has the format delta, not lance"):
+                lakefold.append(folder, pa.table({"n": [1]}), **other)
+    close_clients()
+    assert sorted(kinds) == ["committed"] * 12 + ["duplicate"] * 6
+    rows_read = pa.table(DeltaTable(str(folder)).to_pyarrow_table()).to_pylist()
+    expected = [(app, n) for app, count in (("a", 6), ("b", 6), ("w", 5)) for n in range(count)]
+    assert sorted((row["p"], row["n"]) for row in rows_read) == expected
+    assert lakefold.open(folder).count_rows() == len(expected)
+
+
+def _has_more(folder: Path, before: int) -> bool:
+    return _files(folder) > before
+
+
+def _files(folder: Path) -> int:
+    return len(list((folder / "_delta_log").glob("*.json")))

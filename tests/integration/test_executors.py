@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakefold.spark import sink
-from lakefold_ingest.rows.pylance_release import pylance_release
+from lakefold_ingest.lance.pylance_release import pylance_release
 from lakefold_ingest.spark import executors
 from lakefold_maintenance.files.names import is_unique
 from lakefold_table.errors import InvalidError

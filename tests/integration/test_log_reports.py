@@ -97,6 +97,7 @@ def test_a_waiter_stands_where_only_later_answers_come(bootstrap: str, topic_nam
         reporter.report([own.committed(offset, 1) for offset in range(1500)], [], 1500, own.stamp(1500))
         until(lambda: len(own.answers()) == 1500, "the outcomes")
         with own.waiter() as late:
+            until(lambda: early._reader.known_end >= 1500, "the client to fetch the outcomes")
             early.skip_to_end()
             reporter.report([own.committed(1500, 2)], [], 1501, own.stamp(1501))
             last = own.committed(1500, 2)

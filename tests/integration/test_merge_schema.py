@@ -118,6 +118,29 @@ def test_writers_that_add_columns_at_once_end_in_one_schema(
     assert read(table) == expected
 
 
+def test_writers_that_need_wider_types_at_once_end_in_one_schema(
+    merging: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    """The Appends that a wider type overtakes are written again."""
+    table = tmp_path / "t"
+    kinds = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
+    lakefold.append(table, pa.table({"n": pa.array([0], kinds[0])}), **merging)
+
+    def write(number: int) -> lakefold.BatchReport:
+        kind = kinds[number % 4]
+        values = pa.array([number, 2 ** (kind.bit_width - 2) + number], kind)
+        return lakefold.append(table, pa.table({"n": values}), app_id=f"app{number}", batch_id=0, **merging)
+
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(write, range(1, 9)))
+    assert {report.kind for report in reports} == {"committed"}
+    assert lance.dataset(table).schema.field("n").type == kinds[-1]
+    expected = {0} | {value for n in range(1, 9) for value in (n, 2 ** (kinds[n % 4].bit_width - 2) + n)}
+    stored = [row["n"] for row in read(table)]
+    assert len(stored) == len(expected)
+    assert set(stored) == expected
+
+
 def test_a_service_adds_columns_while_others_append(
     options: lakefold.WriteOptions, merging: lakefold.WriteOptions, tmp_path: Path
 ) -> None:

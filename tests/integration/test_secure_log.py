@@ -17,7 +17,6 @@ import pytest
 
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key
-from lakefold_ingest.rows.fragments import write_fragments
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_ingest.writing.settings import WriteSettings
@@ -35,8 +34,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefold_ingest.rows.fragments import Target
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_ingest.rows.target import Target, WrittenFile
     from tests.integration.conftest import TopicNames
 
 WRONG = "wrong-horse-81c2"
@@ -141,8 +139,8 @@ def test_committer_proposer_sink_and_status_go_through(shell: Shell, tmp_path: P
         settings = WriteSettings(other, config, topics, timeout_s=60)
         batch = pa.record_batch({"id": pa.array([7], pa.int64())})
 
-        def write(target: Target) -> list[DataFragment]:
-            return list(write_fragments(target, [batch]))
+        def write(target: Target) -> list[WrittenFile]:
+            return list(target.write([batch]))
 
         report = put_batch(settings, Key("app", 0), AppendRows(batch.schema, write))
         assert isinstance(report.result, Committed)

@@ -231,6 +231,35 @@ def test_one_that_comes_and_one_that_is_told_to_go_hand_over_while_writers_write
     bench.check()
 
 
+def test_one_that_is_killed_and_started_again_under_its_name_continues_and_two_of_one_name_do_not(
+    bench: Bench,
+) -> None:
+    def named(name: str) -> list[str]:
+        # Much longer than three processes take to start on a busy machine.
+        longer = f"session.timeout.ms={2 * LONG_SESSION_SECONDS * 1000:.0f}"
+        return ["--kafka", longer, "--kafka", f"group.instance.id={name}"]
+
+    first, second = bench.join(*named("a")), bench.join(*named("b"))
+    until_owned((first, 2), (second, 2))
+    bench.create(*range(PARTITIONS))
+    bench.wait_for(*(sent[0] for sent in bench.sent.values()))
+    with Writer(bench) as writer:
+        began = time.monotonic()
+        second.kill()
+        second = bench.join(*named("b"))
+        until_owned((first, 2), (second, 2))
+        writer.write_some()
+        assert first.stop() == 0
+        until_owned((second, PARTITIONS))
+        took = time.monotonic() - began
+        assert took < LONG_SESSION_SECONDS, "a session had to run out"
+        third = bench.join(*named("b"))
+        assert second.process.wait(60) == 5
+        until_owned((third, PARTITIONS))
+    bench.check()
+    assert third.stop() == 0
+
+
 def test_one_that_is_given_nothing_stands_by_and_more_partitions_are_followed(
     bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:

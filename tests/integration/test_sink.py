@@ -26,6 +26,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from lakefold.spark import sink
+from lakefold_ingest.formats import read_view
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.clauses import MatchedUpdate, NotMatchedBySourceDelete, NotMatchedInsert
 from lakefold_ingest.operations.keyed_parts import KeyedParts, MergeTask
@@ -33,7 +34,6 @@ from lakefold_ingest.rows import staged_rows
 from lakefold_ingest.spark import sink as sink_module
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_ingest.writing.report import BatchReport
-from lakefold_ingest.writing.view import read_view
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import Clause
     from lakefold_ingest.operations.keyed_parts import MergedPart
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from tests.integration.conftest import TopicNames
 

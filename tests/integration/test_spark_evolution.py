@@ -36,9 +36,10 @@ def test_a_column_that_appears_in_mid_stream_is_added_and_the_query_goes_on(
     )
 
     def write_wider(frame: DataFrame, batch: int) -> None:
-        """Each batch has a column more than the batch before, and a field more in its struct."""
+        """Each batch has one more column than the last, one more field in its struct, and a wider type."""
         fields = ", ".join(f"'f{number}', {number}" for number in range(batch + 1))
         columns = [f"'{batch}' as c{number}" for number in range(batch)]
+        columns.append(f"cast(nullif({batch}, 9) as {('short', 'int', 'long')[batch]}) as w")
         write(
             frame.selectExpr(
                 "cast(value as long) n", f"if(value is null, null, named_struct({fields})) s", *columns
@@ -64,6 +65,7 @@ def test_a_column_that_appears_in_mid_stream_is_added_and_the_query_goes_on(
                     "s": {f"f{field}": field if field <= batch else None for field in range(3)},
                     "c0": str(batch) if batch > 0 else None,
                     "c1": str(batch) if batch > 1 else None,
+                    "w": batch,
                 }
                 for batch, number in enumerate(lance.dataset(table).to_table()["n"].to_pylist())
             ],

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefold.spark import register, sink
 from lakefold.spark_format import LakefoldFormat
+from lakefold_ingest.formats import read_view
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.spark.write_plan import WritePlan
-from lakefold_ingest.writing.view import read_view
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate
@@ -75,6 +77,37 @@ def is_committed(query: StreamingQuery, batch_id: int) -> bool:
 def numbers(table: Path, column: str = "n") -> list[int]:
     values: list[int] = lance.dataset(table).to_table()[column].to_pylist()
     return sorted(values)
+
+
+def test_a_delta_table_is_written_by_both_doors(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """By `format("lakefold")`, which creates and replaces, and by the sink; delta-rs reads the rows."""
+    table, given = tmp_path / "t", options(bootstrap, topic_names)
+    rows = spark.range(100).selectExpr("id as n", "cast(id % 3 as string) as p", "timestamp_micros(id) as at")
+    door = sink(
+        table,
+        bootstrap,
+        "door",
+        transactions_topic=topic_names.transactions,
+        outcomes_topic=topic_names.outcomes,
+        format="delta",
+    )
+    with ready_committer(bootstrap, topic_names, tmp_path):
+
+        def write(frame: DataFrame, mode: str = "append", **more: str) -> None:
+            frame.write.format("lakefold").mode(mode).options(**given, **more).save(str(table))
+
+        write(rows, format="delta", partitionBy="p")
+        assert [type(door(rows.where("n < 5"), batch)) for batch in (0, 0)] == [Committed, Duplicate]
+        write(rows.where("n < 3 and p = '1'"), "overwrite", replaceWhere="p = '1'")
+        with pytest.raises(PySparkException, match="not built for Delta"):
+            write(rows, writeMode="upsert", keys="n")
+    read = pa.table(DeltaTable(str(table)).to_pyarrow_table())
+    expected = [n for n in range(100) if n % 3 != 1] + [0, 2, 3] + [1]
+    assert sorted(read["n"].to_pylist()) == sorted(expected)
+    assert read.filter(pc.equal(read["n"], 99))["at"][0].value == 99
+    assert DeltaTable(str(table)).metadata().partition_columns == ["p"]
 
 
 def test_a_frame_is_appended_once_or_replaces_what_the_table_has(
@@ -386,6 +419,37 @@ def test_a_stream_proposes_what_its_tasks_relied_on(tmp_path: Path, monkeypatch:
     lance.write_dataset(pa.table({"n": [2]}), tmp_path / "t", mode="append")
     LakefoldFormat(given).streamWriter(schema, overwrite=False).commit([message], 7)
     assert proposed == [(1, Key("app", 7))]
+
+
+def test_to_table_writes_the_table_of_its_path_and_leaves_a_name_that_has_none(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """Spark notes the name without the options, so it can't be read; a view has them."""
+    table, events = tmp_path / "t", tmp_path / "events"
+    events.mkdir()
+    (events / "1.json").write_text('{"n": 1}')
+    stream = spark.readStream.schema("n long").json(str(events)).writeStream.format("lakefold")
+    stream = stream.options(**options(bootstrap, topic_names)).trigger(availableNow=True)
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with ready_committer(bootstrap, topic_names, tmp_path), dropped(spark, "noted", "viewed"):
+        with pytest.raises(StreamingQueryException, match="no table is named"):
+            stream.toTable("noted").awaitTermination()
+        stream.option("path", str(table)).toTable("noted").awaitTermination()
+        assert numbers(table) == [1]
+        with pytest.raises(PySparkException, match="no table is named"):
+            spark.table("noted").collect()
+        spark.sql(f"create temporary view viewed using lakefold options (path '{table}')")
+        assert [row.n for row in spark.table("viewed").collect()] == [1]
+
+
+@contextmanager
+def dropped(spark: SparkSession, table: str, view: str) -> Iterator[None]:
+    """Removes names from Spark's catalog at the end."""
+    try:
+        yield
+    finally:
+        spark.catalog.dropTempView(view)
+        spark.sql(f"drop table if exists {table}")
 
 
 def test_a_complete_result_replaces_the_one_before(

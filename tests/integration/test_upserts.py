@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.merge.clauses import Clause
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 WRITERS, BATCHES, KEYS = 4, 8, 40

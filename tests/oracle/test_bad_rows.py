@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefold_ingest.cdc.change_format import change_format
+from lakefold_ingest.formats import read_view
 from lakefold_ingest.merge.clauses import Merge
-from lakefold_ingest.operations.append import append_source, target_for
+from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.row_faults import BadRowsError, bad_rows_error, faults_of
 from lakefold_ingest.rows.row_source import RowSource
-from lakefold_ingest.rows.task_files import collect_fragments, write_task
+from lakefold_ingest.rows.task_files import collect_files, write_task
 from lakefold_ingest.writing.bad_records import bad_records, bad_records_key
 from lakefold_ingest.writing.settings import WriteSettings
-from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import InvalidError
 from tests.merging import Folding
 
@@ -131,10 +131,10 @@ def test_an_operation_leaves_bad_rows_out_if_they_have_a_table(
 def test_the_tasks_of_a_batch_report_their_bad_rows_together(folding: Folding) -> None:
     view = read_view(folding.settings().table, {}, afresh=True)
     assert view is not None
-    target = target_for(BATCH, view, folding.settings())
+    target = view.target(BATCH, folding.settings())
     tasks = [write_task(target, MIXED.to_batches()) for _ in range(2)]
     with pytest.raises(BadRowsError, match=r"4 rows of the batch can't be written: n in 2: .*; id in 2: "):
-        collect_fragments(target, tasks)
+        collect_files(target, tasks)
     assert not list((folding.path / "data").glob("*"))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import resource
 import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -32,7 +35,7 @@ from tests.oracle.operations import version_of
 from tests.oracle.reusing import versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from lakefold_maintenance.rewriting.engines import RewriteEngine
@@ -179,6 +182,73 @@ def test_indices_find_the_rows_where_they_are_now(tmp_path: Path, stable: bool) 
     assert "ScalarIndexQuery" in dataset.scanner(filter=used).explain_plan()
 
 
+SEARCHED = 300
+WORDS = ("ash", "birch", "cedar", "elm", "fir")
+
+
+def searched_rows(first: int) -> pa.Table:
+    """Vectors, each the nearest to itself, and texts, which share words."""
+    numbers = range(first, first + SEARCHED)
+    vectors = [[float(number), float(number % 7), 1.0, 0.0] for number in numbers]
+    return pa.table(
+        {
+            "a": pa.array(numbers, pa.int64()),
+            "v": pa.array(vectors, pa.list_(pa.float32(), 4)),
+            "words": [f"{WORDS[number % 5]} {WORDS[number % 3]}" for number in numbers],
+        }
+    )
+
+
+def check_searches(table: Path, left: pa.Table) -> None:
+    """Checks that searches by vectors and by words find the rows that are left, and no others."""
+    dataset = lance.dataset(str(table))
+    numbers = left["a"].to_pylist()
+    for number in (numbers[0], numbers[len(numbers) // 2], numbers[-1]):
+        vector = left["v"].to_pylist()[numbers.index(number)]
+        query = {"column": "v", "q": pa.array(vector, pa.float32()), "k": 5, "nprobes": 2}
+        assert "ANN" in dataset.scanner(nearest=query).explain_plan()
+        near = dataset.to_table(nearest=query)["a"].to_pylist()
+        assert near[0] == number
+        exact = dataset.to_table(nearest={**query, "use_index": False})["a"].to_pylist()
+        assert sorted(near) == sorted(exact)
+    for word in WORDS:
+        having = [
+            number for number, text in zip(numbers, left["words"].to_pylist(), strict=True) if word in text
+        ]
+        matching = dataset.to_table(full_text_query=word, limit=len(numbers) + 1)["a"].to_pylist()
+        assert sorted(matching) == sorted(having)
+
+
+@STABLE
+def test_searches_by_vectors_and_words_find_the_rows_where_they_are_now(
+    tmp_path: Path,
+    stable: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """After a compaction, deletions that it was carried over, and an optimization of the indices."""
+    table = tmp_path / "t"
+    for first in (0, SEARCHED):
+        lance.write_dataset(
+            searched_rows(first), table, mode="append" if first else "create", enable_stable_row_ids=stable
+        )
+    dataset = lance.dataset(str(table))
+    dataset.create_index("v", "IVF_FLAT", num_partitions=2)
+    dataset.create_scalar_index("words", "INVERTED")
+    for first in (2, 3):
+        lance.write_dataset(searched_rows(first * SEARCHED), table, mode="append")
+    lance.dataset(str(table)).delete("a % 5 = 0")
+    left = lance.dataset(str(table)).to_table(filter="a % 11 != 3").sort_by("a")
+
+    def delete_rows(envelope: Envelope) -> None:
+        if envelope.lance.HasField("rewrite"):
+            lance.dataset(str(table)).delete("a % 11 = 3")
+
+    report = compaction(table, FoldingLog(table, delete_rows), target_rows="100000").run(full=True, rounds=1)
+    assert (report.failed, report.fragments_after) == ([], 2)
+    check_searches(table, left)
+    optimize_indices(open_source(str(table)))
+    check_searches(table, left)
+
+
 def test_two_compactions_of_one_version_both_add_to_the_reuse_index(tmp_path: Path) -> None:
     table = made(tmp_path / "t", stable=False, version="2.1")
     lance.dataset(str(table)).create_scalar_index("a", "BTREE")
@@ -314,6 +384,39 @@ def test_a_damaged_file_fails_its_task_alone(tmp_path: Path) -> None:
     assert report.fragments_after == 5
     shutil.copy(tmp_path / "kept", table / "data" / broken.path)
     check(table, pa.concat_tables(rows(number * 10) for number in range(8)))
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """Lets no file of this process become larger, as if the disk was full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_fails_its_task_alone(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", stable=False, version="2.1", appends=4)
+    texts = [random.Random(number).randbytes(20_000).hex() for number in range(10)]
+    for first in (40, 50):
+        large = rows(first).set_column(1, "s", pa.array(texts))
+        lance.write_dataset(large, table, mode="append")
+    before, files = lance.dataset(str(table)).to_table(), data_files(table)
+    largest = max(path.stat().st_size for path in (table / "data").iterdir())
+    with files_limited_to(largest + largest // 2):
+        report = compaction(table, FoldingLog(table), target_rows="20").run(full=True)
+    (failed,) = report.failed
+    assert failed.fragment_ids == (4, 5)
+    assert "File too large" in failed.message
+    assert report.fragments_after == 4
+    named = {file.path for each in lance.dataset(str(table)).get_fragments() for file in each.data_files()}
+    assert data_files(table) == files | named
+    check(table, before)
+    again = compaction(table, FoldingLog(table), target_rows="20").run(full=True)
+    assert (again.failed, again.fragments_after) == ([], 3)
+    check(table, before)
 
 
 def test_a_missing_file_fails_its_task_alone(tmp_path: Path) -> None:

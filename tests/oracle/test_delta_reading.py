@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import lakefold
 from lakefold import cli
+from lakefold_reader.delta import stored_file
 from lakefold_reader.delta.versions import NotBuiltError
-from lakefold_reader.versions.listing import OtherFormatError
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.delta.deletion_vectors.storage import inline_vector
+from lakefold_table.storage.local import LocalStorage
 from tests.delta_logs.actions import LISTED, add, data_file, metadata, remove, text
 
 if TYPE_CHECKING:
@@ -100,18 +103,244 @@ def test_the_verbs_show_a_delta_table(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
 
 
+FILTERS = (
+    "id > 1",
+    "2 <= id",
+    "id = 2 OR part = 'a'",
+    "NOT (id = 2)",
+    "id IN (1, 3, 900)",
+    "id NOT IN (1, 3)",
+    "id BETWEEN 2 AND 3",
+    "part IS NULL",
+    "part IS NOT NULL AND id < 3",
+    "part LIKE 'b%'",
+    "starts_with(part, 'b')",
+    "lower(part) = 'a'",
+    "day = date '2026-01-02'",
+    "day > '2026-01-01'",
+    "at >= timestamp '2026-01-01T00:00:00Z'",
+    "price < 0",
+    "price = 1.5",
+    "id + 1 > 3",
+    "-id = -2",
+    "cast(id as string) = '3'",
+    "coalesce(part, 'none') = 'none'",
+    "id = null",
+    "false OR true",
+)
+
+
+def same_rows(path: str, filters: tuple[str, ...]) -> None:
+    """Asserts that filters choose the rows that delta-rs chooses by the same SQL."""
+    table, theirs = lakefold.open(path), DeltaTable(path)
+    for where in filters:
+        sql = f"SELECT id FROM t WHERE {where}"  # noqa: S608 - filters of this test
+        chosen = QueryBuilder().register("t", theirs).execute(sql).read_all()
+        expected = sorted(pa.table(chosen)["id"].to_pylist())
+        assert sorted(table.to_arrow(["id"], where)["id"].to_pylist()) == expected, where
+        assert table.count_rows(where) == len(expected), where
+
+
+@pytest.mark.parametrize("partitions", [[], ["day", "part"]])
+def test_a_filter_chooses_the_rows_that_delta_rs_chooses(tmp_path: Path, partitions: list[str]) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS, partition_by=partitions)
+    write_deltalake(path, ROWS.slice(1), mode="append")
+    same_rows(path, FILTERS)
+
+
+def test_files_without_matching_rows_are_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for number in range(3):
+        ids = pa.array([10 * number, 10 * number + 5])
+        write_deltalake(
+            path, pa.table({"id": ids, "p": pa.array([f"p{number}"] * 2)}), mode="append", partition_by=["p"]
+        )
+    for number in (0, 2):
+        (removed,) = (path / f"p=p{number}").iterdir()
+        removed.unlink()
+    table = lakefold.open(path)
+    for where in ("p = 'p1'", "id > 5 AND id < 20", "id IN (10, 15)", "NOT (id < 10 OR id >= 20)"):
+        assert sorted(table.to_arrow(filter=where)["id"].to_pylist()) == [10, 15]
+    with pytest.raises(lakefold.DamagedError, match="missing"):
+        table.to_arrow(filter="id > 5")
+
+
+def test_no_more_of_a_file_is_read_than_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_file, "READ_WHOLE", 0)
+    read: list[int] = []
+    get_range = LocalStorage.get_range
+
+    def counted(self: LocalStorage, path: str, start: int, length: int) -> bytes:
+        read.append(length)
+        return get_range(self, path, start, length)
+
+    monkeypatch.setattr(LocalStorage, "get_range", counted)
+    text = pa.array([f"{number * 7919 % 100_003:012}" for number in range(50_000)])
+    write_deltalake(tmp_path, pa.table({"id": pa.array(range(50_000)), "text": text}))
+    (file,) = tmp_path.glob("*.parquet")
+    table = lakefold.open(tmp_path)
+    assert table.to_arrow(["id"], "id >= 49999")["id"].to_pylist() == [49_999]
+    assert sum(read) < file.stat().st_size * 0.6
+    assert table.to_arrow(["text"], "id = 7")["text"].to_pylist() == [text[7].as_py()]
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("nothing = 1", "there is no column 'nothing'"),
+        ("id >", "it ends too early"),
+        ("id = 1 extra", "'extra' was not expected"),
+        ("id ~ 1", "was not expected"),
+        ("secret(id)", "the function 'secret' is not known"),
+        ("id + 1", "the filter gives int64"),
+        ("day = 'no date'", "'no date' is no value of the type date32"),
+        ("tags > 1", "can't be evaluated"),
+        ("(" * 200 + "id = 1" + ")" * 200, "nested more than"),
+        ("part LIKE part", "a pattern must be a constant text"),
+    ],
+)
+def test_a_filter_that_can_not_be_answered_is_named(tmp_path: Path, where: str, says: str) -> None:
+    write_deltalake(tmp_path, ROWS)
+    with pytest.raises(lakefold.InvalidError, match=re.escape(says)):
+        lakefold.open(tmp_path).to_arrow(filter=where)
+
+
+def mapped_table(root: Path, mode: str) -> None:
+    """A table with column mapping, of which no column has its own name in the files."""
+    id_of = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c-1"}
+    struct_of = {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "c-2"}
+    inner_of = {"delta.columnMapping.id": 3, "delta.columnMapping.physicalName": "c-3"}
+    part_of = {"delta.columnMapping.id": 4, "delta.columnMapping.physicalName": "c-4"}
+    city = {"name": "city", "type": "string", "nullable": True, "metadata": inner_of}
+    late = {
+        **city,
+        "name": "later",
+        "metadata": {**inner_of, "delta.columnMapping.id": 9, "delta.columnMapping.physicalName": "c-9"},
+    }
+    fields = [
+        {"name": "id", "type": "long", "nullable": True, "metadata": id_of},
+        {
+            "name": "place",
+            "type": {"type": "struct", "fields": [city, late]},
+            "nullable": True,
+            "metadata": struct_of,
+        },
+        {"name": "part", "type": "date", "nullable": True, "metadata": part_of},
+    ]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    given = metadata(schema, **{"delta.columnMapping.mode": mode})
+    given["metaData"]["partitionColumns"] = ["part"]
+    # By ids the names in a file mean nothing.
+    names = ("c-1", "c-2", "c-3") if mode == "name" else ("x", "y", "z")
+
+    def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
+        return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+    place = field(names[1], pa.struct([field(names[2], pa.string(), 3)]), 2)
+    rows = pa.table(
+        [pa.array([1, 2], pa.int64()), pa.array([{names[2]: "Ulm"}, None], place.type)],
+        schema=pa.schema([field(names[0], pa.int64(), 1), place]),
+    )
+    root.mkdir()
+    pq.write_table(rows, root / "f.parquet")
+    stats = json.dumps(
+        {"numRecords": 2, "minValues": {"c-1": 1}, "maxValues": {"c-1": 2}, "nullCount": {"c-1": 0}}
+    )
+    size = (root / "f.parquet").stat().st_size
+    file = add("f.parquet", size=size, stats=stats, partitionValues={"c-4": "2026-05-01"})
+    gone = add("gone.parquet", stats=stats, partitionValues={"c-4": "2026-05-02"})
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    (root / "_delta_log").mkdir()
+    (root / "_delta_log" / f"{0:020}.json").write_bytes(text([protocol, given, file, gone]))
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_columns_are_found_by_their_mapping(tmp_path: Path, mode: str) -> None:
+    mapped_table(tmp_path / "t", mode)
+    table = lakefold.open(tmp_path / "t")
+    day = dt.date(2026, 5, 1)
+    expected = [
+        {"id": 1, "place": {"city": "Ulm", "later": None}, "part": day},
+        {"id": 2, "place": None, "part": day},
+    ]
+    # Statistics and partition values have the physical names; the second file does not exist.
+    assert table.to_arrow(filter="part = '2026-05-01'").to_pylist() == expected
+    assert table.to_arrow(["place.city"], "part = '2026-05-01' AND id = 1").to_pylist() == [
+        {"place.city": "Ulm"}
+    ]
+    assert table.to_arrow(filter="id > 2").num_rows == 0
+    assert table.to_arrow(["id"], "part = '2026-05-01' AND place.city = 'Ulm'").to_pylist() == [{"id": 1}]
+
+
+def test_older_files_are_read_in_the_types_of_today(tmp_path: Path) -> None:
+    """Types became wider, a struct got a field, and a column is new."""
+    fields = [
+        {"name": "n", "type": "long", "nullable": True, "metadata": {}},
+        {
+            "name": "s",
+            "type": {
+                "type": "struct",
+                "fields": [
+                    {"name": "a", "type": "double", "nullable": True, "metadata": {}},
+                    {"name": "b", "type": "string", "nullable": True, "metadata": {}},
+                ],
+            },
+            "nullable": True,
+            "metadata": {},
+        },
+        {
+            "name": "l",
+            "type": {"type": "array", "elementType": "long", "containsNull": True},
+            "nullable": True,
+            "metadata": {},
+        },
+        {
+            "name": "m",
+            "type": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
+            "nullable": True,
+            "metadata": {},
+        },
+        {"name": "new", "type": "string", "nullable": True, "metadata": {}},
+    ]
+    rows = pa.table(
+        {
+            "n": pa.array([1, None], pa.int32()),
+            "s": pa.array([{"a": 1.5}, None], pa.struct([("a", pa.float32())])),
+            "l": pa.array([[1], None], pa.list_(pa.int32())),
+            "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int32())),
+        }
+    )
+    pq.write_table(rows, tmp_path / "f.parquet")
+    (tmp_path / "_delta_log").mkdir()
+    file = add("f.parquet", size=(tmp_path / "f.parquet").stat().st_size)
+    schema = json.dumps({"type": "struct", "fields": fields})
+    (tmp_path / "_delta_log" / f"{0:020}.json").write_bytes(text([LISTED, metadata(schema), file]))
+    assert lakefold.open(tmp_path).to_arrow().to_pylist() == [
+        {"n": 1, "s": {"a": 1.5, "b": None}, "l": [1], "m": [("k", 1)], "new": None},
+        {"n": None, "s": None, "l": None, "m": None, "new": None},
+    ]
+
+
 def test_what_is_not_built_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, ROWS)
     table = lakefold.open(path)
-    with pytest.raises(NotBuiltError, match="a filter is not built for Delta tables"):
-        table.to_arrow(filter="id > 1")
     with pytest.raises(NotBuiltError, match="by their ids"):
         table.take([0])
-    with pytest.raises(OtherFormatError, match="format delta"):
-        lakefold.tail(path, "earliest")
     with pytest.raises(lakefold.InvalidError, match="there is no column 'nothing'"):
         table.to_arrow(["nothing"])
+
+
+def test_a_version_before_the_last_checkpoint_is_opened_from_an_older_one(tmp_path: Path) -> None:
+    for number in range(4):
+        write_deltalake(tmp_path, ROWS.select(["id"]), mode="append")
+        if number in (1, 3):
+            DeltaTable(tmp_path).create_checkpoint()
+    (tmp_path / "_delta_log" / f"{0:020}.json").unlink()
+    assert lakefold.open(tmp_path, 2).count_rows() == 9
+    with pytest.raises(lakefold.VersionExpiredError):
+        lakefold.open(tmp_path, 0)
 
 
 def test_version_0_is_no_version_of_a_lance_table(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ NEEDS_A_BROKER: Final = {
 }
 VERSION: Final = {
     "lakefold_reader/tail/tail": "tail",
-    "lakefold_reader/opening": "open_branch",
+    "lakefold_reader/opening": "on_branch",
     "lakefold_reader/versions/start": "start_of",
     "lakefold_reader/versions/cursor": "mark_of",
     "lakefold_reader/versions/prefetch": "take",

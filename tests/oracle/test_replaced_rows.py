@@ -11,7 +11,7 @@ from lakefold_ingest.operations.replace_where import ReplaceWhere
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
-from lakefold_ingest.rows.task_files import collect_fragments
+from lakefold_ingest.rows.task_files import collect_files
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_table.errors import InvalidError, RetryError
@@ -52,7 +52,7 @@ def written(plan: WritePlan, *tasks: pa.Table) -> list[TaskFiles]:
 
 def replacement(folding: Folding, rows: pa.Table, where: str) -> ReplaceWhere:
     plan = plan_of(folding, rows, where)
-    fragments = collect_fragments(plan.target, written(plan, rows))
+    fragments = collect_files(plan.target, written(plan, rows))
     return ReplaceWhere(fragments, Schema.FromString(plan.columns), where)
 
 
@@ -95,7 +95,7 @@ def test_rows_that_do_not_satisfy_the_condition_are_counted_and_shown(folding: F
     with pytest.raises(
         InvalidError, match=r"3 rows of the batch don't satisfy 'id < 10 and .*\"id\": 11"
     ) as raised:
-        collect_fragments(plan.target, tasks)
+        collect_files(plan.target, tasks)
     assert raised.value.where == "replaceWhere"
     assert set((folding.path / "data").iterdir()) == files
 

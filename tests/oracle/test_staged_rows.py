@@ -10,6 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lakefold_ingest.formats import read_view
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.clauses import (
     MatchedUpdate,
@@ -23,7 +24,6 @@ from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows import staged_rows
 from lakefold_ingest.spark.keyed_plan import plan_changes, plan_merge
-from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.uri import canonical
 from tests.change_events import TABLE, Event, Model, applied, rendered

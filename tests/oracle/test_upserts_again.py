@@ -12,7 +12,6 @@ from lakefold_ingest.merge.clauses import MatchedUpdate, Merge
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.upsert import UpsertRows
-from lakefold_ingest.rows.fragments import write_fragments
 from lakefold_table.entry import Committed
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER
 from tests.merging import Folding, people, record_scans, row_ids
@@ -43,7 +42,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 def append(folding: Folding, ids: list[int]) -> None:
     batch = people(ids, "appended")
-    operation = AppendRows(batch.schema, lambda target: list(write_fragments(target, batch.to_batches())))
+    operation = AppendRows(batch.schema, lambda target: list(target.write(batch.to_batches())))
     assert folding.put(operation) is not None
 
 

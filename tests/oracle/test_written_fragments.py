@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lance.fragment import FragmentMetadata
 
-from lakefold_ingest.rows import fragments
+from lakefold_ingest.lance import fragments
+from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
 from lakefold_ingest.rows.fitting import fit
-from lakefold_ingest.rows.fragments import Target, write_fragments
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version
@@ -89,7 +89,7 @@ def make_table(path: Path, columns: list[pa.Field], rows: pa.Table, version: Ver
     return lance.dataset(path)
 
 
-def target_of(dataset: lance.LanceDataset, batch: pa.Schema) -> Target:
+def target_of(dataset: lance.LanceDataset, batch: pa.Schema) -> FragmentTarget:
     """What the driver sends to the executors about this table."""
     manifest = Manifest.FromString(dataset._ds.serialized_manifest())
     fitting = fit(batch, dataset.schema)
@@ -97,7 +97,7 @@ def target_of(dataset: lance.LanceDataset, batch: pa.Schema) -> Target:
     for field in manifest.fields:
         tops[field.id] = field.name if field.parent_id == TOP else tops[field.parent_id]
     ids = tuple(field.id for field in manifest.fields if tops[field.id] in fitting.schema.names)
-    return Target(canonical(dataset.uri), fitting, ids, manifest.data_format.version)
+    return FragmentTarget(canonical(dataset.uri), fitting, ids, manifest.data_format.version)
 
 
 def commit(dataset: lance.LanceDataset, written: list[DataFragment]) -> lance.LanceDataset:
@@ -162,7 +162,7 @@ def test_files_end_at_their_limits_and_keep_all_rows_in_order(
         pa.record_batch({"n": pa.array([next(numbers) for _ in range(size)], pa.int64())}) for size in sizes
     ]
     target = target_of(dataset, batches[0].schema if batches else dataset.schema)
-    limited = Target(
+    limited = FragmentTarget(
         target.uri,
         target.fitting,
         target.field_ids,
@@ -206,7 +206,7 @@ def test_neither_reads_the_table_nor_leaves_unfinished_files(
 
     with pytest.raises(KeyError, match="the source broke"):
         list(write_fragments(target, stops()))
-    wrong = Target(target.uri, fit(pa.schema([("n", pa.int16())]), dataset.schema), (0,), "2.2")
+    wrong = FragmentTarget(target.uri, fit(pa.schema([("n", pa.int16())]), dataset.schema), (0,), "2.2")
     with pytest.raises(InvalidError, match="n: "):
         list(write_fragments(wrong, [pa.record_batch({"n": ["no number"]})]))
     assert sorted(data.iterdir()) == files
@@ -240,7 +240,7 @@ def test_decimals_whose_buffers_start_at_any_8_bytes_are_written(tmp_path: Path,
     rows = pa.record_batch([column], names=["c"])
     assert rows.schema.field("c").type == kind
     lance.write_dataset(rows.schema.empty_table(), str(tmp_path / "t"))
-    target = Target(canonical(tmp_path / "t"), fit(rows.schema, rows.schema), tuple(range(3)), "2.2")
+    target = FragmentTarget(canonical(tmp_path / "t"), fit(rows.schema, rows.schema), tuple(range(3)), "2.2")
     (fragment,) = write_fragments(target, [rows])
     assert fragment.physical_rows == len(column)
     assert target.fitting.apply(rows).to_pylist() == rows.to_pylist()

@@ -14,18 +14,19 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakefold_committer.fold.fold import FoldedTable, Terms, fold
-from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_committer.fold.fold import FoldedTable, Terms, fold, of_format
+from lakefold_protos.lakefold.log_pb2 import DeltaProposal, Envelope
 from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Fetched
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.manifests.codec import decode_file, decode_head, head_transaction
 from lakefold_table.lance.manifests.fragments import fragments_of
 from lakefold_table.marks.marks import MARK, decode_marks
 from lakefold_table.marks.record import RECORD, decode_record
 from tests.encoding import encode_file
-from tests.folding import FORMAT, MemoryTable, append, changed, created, creation, entries, reserve
+from tests.folding import FORMAT, URI, MemoryTable, append, changed, created, creation, entries, reserve
 
 if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
@@ -156,6 +157,8 @@ PROPOSALS = [
 @given(
     st.sampled_from(PROPOSALS).flatmap(lambda envelope: damaged(envelope.SerializeToString())), st.booleans()
 )
+@example(Envelope(table=URI, delta=DeltaProposal(actions=b"{")).SerializeToString(), True)  # noqa: FBT003 - as drawn
+@example(Envelope(table=URI, delta=DeltaProposal(actions=b"{")).SerializeToString(), False)  # noqa: FBT003 - as drawn
 def test_whatever_is_sent_is_answered(data: bytes, exists: bool) -> None:  # noqa: FBT001 - drawn
     try:
         envelope = Envelope.FromString(data)
@@ -163,8 +166,8 @@ def test_whatever_is_sent_is_answered(data: bytes, exists: bool) -> None:  # noq
         return
     table = TABLE.table if exists else MemoryTable().table
     group = entries([envelope], 100)
-    FORMAT.grouping_rule(TABLE.state if exists else None)(group[0])
-    needs = FORMAT.requirements(TABLE.state if exists else None, group)
+    BUILT_IN.grouping_rule(TABLE.state if exists else None)(group[0])
+    needs = FORMAT.requirements(TABLE.state if exists else None, of_format(FORMAT, group))
     observed = Fetched(schemas=dict.fromkeys(needs.schemas, TABLE.state.schema))
     folded = fold(FORMAT, table, group, observed, Terms(1, must_publish=True))
     (outcome,) = folded.outcomes

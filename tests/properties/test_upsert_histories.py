@@ -24,7 +24,6 @@ from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.delete import delete_keys
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
-from lakefold_ingest.rows.fragments import write_fragments
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.lance.conflicts.keys import APPENDS, LATER
 from tests.merging import Folding
@@ -121,7 +120,7 @@ class Histories(RuleBasedStateMachine):
         waiting = {n for batch in self.pending if batch for n in batch.ids if APPENDS in properties(batch)}
         new, name = [n for n in ids if n not in self.model and n not in waiting], self._name()
         batch = rows(new, name)
-        operation = AppendRows(batch.schema, lambda target: list(write_fragments(target, batch.to_batches())))
+        operation = AppendRows(batch.schema, lambda target: list(target.write(batch.to_batches())))
         assert (self.folding.put(operation) is None) is (not new)
         self.model |= {n: f"{name} {n}" for n in new}
 

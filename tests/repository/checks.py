@@ -7,6 +7,7 @@ bite on a broken sample and `test_repository.py` can hold all of them against th
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +30,7 @@ REGISTRY_HOST = re.compile(
     r"[r]epo1?\.maven|[p]ypi\.org|[p]ythonhosted\.org|[n]pmjs\.|[c]rates\.io|[p]roxy\.golang"
 )
 BARE_NOQA = re.compile(r"# no[q]a(?::\s*[A-Z]+[0-9]+(?:,\s*[A-Z]+[0-9]+)*)?\s*$", re.MULTILINE)
+BREAK = re.compile(r"\n[ \t]*(?:#:?[ \t]+|>[ \t]+)?")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,17 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         """The module's syntax tree (Python files only)."""
-        return ast.parse(self.text)
+        # The trees of all modules are kept: to visit them again and again takes longer than to parse them.
+        gc.disable()
+        try:
+            return ast.parse(self.text)
+        finally:
+            gc.enable()
+
+    @cached_property
+    def joined(self) -> str:
+        """The text as one line. A sentence continues in the next line, in a comment after its sign."""
+        return BREAK.sub(" ", self.text)
 
     def line(self, offset: int) -> int:
         """Returns the number of the line at this offset of the text."""

@@ -37,8 +37,6 @@ ELSEWHERE = re.compile(
     r"\bthe[ ]intent\b|lance[-]format[-]facts",
     re.IGNORECASE,
 )
-# A sentence continues in the next line, in a comment after its sign.
-BREAK = re.compile(r"\n[ \t]*(?:#:?[ \t]+|>[ \t]+)?")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def held(page: Source, texts: Mapping[str, str]) -> Iterator[str]:
 
 def cited(source: Source, name: str = "Lance") -> Iterator[str]:
     """Each number of a fact about the format with this name that the file cites."""
-    for citation in CITED.finditer(BREAK.sub(" ", source.text)):
+    for citation in CITED.finditer(source.joined):
         if citation["format"] == name:
             yield from re.findall(NUMBER, citation["numbers"])
     page = PAGES_BY_FORMAT[name]
@@ -120,7 +118,7 @@ def resolved(source: Source, numbers: Collection[str], name: str = "Lance") -> I
 
 def elsewhere(source: Source) -> Iterator[str]:
     """Say which citations of the file lead to a text that isn't in the repository."""
-    for match in ELSEWHERE.finditer(BREAK.sub(" ", source.text)):
+    for match in ELSEWHERE.finditer(source.joined):
         yield f"{source.path} cites `{match[0]}`: name a fact of {PAGE} instead"
 
 

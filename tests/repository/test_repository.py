@@ -218,11 +218,22 @@ def test_lock_answers_every_requirement() -> None:
     assert missing == []
 
 
-def test_lock_has_hashes_and_no_addresses() -> None:
-    lock = tree.source_at("requirements.lock").text
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-demo.lock"])
+def test_lock_has_hashes_and_no_addresses(name: str) -> None:
+    lock = tree.source_at(name).text
     pins = re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]
+    assert pins
     assert [pin.split()[0] for pin in pins if "--hash=sha256:" not in pin] == []
     assert re.findall(r"://|--find-links|--index-url", lock) == []
+
+
+def test_the_demo_installs_a_part_of_what_the_tests_do() -> None:
+    small, whole = (
+        set(re.findall(r"^\S+==\S+", tree.source_at(name).text, re.MULTILINE))
+        for name in ("requirements-demo.lock", "requirements.lock")
+    )
+    assert small < whole
+    assert not any(pin.startswith(("mypy", "pytest", "ruff")) for pin in small)
 
 
 @pytest.mark.parametrize("generator", ["protos.generate", "docs.generate"])

@@ -11,7 +11,7 @@ from tests.repository.checks import Source
 ROOT = Path(__file__).parents[2]
 GENERATED = ("_pb2.py", "_pb2.pyi")
 # Files that other tools write, or that others have written.
-FOREIGN = {"LICENSE", "requirements.lock"}
+FOREIGN = {"LICENSE", "requirements.lock", "requirements-demo.lock", "lakefold/web/assets/uPlot.iife.min.js"}
 
 
 @cache

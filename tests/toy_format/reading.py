@@ -111,6 +111,8 @@ class ToyReader:
 
     name = "toy"
     folder = FOLDER
+    first_version = 1
+    has_refs = True
 
     @property
     def feed(self) -> FeedFormat:

@@ -25,8 +25,8 @@ from lakefold_table.format import (
     Difference,
     Fetched,
     Files,
+    FilesAfter,
     GroupingRule,
-    NewFile,
     Publication,
     RecordedVersion,
     Requirements,
@@ -270,10 +270,10 @@ class ToyFormat:
         del state, between
         return foreign
 
-    def files_after(self, state: ToyState) -> tuple[NewFile, ...]:
+    def files_after(self, state: ToyState, kept: object = None) -> FilesAfter:
         """A version's file has the whole table."""
-        del state
-        return ()
+        del state, kept
+        return FilesAfter()
 
     def check_writable(self, state: ToyState, where: str = "") -> None:
         """Every table can be written."""

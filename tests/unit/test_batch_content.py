@@ -12,14 +12,15 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lakefold_ingest.formats import read_view
+from lakefold_ingest.lance.envelopes import append
+from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
+from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
-from lakefold_ingest.proposals.envelopes import append
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.fitting import fit
-from lakefold_ingest.rows.fragments import Target, write_fragments
 from lakefold_ingest.writing.settings import WriteSettings
-from lakefold_ingest.writing.view import read_view
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_protos.lance.file_pb2 import Schema
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakefold_ingest.writing.view import View
 
 NESTED = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string())), ("z", pa.struct([("q", pa.float32())]))])
 ROWS = pa.table(
@@ -49,32 +49,32 @@ KEY = Key("app", 7)
 
 
 @pytest.fixture(params=["legacy", "2.0", "2.1", "2.2", "2.3"])
-def view(request: pytest.FixtureRequest, tmp_path: Path) -> View:
+def view(request: pytest.FixtureRequest, tmp_path: Path) -> LanceView:
     """An empty table with data files of a version."""
     lance.write_dataset(ROWS.schema.empty_table(), tmp_path / "t", data_storage_version=request.param)
     view = read_view(canonical(tmp_path / "t"), {})
-    assert view is not None
+    assert isinstance(view, LanceView)
     return view
 
 
-def remembered(view: View, columns: Sequence[str]) -> View:
+def remembered(view: LanceView, columns: Sequence[str]) -> LanceView:
     """Returns the table after a batch of two rows with these columns, as the committer remembers it."""
     batch = ROWS.select(columns)
     fitting = fit(batch.schema, view.schema)
     ids = view.field_ids(fitting.schema.names)
-    target = Target(view.uri, fitting, ids, view.data_storage_version)
+    target = FragmentTarget(view.uri, fitting, ids, view.data_storage_version)
     written = list(write_fragments(target, batch.to_batches()))
     content = LanceProposal.of(append(view.uri, KEY, view.version, written)).content()
     mark = AppMark(((7, 7),), recent=((7, 2),), contents=(digest_of(content),))
     return replace(view, marks=Marks(apps={"app": mark}))
 
 
-def content(view: View, schema: pa.Schema, rows: int) -> str:
+def content(view: LanceView, schema: pa.Schema, rows: int) -> str:
     return AppendRows(schema, lambda _: [], count=lambda: rows).content(view)
 
 
 @pytest.mark.parametrize("columns", [ROWS.column_names, ["n"], ["t", "s"], ["v"]], ids=",".join)
-def test_other_columns_or_another_number_of_rows_differ(view: View, columns: list[str]) -> None:
+def test_other_columns_or_another_number_of_rows_differ(view: LanceView, columns: list[str]) -> None:
     table, schema = remembered(view, columns), ROWS.select(columns).schema
     assert not table.differs(KEY, content(view, schema, 2))
     assert table.differs(KEY, content(view, schema, 3))
@@ -85,7 +85,7 @@ def test_other_columns_or_another_number_of_rows_differ(view: View, columns: lis
     )
 
 
-def test_files_that_are_written_already_are_compared_too(view: View) -> None:
+def test_files_that_are_written_already_are_compared_too(view: LanceView) -> None:
     fragment = DataFragment(physical_rows=2, files=[DataFile(path="a", fields=[0, 5])])
     columns = Schema(fields=view.fields)
     for operation in (
@@ -97,7 +97,7 @@ def test_files_that_are_written_already_are_compared_too(view: View) -> None:
         assert operation.content(view) == LanceProposal.of(envelope).content() != ""
 
 
-def test_what_is_not_known_does_not_differ(view: View) -> None:
+def test_what_is_not_known_does_not_differ(view: LanceView) -> None:
     table = remembered(view, ["n"])
     forgotten = replace(table.marks.apps["app"], contents=(UNKNOWN,))
     others = content(view, ROWS.select(["n"]).schema, 9)

@@ -8,8 +8,8 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lakefold_ingest.formats import read_view
 from lakefold_ingest.writer.batch_writer import BatchIds
-from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.marks import Marks

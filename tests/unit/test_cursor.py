@@ -41,8 +41,8 @@ def test_a_cursor_of_an_older_release_is_read() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *["", "12", "lf2:::1", "lf1:::", "lf1:::-1", "lf1::1", "lf1:::1:2", "lf1:::²", f"lf1:::{10**99}"],
-        *["lf1:::1:Z:", "lf1:::1:a:b:c", "lf1:::-1:a:b"],
+        *["", "12", "lf2:::1", "lf1:::", "lf1:::-2", "lf1::1", "lf1:::1:2", "lf1:::²", f"lf1:::{10**99}"],
+        *["lf1:::1:Z:", "lf1:::1:a:b:c", "lf1:::-2:a:b"],
     ],
 )
 def test_what_is_no_cursor(text: str) -> None:

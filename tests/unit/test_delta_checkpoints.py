@@ -148,6 +148,14 @@ def test_columns_of_another_type_are_damaged() -> None:
         list(parquet_actions(bytes(sink.getvalue()), "checkpoint"))
 
 
+def test_files_are_the_same_by_columns_and_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = parquet([*FILES, add("d", partitionValues={"p": None, "q": ""})])
+    by_columns = list(parquet_actions(data, "w"))
+    monkeypatch.setattr(module, "_files", lambda *_: None)
+    assert list(parquet_actions(data, "w")) == by_columns
+    assert len(by_columns) == len(FILES) + 1
+
+
 def test_a_struct_without_any_member_is_no_action() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"txn": [{"appId": None, "version": None}, txn("a", 1)["txn"]]}), sink)

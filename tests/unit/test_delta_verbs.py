@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
+import lakefold
 from lakefold import cli
 from tests.delta_logs.actions import PROTOCOL, data_file, metadata, remove, text
 
@@ -95,3 +98,61 @@ def test_wrong_options_and_files_are_named(
     given = [option.format(file=file) for option in options]
     assert cli.run(["propose", str(tmp_path / "t"), *given, "--into", str(tmp_path / "log")]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_positions_lead_to_versions_of_a_delta_table(
+    files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.propose(PROTOCOL, metadata())
+    files.propose(data_file(files.table, "a.parquet", 1, 2), options=("--app-id", "a", "--batch-id", "1"))
+    files.propose(data_file(files.table, "b.parquet", 3), options=("--app-id", "a", "--batch-id", "2"))
+    outcomes = files.fold()
+    # The creation is alone, the appends share a version.
+    assert [outcome["committed"]["version"] for outcome in outcomes] == ["0", "1", "1"]
+    write_deltalake(files.table, pa.table({"x": [4]}), mode="append")
+    changes = lakefold.changes(files.table, -1).read_all().to_pylist()
+    assert [(row["x"], row["_commit_version"], row["_log_offset"]) for row in changes] == [
+        (1, 1, 1),
+        (2, 1, 1),
+        (3, 1, 2),
+        (4, 2, None),
+    ]
+    created, appended, foreign = lakefold.tail(files.table, -1)
+    assert [change.operations for change in (created, appended, foreign)] == [
+        {"CREATE TABLE": 1},
+        {"WRITE": 2},
+        {},
+    ]
+    position = appended.position
+    assert position is not None
+    assert (position.offset, foreign.position) == (2, None)
+    assert appended.cursor.table_id
+    for offset, version in ((0, 0), (1, 1), (2, 1)):
+        at = replace(position, offset=offset)
+        assert lakefold.open(files.table, at_position=at).version == version
+    with pytest.raises(lakefold.NotFoldedYetError):
+        lakefold.open(files.table, at_position=replace(position, offset=3))
+    for proposal, version in (("a:2", 1), ("0", 0)):
+        assert cli.run(["explain", str(files.table), proposal, "--json"]) == 0
+        explained = json.loads(capsys.readouterr().out)
+        assert (explained["state"], explained["committed_in"]) == ("committed", version)
+
+
+def test_a_table_is_folded_on_after_a_clean_up(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    files.propose(PROTOCOL, metadata(**{"delta.checkpointInterval": "1"}))
+    for number in range(1, 4):
+        files.propose(data_file(files.table, f"{number}.parquet", number))
+    log = ("--log-id", "6d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e")
+    files.fold("--group-max-entries", "1", *log)
+    for number in (4, 5):
+        write_deltalake(files.table, pa.table({"x": [number]}), mode="append")
+    DeltaTable(files.table).create_checkpoint()
+    assert cli.run(["cleanup", str(files.table), "--older-than", "0s", "--json"]) == 0
+    # Version 3 has the marks: it is the last one that a committer made.
+    assert json.loads(capsys.readouterr().out)["removed_versions"] == 3
+    files.propose(data_file(files.table, "6.parquet", 6))
+    *_, last = files.fold(*log)
+    assert last["committed"]["version"] == "6"
+    assert sorted(lakefold.open(files.table).to_arrow()["x"].to_pylist()) == [1, 2, 3, 4, 5, 6]
+    assert cli.run(["explain", str(files.table), "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "committed"

@@ -6,14 +6,18 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
-from lakefold_table.delta.checkpoints.classic import (
+from lakefold_table.delta.checkpoints import sidecars
+from lakefold_table.delta.checkpoints.written import (
     FILES_PER_COMMIT,
     INTERVAL,
     POLICY,
     checkpoint_files,
+    has_checkpoint,
+    has_v2_checkpoints,
     spacing,
 )
 from lakefold_table.delta.log_segment.last_checkpoint import checkpoint_hint
@@ -102,7 +106,7 @@ def test_delta_rs_and_lakefold_open_a_table_from_its_checkpoint_alone(tmp_path: 
 
 def test_every_action_is_in_a_checkpoint_as_it_was() -> None:
     snapshot = snapshot_of(FULL)
-    checkpoint, hint = checkpoint_files(snapshot, 2_000_000_000_001)
+    (checkpoint,), hint, _ = checkpoint_files(snapshot, 2_000_000_000_001)
     assert hint.path == LAST_CHECKPOINT
     parsed = checkpoint_hint(hint.data)
     assert parsed is not None
@@ -123,7 +127,7 @@ def test_every_action_is_in_a_checkpoint_as_it_was() -> None:
 
 
 def test_expired_tombstones_are_left_out() -> None:
-    checkpoint, _ = checkpoint_files(snapshot_of(FULL), 2_100_000_000_000)
+    (checkpoint,), *_ = checkpoint_files(snapshot_of(FULL), 2_100_000_000_000)
     commit = {f"_delta_log/{1:020}.json": FULL[f"_delta_log/{1:020}.json"]}
     assert not snapshot_of({**commit, checkpoint.path: checkpoint.data}).tombstones
 
@@ -143,10 +147,71 @@ def test_large_tables_get_checkpoints_after_more_commits() -> None:
             spacing(with_properties({INTERVAL: wrong}))
 
 
-def test_a_table_that_wants_v2_checkpoints_gets_none() -> None:
-    snapshot = replace(snapshot_of(FULL), metadata=with_properties({INTERVAL: "1", POLICY: "v2"}).metadata)
-    assert checkpoint_files(snapshot, 0) == ()
-    assert checkpoint_files(replace(snapshot_of(FULL), version=0), 0) == ()
+def test_the_first_version_has_no_checkpoint() -> None:
+    assert has_checkpoint(snapshot_of(FULL))
+    assert not has_checkpoint(replace(snapshot_of(FULL), version=0))
+
+
+def v2(snapshot: DeltaSnapshot) -> DeltaSnapshot:
+    """The version of a table that wants V2 checkpoints."""
+    return replace(snapshot, metadata=with_properties({INTERVAL: "1", POLICY: "v2"}).metadata)
+
+
+def test_a_v2_checkpoint_has_every_action() -> None:
+    snapshot = v2(snapshot_of(FULL))
+    files, hint, _ = checkpoint_files(snapshot, 2_000_000_000_001)
+    parsed = checkpoint_hint(hint.data)
+    assert parsed is not None
+    assert parsed.paths == (files[-1].path,)
+    commit = {f"_delta_log/{1:020}.json": FULL[f"_delta_log/{1:020}.json"]}
+    again = snapshot_of({**commit, **{file.path: file.data for file in files}})
+    assert again == replace(
+        snapshot, files=again.files, tombstones=again.tombstones, in_commit_ms=again.in_commit_ms
+    )
+    assert again.files == {path: replace(f, data_change=False) for path, f in snapshot.files.items()}
+    assert again.tombstones == {key: replace(f, data_change=False) for key, f in snapshot.tombstones.items()}
+    classic = replace(snapshot, protocol=replace(snapshot.protocol, writer_features=(), reader_features=()))
+    assert not has_v2_checkpoints(classic)
+
+
+def test_delta_rs_and_lakefold_open_a_table_from_its_v2_checkpoint(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    table.fold(table.propose(LISTED, metadata(**{INTERVAL: "2", POLICY: "v2"})), log=log_id(0))
+    for number in range(1, 6):
+        file = data_file(table.path, f"{number}.parquet", number)
+        table.fold(table.propose(file, app="job", batch=number), log=log_id(number))
+    assert f"{4:020}.checkpoint.parquet" not in names(table)
+    for version in range(4):
+        (table.path / "_delta_log" / f"{version:020}.json").unlink()
+    assert snapshot_in(table.path).files.keys() == {f"{number}.parquet" for number in range(1, 6)}
+    newest = DeltaTable(str(table.path))
+    assert (newest.version(), newest.transaction_version("job")) == (5, 5)
+    read = pa.table(QueryBuilder().register("t", newest).execute("select x from t order by x").read_all())
+    assert read["x"].to_pylist() == [1, 2, 3, 4, 5]
+
+
+def test_only_sidecars_of_changed_runs_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has 50 files on average here."""
+    monkeypatch.setattr(sidecars, "RUN", 50)
+    monkeypatch.setattr(sidecars, "MOST", 120)
+    added: list[Members] = [add(f"part-{number}") for number in range(3000)]
+    first = replace(v2(snapshot_of(commits([LISTED, metadata(), *added]))), version=1)
+    files, _, runs = checkpoint_files(first, 0)
+    assert 30 < len(runs) < 120
+    assert len(files) == len(runs) + 1
+    assert sum(len(run.files) for run in runs.values()) == 3000
+    more = snapshot_of(commits([LISTED, metadata(), add("z")])).files
+    without = {path: file for path, file in first.files.items() if path != "part-1500"}
+    for changed, most in (
+        ({**first.files, **more}, 1),
+        (without, 2),
+        (dict(list(first.files.items())[:2900]), 1),
+        (first.files, 0),
+    ):
+        again, _, _ = checkpoint_files(replace(first, files=changed, version=2), 5, runs)
+        assert len(again) - 1 <= most
+        stored = {file.path: file.data for file in (*files[:-1], *again)}
+        assert snapshot_of({**stored, f"_delta_log/{2:020}.json": b""}).files.keys() == changed.keys()
 
 
 def test_a_checkpoint_that_can_not_be_stored_refuses_nothing(
@@ -177,6 +242,6 @@ def test_the_checkpoint_of_another_client_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_hint_has_what_other_clients_read() -> None:
-    checkpoint, hint = checkpoint_files(snapshot_of(FULL), 2_000_000_000_001)
+    (checkpoint,), hint, _ = checkpoint_files(snapshot_of(FULL), 2_000_000_000_001)
     document = json.loads(hint.data)
     assert (document["sizeInBytes"], document["numOfAddFiles"]) == (len(checkpoint.data), 2)

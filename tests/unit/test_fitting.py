@@ -77,6 +77,7 @@ LOSSLESS = [
     (pa.timestamp("us", "UTC"), pa.timestamp("ns", "Europe/Berlin"), [7, None]),
     (pa.timestamp("us"), pa.timestamp("ms"), [7000, None]),
     (pa.date32(), pa.date64(), [7, None]),
+    (pa.date32(), pa.timestamp("us"), [7, None]),
     (pa.time64("ns"), pa.time32("ms"), [7_000_000, None]),
     (pa.duration("us"), pa.duration("ns"), [7, None]),
     (
@@ -116,7 +117,7 @@ LOSSY = [
     (pa.decimal128(10, 2), pa.decimal128(10, 4)),
     (pa.decimal128(10, 2), pa.decimal128(10, 1)),
     (pa.timestamp("us"), pa.timestamp("us", "UTC")),
-    (pa.date32(), pa.timestamp("us")),
+    (pa.date32(), pa.timestamp("us", "UTC")),
     (pa.int32(), pa.dictionary(pa.int8(), pa.string())),
     (pa.list_(pa.int64()), pa.list_(pa.int32())),
     (pa.list_(pa.int64()), pa.int64()),

@@ -13,8 +13,9 @@ import pytest
 
 from lakefold.console.settings import Settings
 from lakefold.setup.status import _show_parked, parked_tables
-from lakefold_committer.observability.health import MAX_CONNECTIONS, HealthServer
+from lakefold_committer.observability.health import HealthServer
 from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable
+from lakefold_committer.observability.web_server import MAX_CONNECTIONS
 from lakefold_committer.process.daemon import parked_line
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import importlib.machinery, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
 import pyarrow as pa
-from lakefold_ingest.rows import fragments
+from lakefold_ingest.lance import fragments
 
 started, execute = threading.Event(), importlib.machinery.SourceFileLoader.exec_module
 

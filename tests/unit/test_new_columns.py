@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from lakefold_ingest.lance.new_columns import NewColumns, check_structs, new_columns
 from lakefold_ingest.rows.fitting import fit
-from lakefold_ingest.rows.new_columns import NewColumns, check_structs, new_columns
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
 from lakefold_table.lance.schemas.data_files import V2_0, V2_1, V2_2, FileVersion

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakefold_ingest.writing.log_client import _Waiter
+from lakefold_ingest.writing.log_client import Unanswered, _Waiter
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Conflict, Outcome, Rejected, Result
@@ -94,7 +95,7 @@ def test_a_refusal_is_noticed_after_many_outcomes_of_others() -> None:
     sender.note_unasked(at(1), sent(1))
     reader.report(1, refusal())
     reader.report_many()
-    (refused,) = sender.make_room("app", 1000, 5.0)
+    (refused,) = sender.make_room("app", Unanswered(1000, math.inf), 5.0)
     assert refused.result == refusal()
     assert not sender.unasked
 
@@ -106,8 +107,29 @@ def test_room_is_made_after_many_outcomes_of_others() -> None:
         sender.note_unasked(at(batch), sent(batch))
         reader.report(batch, Committed(2))
     reader.report_many()
-    assert len(sender.make_room("app", 1, 0.0)) == 2
-    assert sender.make_room("app", 1, 0.0) == []
+    assert len(sender.make_room("app", Unanswered(1, math.inf), 0.0)) == 2
+    assert sender.make_room("app", Unanswered(1, math.inf), 0.0) == []
+
+
+def test_a_batch_waits_while_another_one_has_no_outcome_for_too_long() -> None:
+    reader = Reader()
+    sender = _Waiter(waiter(reader))
+    for batch in (1, 2):
+        sender.note_unasked(at(batch), sent(batch))
+    reader.report(1, Committed(2))
+    assert len(sender.make_room("app", Unanswered(3, 60.0), 0.0)) == 1
+    lag = sender.lag("app")
+    assert lag.batches == 1
+    assert 0 < lag.seconds < 60
+    with pytest.raises(
+        RetryError, match=r"1 batches in the log have no outcome yet, the oldest for 0\.\d s: no"
+    ):
+        sender.make_room("app", Unanswered(3, 0.0), 0.01)
+    assert sender.make_room("other", Unanswered(3, 0.0), 0.0) == []
+    assert sender.lag("other") == Unanswered()
+    reader.report(2, Committed(3))
+    assert len(sender.make_room("app", Unanswered(3, 0.0), 0.0)) == 1
+    assert sender.lag("app") == Unanswered()
 
 
 def test_an_outcome_that_was_read_before_it_is_expected_is_kept() -> None:

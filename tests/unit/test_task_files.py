@@ -8,15 +8,15 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.operations.append import target_for
+from lakefold_ingest.formats import read_view
+from lakefold_ingest.lance.view import LanceView
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
-from lakefold_ingest.rows.task_files import TaskFiles, collect_fragments, decoded_fragments, write_task
+from lakefold_ingest.rows.task_files import TaskFiles, collect_files, decoded_files, write_task
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_ingest.writing.settings import WriteSettings
-from lakefold_ingest.writing.view import View, read_view
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_protos.lance.file_pb2 import Schema
@@ -27,6 +27,7 @@ from lakefold_table.uri import canonical
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 KEY = Key("app", 7)
 ROWS = pa.record_batch({"n": pa.array([1, 2, 3]), "s": ["a", "b", "c"]})
@@ -44,9 +45,9 @@ def settings_of(table: Path) -> WriteSettings:
     return WriteSettings(canonical(table), KafkaConfig("127.0.0.1:1", {}), Topics(), max_rows_per_file=2)
 
 
-def view_of(table: Path) -> View:
+def view_of(table: Path) -> LanceView:
     view = read_view(canonical(table), {}, afresh=True)
-    assert view is not None
+    assert isinstance(view, LanceView)
     return view
 
 
@@ -61,8 +62,9 @@ def files_in(table: Path) -> set[str]:
 
 def test_a_task_returns_the_fragments_of_all_its_files(table: Path) -> None:
     before = files_in(table)
-    task = write_task(target_for(ROWS.schema, view_of(table), settings_of(table)), [ROWS])
-    fragments = decoded_fragments([task])
+    target = view_of(table).target(ROWS.schema, settings_of(table))
+    task = write_task(target, [ROWS])
+    fragments = decoded_files(target, [task])
     assert [fragment.physical_rows for fragment in fragments] == [2, 1]
     assert files_in(table) - before == {file.path for fragment in fragments for file in fragment.files}
     assert task.fault is None
@@ -72,7 +74,7 @@ def test_a_task_returns_the_fragments_of_all_its_files(table: Path) -> None:
 def test_a_task_whose_rows_do_not_fit_says_so_and_leaves_no_file(table: Path) -> None:
     before = files_in(table)
     null = pa.record_batch({"n": pa.array([None], pa.int64()), "s": ["d"]})
-    task = write_task(target_for(ROWS.schema, view_of(table), settings_of(table)), [ROWS, null])
+    task = write_task(view_of(table).target(ROWS.schema, settings_of(table)), [ROWS, null])
     assert task.fragments == ()
     assert task.fault is not None
     assert task.fault[1] == "n"
@@ -86,12 +88,12 @@ def test_a_task_that_fails_leaves_no_file(table: Path) -> None:
 
     before = files_in(table)
     with pytest.raises(OSError, match="lost the rows"):
-        write_task(target_for(ROWS.schema, view_of(table), settings_of(table)), rows())
+        write_task(view_of(table).target(ROWS.schema, settings_of(table)), rows())
     assert files_in(table) == before
 
 
 def test_a_folder_that_can_not_be_written_is_named(table: Path) -> None:
-    target = target_for(ROWS.schema, view_of(table), settings_of(table))
+    target = view_of(table).target(ROWS.schema, settings_of(table))
     (table / "data").rename(table / "moved")
     (table / "data").touch()
     with pytest.raises(RetryError, match="rows can't be written: ") as raised:
@@ -101,10 +103,10 @@ def test_a_folder_that_can_not_be_written_is_named(table: Path) -> None:
 
 def test_the_fault_of_one_task_removes_the_files_of_the_others(table: Path) -> None:
     before = files_in(table)
-    target = target_for(ROWS.schema, view_of(table), settings_of(table))
+    target = view_of(table).target(ROWS.schema, settings_of(table))
     good = write_task(target, [ROWS])
     with pytest.raises(InvalidError, match="n: no nulls"):
-        collect_fragments(target, [good, TaskFiles((), ("no nulls", "n", ""), 0.0)])
+        collect_files(target, [good, TaskFiles((), ("no nulls", "n", ""), 0.0)])
     assert files_in(table) == before
 
 
@@ -125,7 +127,9 @@ def test_a_batch_that_was_not_sent_leaves_no_file(table: Path) -> None:
     tasks = [write_task(plan.target, [ROWS])]
     # Another client changes the columns, and the files don't fit any more.
     lance.dataset(table).add_columns({"more": "n + 1"})
-    with_column = files_in(table) - {file.path for each in decoded_fragments(tasks) for file in each.files}
+    with_column = files_in(table) - {
+        file.path for each in decoded_files(plan.target, tasks) for file in each.files
+    }
     with pytest.raises(RetryError, match="columns were changed"):
         plan.commit(KEY, tasks)
     assert files_in(table) == with_column > before
@@ -133,7 +137,7 @@ def test_a_batch_that_was_not_sent_leaves_no_file(table: Path) -> None:
 
 def test_an_append_names_the_version_for_which_its_files_were_written(table: Path) -> None:
     plan = plan_of(table)
-    fragments = decoded_fragments([write_task(plan.target, [ROWS])])
+    fragments = decoded_files(plan.target, [write_task(plan.target, [ROWS])])
     lance.write_dataset(pa.table({"n": [9], "s": ["y"]}), table, mode="append")
     operation = AppendWritten(fragments, plan.read_version)
     envelope = operation.build(view_of(table), KEY, plan.settings)

@@ -102,23 +102,6 @@ def test_an_option_that_resembles_none_is_refused_with_all_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("format", "delta"),
-    ],
-)
-def test_an_option_that_is_not_built_is_refused_not_ignored(name: str, text: str) -> None:
-    given = read_write_options(PATH | {name: text})
-    with pytest.raises(InvalidError, match=f"{name}: .* this release can't do it yet"):
-        given.check(WriteUse.BATCH, WriteMode.APPEND)
-
-
-def test_the_default_of_an_option_that_is_not_built_may_be_given() -> None:
-    given = read_write_options(PATH | {"format": "lance", "writeMode": "append"})
-    given.check(WriteUse.STREAM, given.mode(overwrite=False))
-
-
-@pytest.mark.parametrize(
     ("options", "use", "overwrite", "message"),
     [
         ({"txnVersion": "1"}, WriteUse.STREAM, False, "txnVersion: it has no meaning for a streaming query"),
@@ -304,11 +287,12 @@ def test_the_parameters_of_sink_are_those_of_the_table() -> None:
     options = {option.parameter: option for option in parameters_of(WriteUse.SINK)}
     named = {*parameters, *SinkOptions.__annotations__} - {"options"}
     only_there = {"kafka", "storage_options", "on_report", "clauses", "target_rows_per_file", "sort_by"}
+    only_there |= {"metrics_host", "metrics_port"}
     assert named == {*options, *only_there}
     defaults = {name: parameter.default for name, parameter in parameters.items() if name in options}
     settings = {field.name: field.default for field in fields(WriteSettings) if field.default is not MISSING}
-    # Settings without a table of bad records say so with an empty text.
-    settings["bad_records"] = settings["bad_records"] or None
+    # Settings that are not given say so with an empty value.
+    settings |= {name: settings[name] or None for name in ("bad_records", "format", "partition_by")}
     defaults |= {name: settings[name] for name in options.keys() & settings.keys() - defaults.keys()}
     expected = {name: options[name].default for name in defaults} | {"table": inspect.Parameter.empty}
     assert defaults == expected

@@ -1,7 +1,8 @@
-"""How often Python's garbage collector runs in a committer, which creates thousands of objects each second.
+"""How often Python's garbage collector runs in a committer or maintainer.
 
-Objects are freed when nothing refers to them any more. The collector only frees cycles of references, of
-which there are almost none, and it took a tenth of all the work at Python's own setting.
+They create thousands of objects each second, which are freed when nothing refers to them any more. The
+collector only frees cycles of references, of which there are almost none, and it took a tenth of all the work
+at Python's own setting.
 """
 
 from __future__ import annotations

@@ -136,6 +136,7 @@ class TableWriter:
         self._reported_below = 0
         self._previewed_from: int | None = None
         self._is_branch_recorded = False
+        self._kept_of_files: object = None
         self.strays_removed = 0
         """The number of files that this committer put too late, and removed."""
 
@@ -375,13 +376,17 @@ class TableWriter:
         client has stored them, which then stores its own. An error changes nothing but that, so it is logged.
         """
         storage = self._versions.storage
+        if table.state is None:
+            return
         try:
-            files = () if table.state is None else self._format.files_after(table.state)
-            for file in files[:-1]:
-                if storage.put_if_absent(file.path, [file.data]) is not Put.STORED:
+            after = self._format.files_after(table.state, self._kept_of_files)
+            for file in after.files[:-1]:
+                if storage.put_if_absent(file.path, [file.data]) is not Put.STORED and not file.may_exist:
                     return
-            for file in files[-1:]:
+            for file in after.files[-1:]:
                 storage.put(file.path, [file.data])
+            if after.files:
+                self._kept_of_files = after.kept
         except LakefoldError as error:
             LOG.warning("checkpoint not written", table=table.uri, version=table.version, error=str(error))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from lakefold_ingest.writing.view import seen_source
+from lakefold_ingest.formats import seen_source
 from lakefold_reader.format.snapshots import RowRange
 from lakefold_reader.lance.read_errors import explained, guarded
 from lakefold_reader.lance.scan.scan import ADDRESS, ROW_ID, Dataset
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from lakefold_ingest.writing.view import View
+    from lakefold_ingest.lance.view import LanceView
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.format.source import Source
     from lakefold_table.lance.state import LanceState
@@ -124,7 +124,7 @@ class ReadVersion:
             return decode_deletions(fragment.deletion_file, data, fragment.physical_rows, location)
 
 
-def open_read_version(view: View, storage_options: Mapping[str, str]) -> ReadVersion:
+def open_read_version(view: LanceView, storage_options: Mapping[str, str]) -> ReadVersion:
     """Opens the version of `view`. Raises `InvalidError` if its data files are from before version 2."""
     if file_version(view.data_storage_version) < V2_0:
         raise InvalidError(

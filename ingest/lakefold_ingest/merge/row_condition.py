@@ -15,7 +15,7 @@ from lakefold_ingest.rows.task_files import MisfitRowsError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakefold_ingest.rows.fragments import Target
+    from lakefold_ingest.rows.target import Target
 
 MOST_EXAMPLE = 300
 """How many characters of an example an error shows."""

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakefold_ingest.delta.proposals import begin_proposal
+from lakefold_ingest.delta.replacing import replaced_files
+from lakefold_ingest.delta.writing import DeltaView
+from lakefold_ingest.formats import seen_source
+from lakefold_ingest.lance.envelopes import begin_envelope
+from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
 from lakefold_ingest.merge.deletions import delete_rows, rows_where
 from lakefold_ingest.merge.read_version import open_read_version
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
-from lakefold_ingest.proposals.envelopes import begin_envelope
+from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -18,14 +24,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteWhere:
     """An `Operation` that deletes the rows for which `where` holds, which is SQL as pylance reads it.
+
+    Of a Delta table it deletes partitions: the condition compares partition columns with constants.
 
     Rows that other writers add between the read version and this delete stay.
     """
@@ -46,6 +54,9 @@ class DeleteWhere:
         Raises `InvalidError` if the predicate can't be evaluated, and as `ReadVersion`.
         """
         check_waits(settings)
+        if isinstance(view, DeltaView):
+            return self._of_delta(view, key, settings)
+        view = lance_view(view, "deleting rows")
         table = open_read_version(view, settings.storage_options)
         rows = rows_where(table, self.where)
         if not rows:
@@ -54,6 +65,18 @@ class DeleteWhere:
         envelope = begin_envelope(view.uri, key, view.version)
         deleted.add_affected(envelope)
         deleted.as_delete(envelope, self.where)
+        return envelope
+
+    def _of_delta(self, view: DeltaView, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Returns the proposal that removes the files of partitions; None if the condition holds for none."""
+        source = seen_source(view.uri, settings.storage_options)
+        removed = replaced_files(view, source, self.where, "where")
+        if not removed:
+            return None
+        envelope = begin_proposal(view.uri, key, view.version, "DELETE")
+        envelope.delta.actions = lines_of(removed)
+        envelope.delta.read_predicates.append(self.where)
+        envelope.delta.operation_parameters["predicate"] = self.where
         return envelope
 
 

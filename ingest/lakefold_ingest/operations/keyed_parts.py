@@ -13,6 +13,10 @@ import logging
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_ingest.formats import view_at
+from lakefold_ingest.lance.envelopes import begin_envelope
+from lakefold_ingest.lance.pylance_release import check_pylance
+from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.deletions import delete_rows, offsets_by_fragment
 from lakefold_ingest.merge.key_numbers import KeyShare, key_numbers, key_types
@@ -26,12 +30,9 @@ from lakefold_ingest.operations.upsert import (
     target_of,
     write_rows,
 )
-from lakefold_ingest.proposals.envelopes import begin_envelope
-from lakefold_ingest.rows.pylance_release import check_pylance
 from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
 from lakefold_ingest.rows.row_streams import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
-from lakefold_ingest.writing.view import view_at
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 from lakefold_table.errors import InvalidError
@@ -43,14 +44,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from lakefold_ingest.lance.fragments import FragmentTarget
     from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.operations.apply_changes import ApplyChanges
     from lakefold_ingest.operations.upsert import UpsertRows
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.rows.fragments import Target
-    from lakefold_ingest.writing.operation import BatchColumns
+    from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_ingest.writing.view import View
 
     KeyedOperation = UpsertRows | ApplyChanges
 
@@ -128,7 +128,7 @@ class MergeTask:
     `operation` has no rows. `keeps_bad_rows`: rows that can't be merged are left out and returned.
     """
 
-    target: Target
+    target: FragmentTarget
     version: int
     operation: KeyedOperation
     keeps_bad_rows: bool = False
@@ -164,7 +164,7 @@ class MergeTask:
     def _part(self, operation: KeyedOperation, buckets: range | None) -> Envelope:
         check_pylance(self.target.pylance, self.target.uri)
         options = self.target.storage_options
-        view = view_at(self.target.uri, self.version, options)
+        view = lance_view(view_at(self.target.uri, self.version, options), "merging rows by their keys")
         table = open_read_version(view, options)
         kinds = self.key_types
         share = None if buckets is None or kinds is None else KeyShare(kinds, buckets)
@@ -212,6 +212,7 @@ class KeyedParts(KeepsBadRows):
         the parts if it can. The files of all parts are removed if one fails.
         """
         check_waits(settings)
+        view = lance_view(view, "merging rows by their keys")
         self.operation.check(view)
         self.bad_rows.clear()
         table = open_read_version(view, settings.storage_options)
@@ -227,7 +228,7 @@ class KeyedParts(KeepsBadRows):
             united = _united(envelope, parts, table, self.operation.key_names)
         except BaseException as error:
             written = [fragment for part in parts for fragment in part.lance.update.new_fragments]
-            remove_unused(view.uri, settings.storage_options, written, str(error))
+            remove_unused(task.target, written, str(error))
             raise
         bad_rows = from_streams(b"".join(result.bad_rows for result in results), BAD_ROWS)
         if bad_rows.num_rows:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_ingest.lance.envelopes import append, begin_envelope
+from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.deletions import delete_rows, rows_where
 from lakefold_ingest.merge.read_version import open_read_version
 from lakefold_ingest.operations.written import check_columns
-from lakefold_ingest.proposals.envelopes import append, begin_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.writing.operation import BatchColumns
+    from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Schema
     from lakefold_protos.lance.table_pb2 import DataFragment
@@ -47,6 +47,7 @@ class ReplaceWhere:
         be evaluated, `RetryError` if the table's columns were changed after the files were written, and as
         `ReadVersion`.
         """
+        view = lance_view(view, "replacing some rows")
         check_columns(self.columns, view)
         table = open_read_version(view, settings.storage_options)
         rows = rows_where(table, self.where)

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lakefold_ingest.lance.envelopes import begin_envelope
+from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
+from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
+from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.clauses import (
     MatchedUpdate,
@@ -24,12 +28,9 @@ from lakefold_ingest.merge.new_rows import Rewriting, RowsToWrite, changed_colum
 from lakefold_ingest.merge.read_version import open_read_version
 from lakefold_ingest.merge.rematching import matched_again
 from lakefold_ingest.operations.append import KeepsBadRows
-from lakefold_ingest.proposals.envelopes import begin_envelope
 from lakefold_ingest.rows.fitting import Fitting, plain_field
-from lakefold_ingest.rows.fragments import Target, write_fragments
-from lakefold_ingest.rows.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.rows.unused_files import remove_unused
-from lakefold_ingest.writing.operation import BatchColumns
+from lakefold_ingest.view import BatchColumns
 from lakefold_reader.lance.scan.columns import is_blob
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.schema import TOP
@@ -39,14 +40,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lakefold_ingest.lance.view import LanceView
     from lakefold_ingest.merge.clauses import Clause, Merge
     from lakefold_ingest.merge.deletions import DeletedRows
     from lakefold_ingest.merge.key_numbers import KeyShare
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFragment
@@ -93,11 +95,12 @@ class UpsertRows(KeepsBadRows):
         `BadKeysError` if rows can't be matched by their keys, and as `ReadVersion`.
         """
         check_waits(settings)
+        view = lance_view(view, "merging rows by their keys")
         table = open_read_version(view, settings.storage_options)
         built = self._built = self._build(table, view, settings)
         return built.envelope(view, key)
 
-    def _build(self, table: ReadVersion, view: View, settings: WriteSettings) -> BuiltChanges:
+    def _build(self, table: ReadVersion, view: LanceView, settings: WriteSettings) -> BuiltChanges:
         before, merge = self._built, self.merge
         if before is None or merge.by_source or not before.is_for(view):
             batch = self.batch(view, keeps_bad_rows=bool(settings.bad_records))
@@ -126,12 +129,17 @@ class UpsertRows(KeepsBadRows):
         del table
         return self.rows.select([name for name in self.merge.keys if name in self.rows.column_names])
 
-    def check(self, view: View) -> None:
+    def check(self, view: LanceView) -> None:
         """Raises `InvalidError` if the columns don't fit the table, or a condition can't be evaluated."""
         check_conditions(self.merge, self.with_rows(self.rows.slice(0, 0)).batch(view), view)
 
     def changes(
-        self, table: ReadVersion, view: View, share: KeyShare | None = None, *, keeps_bad_rows: bool = False
+        self,
+        table: ReadVersion,
+        view: LanceView,
+        share: KeyShare | None = None,
+        *,
+        keeps_bad_rows: bool = False,
     ) -> tuple[MergeBatch, FoundRows, RowChanges]:
         """Returns the batch, the rows of the table that have its keys, and what becomes of them.
 
@@ -142,7 +150,7 @@ class UpsertRows(KeepsBadRows):
         matched, others = _found(table, batch, self.merge, share)
         return batch, matched, changes_of(table, batch, self.merge, matched, others)
 
-    def batch(self, view: View, *, keeps_bad_rows: bool = False) -> MergeBatch:
+    def batch(self, view: LanceView, *, keeps_bad_rows: bool = False) -> MergeBatch:
         """Returns the batch without the rows that can't be merged, which are put into `bad_rows`.
 
         Raises as `merge_batch`, and `BadRowsError` if values don't fit and bad rows are not kept.
@@ -196,11 +204,11 @@ class BuiltChanges:
     fragments: Sequence[DataFragment]
     deleted: DeletedRows
 
-    def is_for(self, view: View) -> bool:
+    def is_for(self, view: LanceView) -> bool:
         """Whether a version has the same columns, so that the batch and its files fit it too."""
         return list(self.fields) == list(view.fields)
 
-    def envelope(self, view: View, key: Key) -> Envelope | None:
+    def envelope(self, view: LanceView, key: Key) -> Envelope | None:
         """Returns the envelope of the changes; None if no row changes."""
         changes, moved = self.changes, sum(each.rows.addresses.size for each in self.changes.rewritings)
         if not self.fragments and not changes.deleted.size:
@@ -230,7 +238,7 @@ class BuiltChanges:
 
 def write_changes(
     table: ReadVersion,
-    view: View,
+    view: LanceView,
     settings: WriteSettings,
     batch: MergeBatch,
     matched: FoundRows,
@@ -246,7 +254,7 @@ def write_changes(
 
 
 def write_rows(
-    target: Target, table: ReadVersion, view: View, batch: MergeBatch, changes: RowChanges
+    target: FragmentTarget, table: ReadVersion, view: LanceView, batch: MergeBatch, changes: RowChanges
 ) -> list[DataFragment]:
     """Writes the new rows. Returns their fragments; if it fails, it removes the files that it wrote."""
     rows = RowsToWrite(table, stored_schema(view), batch.rows, changes.rewritings, changes.inserted)
@@ -255,7 +263,7 @@ def write_rows(
     try:
         written.extend(write_fragments(target, rows.batches()))
     except BaseException as error:
-        remove_unused(target.uri, target.storage_options, written, str(error))
+        remove_unused(target, written, str(error))
         raise
     if table.stable_row_ids:
         set_row_ids(written, rows.moved_ids)
@@ -329,7 +337,7 @@ def _inserted(batch: MergeBatch, new: NDArray[np.int64], merge: Merge) -> NDArra
     return new[clause >= 0]
 
 
-def check_conditions(merge: Merge, batch: MergeBatch, view: View) -> None:
+def check_conditions(merge: Merge, batch: MergeBatch, view: LanceView) -> None:
     """Raises `InvalidError` if a condition of a clause can't be evaluated on these columns."""
     source, target = batch.rows.schema, stored_schema(view)
     for clauses, sides in (
@@ -344,7 +352,7 @@ def check_conditions(merge: Merge, batch: MergeBatch, view: View) -> None:
         check(texts, sides)
 
 
-def _check_blobs(rows: RowsToWrite, view: View) -> None:
+def _check_blobs(rows: RowsToWrite, view: LanceView) -> None:
     """Raises `InvalidError` if blobs of the table would have to be copied."""
     blobs = {field.name for field in view.fields if field.parent_id == TOP and is_blob(field)}
     for rewriting in rows.rewritings:
@@ -356,15 +364,15 @@ def _check_blobs(rows: RowsToWrite, view: View) -> None:
             )
 
 
-def stored_schema(view: View) -> pa.Schema:
+def stored_schema(view: LanceView) -> pa.Schema:
     """Returns the table's schema in storage types."""
     return pa.schema([plain_field(field) for field in view.schema], view.schema.metadata)
 
 
-def target_of(view: View, settings: WriteSettings) -> Target:
+def target_of(view: LanceView, settings: WriteSettings) -> FragmentTarget:
     """Returns where and how rows with all columns of the table are written."""
     schema = stored_schema(view)
-    return Target(
+    return FragmentTarget(
         view.uri,
         Fitting(schema, tuple(range(len(schema)))),
         view.field_ids(schema.names),
@@ -377,7 +385,7 @@ def target_of(view: View, settings: WriteSettings) -> Target:
 
 
 def name_inserted_keys(
-    update: Transaction.Update, view: View, batch: MergeBatch, inserted: NDArray[np.int64]
+    update: Transaction.Update, view: LanceView, batch: MergeBatch, inserted: NDArray[np.int64]
 ) -> None:
     """Lists the hashes of the inserted keys. The key columns are in the order of their field ids."""
     ids = {field.name: field.id for field in view.fields if field.parent_id == TOP}

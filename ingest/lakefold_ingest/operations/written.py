@@ -9,20 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_ingest.lance.envelopes import overwrite
+from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.operations.append import KeepsBadRows
-from lakefold_ingest.proposals.envelopes import append, overwrite
+from lakefold_ingest.proposals.key import new_key
 from lakefold_table.errors import RetryError
-from lakefold_table.lance.proposal import APPEND, OVERWRITE, content_text
+from lakefold_table.formats import BUILT_IN
+from lakefold_table.lance.proposal import OVERWRITE, content_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
+    from lakefold_ingest.lance.view import LanceView
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.writing.operation import BatchColumns
+    from lakefold_ingest.rows.target import WrittenFile
+    from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Schema
     from lakefold_protos.lance.table_pb2 import DataFragment
@@ -30,13 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AppendWritten(KeepsBadRows):
-    """An `Operation` that adds fragments that were written for the schema of version `read_version`.
+    """An `Operation` that adds files that were written for the schema of version `read_version`.
 
     `bad_rows`: rows that the tasks left out. `built` is true after an envelope was built, which may be in the
     log from then on.
     """
 
-    fragments: Sequence[DataFragment]
+    files: Sequence[WrittenFile]
     read_version: int
     bad_rows: Sequence[pa.Table] = ()
     schema: pa.Schema | None = None
@@ -45,18 +49,21 @@ class AppendWritten(KeepsBadRows):
     built: bool = field(default=False, init=False)
 
     def content(self, view: View) -> str:
-        """Returns the content of the Append, by what was written."""
-        del view
-        fields = {number for each in self.fragments for file in each.files for number in file.fields}
-        return content_text(APPEND, _rows(self.fragments), fields)
+        """Returns the content of the append, by what was written."""
+        return self._content_of(view.append(new_key(), self.files))
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
-        """Returns the Append of the fragments, or None if there are none."""
+        """Returns the proposal that adds the files, or None if there are none."""
         del settings
-        if not self.fragments:
+        if not self.files:
             return None
         self.built = True
-        return append(view.uri, key, self.read_version, self.fragments)
+        return view.append(key, self.files, written_for=self.read_version)
+
+    @staticmethod
+    def _content_of(envelope: Envelope) -> str:
+        proposal = BUILT_IN.proposal(envelope)
+        return "" if proposal is None else proposal.content()
 
 
 @dataclass(slots=True)
@@ -86,7 +93,7 @@ class OverwriteWritten:
         """
         del settings
         if self.keeps_schema:
-            check_columns(self.columns, view)
+            check_columns(self.columns, lance_view(view, "replacing all rows"))
         self.built = True
         return overwrite(view.uri, key, view.version, self.columns, self.fragments)
 
@@ -95,7 +102,7 @@ def _rows(fragments: Sequence[DataFragment]) -> int:
     return sum(fragment.physical_rows for fragment in fragments)
 
 
-def check_columns(columns: Schema, view: View) -> None:
+def check_columns(columns: Schema, view: LanceView) -> None:
     """Raises `RetryError` if the table has other columns than those for which files were written."""
     if list(view.fields) != list(columns.fields):
         raise RetryError(

@@ -86,11 +86,9 @@ class GivenWrite:
         return change_format(*map(self.value, names))
 
     def check(self, use: WriteUse, mode: WriteMode) -> None:
-        """Raises `InvalidError` for options without a meaning for this use or mode, or that are not built."""
+        """Raises `InvalidError` for options without a meaning for this use or mode."""
         for name, value in self.values.items():
             option = known_option(name)
-            if use in option.planned and value != option.default:
-                raise _not_built(option.name, value)
             if value != option.default:
                 _check_meaning(option, use, mode)
         if self.values.get("replaceWhere") and self.values.get("overwriteSchema"):
@@ -157,9 +155,3 @@ def _check_meaning(option: WriteOption, use: WriteUse, mode: WriteMode) -> None:
     if mode not in option.modes:
         hint = f"leave it out; it is an option of the mode {', '.join(sorted(option.modes))}"
         raise InvalidError(f"it has no meaning in the mode {mode}", where=option.name, hint=hint)
-
-
-def _not_built(name: str, value: object) -> InvalidError:
-    return InvalidError(
-        f"{value!s} is known, but this release can't do it yet", where=name, hint="leave the option out"
-    )

@@ -2,8 +2,7 @@
 
 In Spark their names are those that users of Delta and Kafka know. Spark passes every option as text and
 compares names without regard to case. An unknown name can only be a mistake and is refused with the nearest
-known name. An option that this release does not support yet is refused as well: if it were ignored, the table
-would get other rows than its user expects.
+known name.
 """
 
 from __future__ import annotations
@@ -55,9 +54,8 @@ class WriteOption:
     """An option of a write.
 
     `name` is its name in Spark. `read` returns the value of its text, or raises ValueError that says what may
-    be given. `default` is its value if it is not given, `default_text` the same in words. In the uses that
-    are `planned`, this release does not support it: it may be given its default only. `in_python`: its name
-    there, if that is not the same words; empty if it has none.
+    be given. `default` is its value if it is not given, `default_text` the same in words. `in_python`: its
+    name there, if that is not the same words; empty if it has none.
     """
 
     name: str
@@ -67,7 +65,6 @@ class WriteOption:
     default: Any = None
     default_text: str = ""
     modes: frozenset[WriteMode] = ALL_MODES
-    planned: frozenset[WriteUse] = frozenset()
     in_python: str | None = None
 
     @property
@@ -185,7 +182,8 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "timeout",
         seconds,
-        "seconds to wait for an outcome; a batch that timed out and is run again is added once",
+        "seconds to wait for an outcome, and at first for brokers and topics that don't exist yet; a batch "
+        "that timed out and is run again is added once",
         default=60.0,
     ),
     WriteOption(
@@ -256,6 +254,14 @@ WRITE_OPTIONS: Final = (
         default=1000,
     ),
     WriteOption(
+        "maxLag",
+        seconds,
+        "with `wait=log`, for how many seconds a batch may have no outcome; the next batch waits until the "
+        "committer has answered those that were sent earlier",
+        uses=frozenset({WriteUse.STREAM, WriteUse.SINK}),
+        default_text="no limit",
+    ),
+    WriteOption(
         "commitProperties",
         pairs,
         "`name=value` pairs with commas between them (in Python a mapping), which the version records; a "
@@ -271,8 +277,9 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "mergeSchema",
         flag,
-        "true: columns and fields of structs that the table lacks are added to it before the rows, nullable; "
-        "false: a batch that has such columns fails before anything is sent",
+        "true: columns and fields of structs that the table lacks are added to it before the rows, nullable, "
+        "and columns whose type is too narrow get the batch's wider type; false: a batch that has such "
+        "columns fails before anything is sent",
         default=False,
         modes=frozenset({WriteMode.APPEND, WriteMode.UPSERT, WriteMode.CDC}),
     ),
@@ -366,9 +373,15 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "format",
         choice("lance", "delta"),
-        "the format of the table if the write creates it",
-        default="lance",
-        planned=EVERYWHERE,
+        "the format of the table: Lance or Delta. A table that exists keeps its own, and is refused if this "
+        "is another",
+        default_text="that of the table; `lance` if the write creates it",
+    ),
+    WriteOption(
+        "partitionBy",
+        column_names,
+        "the columns by which the files of a Delta table are partitioned that the write creates, with commas",
+        default_text="no partitions",
     ),
 )
 """Every option, in the order of the documents. Those of the store and of Kafka are added, by their prefix."""
@@ -377,8 +390,8 @@ _BY_NAME: Final = {option.name.lower(): option for option in WRITE_OPTIONS}
 
 
 def parameters_of(use: WriteUse) -> tuple[WriteOption, ...]:
-    """Returns the options that this release supports for `use`, in the order of the table."""
-    return tuple(option for option in WRITE_OPTIONS if use in option.uses - option.planned)
+    """Returns the options for `use`, in the order of the table."""
+    return tuple(option for option in WRITE_OPTIONS if use in option.uses)
 
 
 def known_option(name: str) -> WriteOption:

@@ -132,7 +132,7 @@ def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:
         yield from _faults(have.item_type, want.item_field, f"{path}.{want.item_field.name}")
     elif _is_list(have) and _is_list(want):
         yield from _faults(have.value_type, want.value_field, f"{path}.{want.value_field.name}")
-    elif not _leaf_fits(have, want):
+    elif not leaf_fits(have, want):
         yield f"{path} is {have} in the batch, {want} in the table"
 
 
@@ -140,7 +140,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _leaf_fits(have: pa.DataType, want: pa.DataType) -> bool:
+def leaf_fits(have: pa.DataType, want: pa.DataType) -> bool:
     """Returns whether values keep their meaning; each value is checked if some can't (see the module)."""
     if have == want:
         return True
@@ -148,7 +148,9 @@ def _leaf_fits(have: pa.DataType, want: pa.DataType) -> bool:
         return _is_text(have) and _is_text(want.value_type)
     if types.is_integer(have) and types.is_integer(want):
         signed = types.is_signed_integer(want)
-        return bool(not signed or (types.is_signed_integer(have) and want.bit_width >= have.bit_width))
+        wider = want.bit_width > have.bit_width
+        same_kind = types.is_signed_integer(have) and want.bit_width == have.bit_width
+        return bool(not signed or wider or same_kind)
     if types.is_floating(have) and types.is_floating(want):
         return bool(want.bit_width >= have.bit_width)
     if types.is_decimal(have) and types.is_decimal(want):
@@ -156,6 +158,8 @@ def _leaf_fits(have: pa.DataType, want: pa.DataType) -> bool:
         return bool(want.scale >= have.scale and whole)
     if types.is_timestamp(have) and types.is_timestamp(want):
         return (have.tz is None) == (want.tz is None)
+    if types.is_date(have) and types.is_timestamp(want):
+        return want.tz is None
     families = (_is_text, _is_binary, types.is_date, types.is_time, types.is_duration)
     return any(family(have) and family(want) for family in families)
 

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakefold_ingest.rows.fragments import write_fragments
 from lakefold_ingest.rows.row_faults import BAD_ROWS, faults_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakefold_ingest.rows.fragments import Target
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_ingest.rows.target import Target, WrittenFile
 
 
 class RowWriter:
-    """Writes rows for one target. `written`: the fragments, also if an error ended it.
+    """Writes rows for one target. `written`: the files, also if an error ended it.
 
     `bad_rows`: those that don't fit, as `BAD_ROWS`. If the target keeps them, they are left out. If not, the
     first of them ends the writing with an error, and the others are looked for.
@@ -31,7 +29,7 @@ class RowWriter:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._bad: list[pa.Table] = []
-        self.written: list[DataFragment] = []
+        self.written: list[WrittenFile] = []
 
     @property
     def bad_rows(self) -> pa.Table:
@@ -41,13 +39,13 @@ class RowWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Writes rows. Raises `InvalidError` if they don't fit: see `bad_rows`, which may be empty."""
         if self._target.keeps_bad_rows:
-            for fragment in write_fragments(self._target.fitted(), self._good(batches)):
-                self.written.append(fragment)
+            for file in self._target.fitted().write(self._good(batches)):
+                self.written.append(file)
             return
         source = _Repeated(batches)
         try:
-            for fragment in write_fragments(self._target, source):
-                self.written.append(fragment)
+            for file in self._target.write(source):
+                self.written.append(file)
         except InvalidError:
             for batch in source.from_last():
                 self._fitted(batch, whole=False)

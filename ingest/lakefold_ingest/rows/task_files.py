@@ -13,7 +13,6 @@ from lakefold_ingest.rows.row_faults import BAD_ROWS, bad_rows_error
 from lakefold_ingest.rows.row_streams import from_streams, rows_or_nothing
 from lakefold_ingest.rows.row_writer import RowWriter
 from lakefold_ingest.rows.unused_files import remove_unused
-from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_ingest.rows.fragments import Target
+    from lakefold_ingest.rows.target import Target, WrittenFile
 
 
 class MisfitRowsError(InvalidError):
@@ -36,10 +35,10 @@ class MisfitRowsError(InvalidError):
 class TaskFiles:
     """What one task wrote.
 
-    `fragments`: encoded. `fault`: message, location and hint of the reason why it stopped, or None.
-    `seconds`: how long it took, with the time in which Spark computed the rows. `misfits`: how many rows may
-    not be written, if that is the fault. `bad_rows`: rows that don't fit, as an Arrow stream of `BAD_ROWS`,
-    empty if there are none.
+    `fragments`: what it wrote, as `Target.encoded` has it. `fault`: message, location and hint of the reason
+    why it stopped, or None. `seconds`: how long it took, with the time in which Spark computed the rows.
+    `misfits`: how many rows may not be written, if that is the fault. `bad_rows`: rows that don't fit, as an
+    Arrow stream of `BAD_ROWS`, empty if there are none.
     """
 
     fragments: tuple[bytes, ...]
@@ -63,33 +62,33 @@ def write_task(target: Target, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
         fault = (error.message, error.where, error.hint)
         misfits = error.rows if isinstance(error, MisfitRowsError) else 0
     except BaseException:
-        remove_unused(target.uri, target.storage_options, writer.written, "its task failed")
+        remove_unused(target, writer.written, "its task failed")
         raise
     written = writer.written
     if fault is not None:
-        remove_unused(target.uri, target.storage_options, written, fault[0])
+        remove_unused(target, written, fault[0])
         written = []
-    encoded = tuple(fragment.SerializeToString() for fragment in written)
+    encoded = tuple(map(target.encoded, written))
     return TaskFiles(encoded, fault, time.perf_counter() - start, misfits, rows_or_nothing(writer.bad_rows))
 
 
-def collect_fragments(target: Target, tasks: Sequence[TaskFiles]) -> list[DataFragment]:
-    """Returns the fragments of all tasks of a batch, in their order.
+def collect_files(target: Target, tasks: Sequence[TaskFiles]) -> list[WrittenFile]:
+    """Returns the files of all tasks of a batch, in their order.
 
     Raises `BadRowsError` if rows don't fit the table and it does not keep them, `InvalidError` for another
     fault of a task. Then it removes the files of the other tasks.
     """
-    fragments = decoded_fragments(tasks)
+    files = decoded_files(target, tasks)
     fault = next((task.fault for task in tasks if task.fault is not None), None)
     if fault is None:
-        return fragments
+        return files
     message, where, hint = fault
     misfits = sum(task.misfits for task in tasks)
     error = InvalidError(f"{misfits} {message}" if misfits else message, where=where, hint=hint)
     bad_rows = bad_rows_of(tasks)
     if bad_rows.num_rows:
         error = bad_rows_error(bad_rows, target.uri)
-    remove_unused(target.uri, target.storage_options, fragments, error.message)
+    remove_unused(target, files, error.message)
     raise error
 
 
@@ -98,6 +97,6 @@ def bad_rows_of(tasks: Iterable[TaskFiles]) -> pa.Table:
     return from_streams(b"".join(task.bad_rows for task in tasks), BAD_ROWS)
 
 
-def decoded_fragments(tasks: Iterable[TaskFiles]) -> list[DataFragment]:
-    """Returns the fragments of these tasks, in their order."""
-    return [DataFragment.FromString(fragment) for task in tasks for fragment in task.fragments]
+def decoded_files(target: Target, tasks: Iterable[TaskFiles]) -> list[WrittenFile]:
+    """Returns the files of these tasks, in their order."""
+    return [target.decoded(file) for task in tasks for file in task.fragments]

@@ -6,28 +6,25 @@ import logging
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import LakefoldError
-from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_ingest.rows.target import Target, WrittenFile
 
 LOGGER = logging.getLogger("lakefold")
 
 
-def remove_unused(
-    uri: str, storage_options: Mapping[str, str], fragments: Iterable[DataFragment], reason: str
-) -> int:
-    """Removes the data files of these fragments. Returns how many it removed.
+def remove_unused(target: Target, files: Iterable[WrittenFile], reason: str) -> int:
+    """Removes data files that were written for a target. Returns how many it removed.
 
     Call it only for files that no envelope names which was sent: an envelope in the log may be folded at any
     later time. `reason` is logged. A store that refuses is logged as well, not raised: the caller reports
     why the batch failed, and `lakefold cleanup` removes such files when they are old enough.
     """
-    paths = [data_path(file.path) for fragment in fragments for file in fragment.files]
-    return remove_files(uri, storage_options, paths, reason)
+    paths = [path for file in files for path in target.paths(file)]
+    return remove_files(target.uri, target.storage_options, paths, reason)
 
 
 def remove_files(uri: str, storage_options: Mapping[str, str], paths: Sequence[str], reason: str) -> int:

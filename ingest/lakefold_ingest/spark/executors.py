@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lakefold_ingest.rows.pylance_release import UNKNOWN, check_pylance, pylance_release
+from lakefold_ingest.formats import read_view
+from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance, pylance_release
 from lakefold_ingest.rows.unused_files import remove_files
-from lakefold_ingest.writing.view import read_view
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage import open_storage

@@ -22,8 +22,9 @@ from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows, check_waits
 from lakefold_ingest.proposals.key import Key, check_app_id
-from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_fragments, write_task
+from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, write_task
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.batch_metrics import MetricsAddress, note_batch, serve
 from lakefold_ingest.spark.executors import check_executors
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.keyed_tasks import in_tasks, staged
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.merge.clauses import Clause, Merge
     from lakefold_ingest.operations.keyed_parts import KeyedOperation
-    from lakefold_ingest.rows.fragments import Target
+    from lakefold_ingest.rows.target import Target, WrittenFile
     from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_protos.lance.table_pb2 import DataFragment
 
 SinkMode = Literal["append", "upsert", "delete", "cdc"]
 ROWS_A_TASK = 50_000
@@ -83,8 +83,8 @@ class Sink:
 
     If it has no `app_id`, the streaming query's id is used. `on_report` is called with the report of each
     batch. `merge` says what is done with the rows, or how they say it themselves; None: they are appended, in
-    files as `layout` says. Raises `InvalidError` if `app_id` can't be one, or a merge would not be awaited or
-    has a layout.
+    files as `layout` says. `metrics`: where the driver serves the sums over its batches. Raises
+    `InvalidError` if `app_id` can't be one, or a merge would not be awaited or has a layout.
     """
 
     settings: WriteSettings
@@ -92,6 +92,7 @@ class Sink:
     on_report: Callable[[BatchReport], object] | None = None
     merge: Merge | ChangeFormat | None = None
     layout: FileLayout = FileLayout()
+    metrics: MetricsAddress | None = None
 
     def __post_init__(self) -> None:
         if self.app_id is not None:
@@ -109,6 +110,8 @@ class Sink:
         Raises as `lakefold_ingest.writing.batch.put_batch` does. Spark ignores the returned value; a
         `foreachBatch` function that calls it may use it.
         """
+        if self.metrics is not None:
+            serve(self.metrics)
         query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
         run_id = frame.sparkSession.sparkContext.getLocalProperty(RUN_ID) if query_id else None
@@ -116,6 +119,7 @@ class Sink:
         check_executors(frame.sparkSession, self.settings)
         with self._operation(frame, key) as operation:
             report = put_batch(self.settings, key, operation, in_order=bool(query_id))
+        note_batch(self.settings.table, key, run_id, report)
         if self.on_report is not None:
             self.on_report(report)
         batch.check(report)
@@ -241,11 +245,11 @@ def _on_driver(frame: DataFrame, merge: Merge | ChangeFormat) -> KeyedOperation:
     return _operation(frame.toArrow().cast(arrow_schema_of(frame.schema)), merge)
 
 
-def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[DataFragment]:
+def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[WrittenFile]:
     """Has the executors write the frame's rows.
 
-    Returns the fragments in the order of the frame's partitions, and puts rows that don't fit into `bad_rows`
-    if the target keeps them. Raises as `collect_fragments`.
+    Returns the files in the order of the frame's partitions, and puts rows that don't fit into `bad_rows`
+    if the target keeps them. Raises as `collect_files`.
     """
     rows = frame.mapInArrow(partial(_write_task, target), _RESULT).collect()
     tasks = [
@@ -258,9 +262,9 @@ def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[D
         )
         for row in rows
     ]
-    fragments = collect_fragments(target, tasks)
+    files = collect_files(target, tasks)
     bad_rows[:] = [bad_rows_of(tasks)]
-    return fragments
+    return files
 
 
 def _write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefold_ingest.delta.data_files import ParquetTarget
+from lakefold_ingest.delta.replacing import check_replaceable
+from lakefold_ingest.delta.writing import DeltaView
+from lakefold_ingest.lance.new_columns import check_structs
+from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.row_condition import RowCondition
-from lakefold_ingest.operations.append import target_for
+from lakefold_ingest.operations.replace_delta import ReplaceDelta
 from lakefold_ingest.operations.replace_where import ReplaceWhere
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteMode
 from lakefold_ingest.rows.fitting import plain_field
-from lakefold_ingest.rows.new_columns import check_structs
-from lakefold_ingest.rows.task_files import bad_rows_of, collect_fragments, decoded_fragments, write_task
+from lakefold_ingest.rows.task_files import bad_rows_of, collect_files, decoded_files, write_task
 from lakefold_ingest.rows.unused_files import remove_unused
+from lakefold_ingest.view import BatchColumns, not_in_format
 from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import open_client
-from lakefold_ingest.writing.operation import BatchColumns
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
 from lakefold_table.lance.schemas.data_files import file_version
@@ -31,31 +35,32 @@ from lakefold_table.lance.schemas.data_files import file_version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lakefold_ingest.lance.view import LanceView
     from lakefold_ingest.options.given import GivenWrite
     from lakefold_ingest.options.write_options import WriteUse
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.rows.fragments import Target
+    from lakefold_ingest.rows.target import Target, WrittenFile
     from lakefold_ingest.rows.task_files import TaskFiles
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_ingest.writing.view import View
-    from lakefold_protos.lance.table_pb2 import DataFragment
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
     """How one batch is written, decided on the driver before its tasks.
 
-    `read_version` and `columns` (an encoded `Schema`) are those for which the tasks write. If `keeps_schema`,
-    `columns` are the table's own. `condition`: that of `replaceWhere`.
+    `read_version` is that for which the tasks write. `columns`: those for which they replace rows of a Lance
+    table (an encoded `Schema`), or the schema of a Delta table; if `keeps_schema`, the table's own.
+    `condition`: that of `replaceWhere`.
     """
 
     settings: WriteSettings
     mode: WriteMode
     target: Target
     read_version: int
-    columns: bytes
-    keeps_schema: bool
+    columns: bytes = b""
+    keeps_schema: bool = True
     condition: RowCondition | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
@@ -69,17 +74,17 @@ class WritePlan:
 
         Raises as `put_batch` does, and `InvalidError` if rows of a task don't fit the table.
         """
-        fragments = collect_fragments(self.target, tasks)
-        operation = self._operation(fragments, bad_rows_of(tasks))
+        files = collect_files(self.target, tasks)
+        operation = self._operation(files, bad_rows_of(tasks))
         try:
             write_s = max((task.seconds for task in tasks), default=0.0)
             report = put_batch(self.settings, key, operation, in_order=in_order, write_s=write_s)
         except BaseException as error:
             if not operation.built:
-                self._remove(fragments, str(error))
+                self._remove(files, str(error))
             raise
         if not operation.built:
-            self._remove(fragments, "the batch was added before")
+            self._remove(files, "the batch was added before")
         return report
 
     def abort(self, tasks: Sequence[TaskFiles | None]) -> None:
@@ -88,21 +93,24 @@ class WritePlan:
         If no task failed, then the batch's proposal may have been sent, and its files stay.
         """
         if None in tasks:
-            written = decoded_fragments(task for task in tasks if task is not None)
+            written = decoded_files(self.target, (task for task in tasks if task is not None))
             self._remove(written, "a task of the batch failed")
 
     def _operation(
-        self, fragments: Sequence[DataFragment], bad_rows: pa.Table
-    ) -> AppendWritten | OverwriteWritten | ReplaceWhere:
+        self, files: Sequence[WrittenFile], bad_rows: pa.Table
+    ) -> AppendWritten | OverwriteWritten | ReplaceWhere | ReplaceDelta:
         if self.mode is WriteMode.APPEND:
-            return AppendWritten(fragments, self.read_version, [bad_rows])
+            return AppendWritten(files, self.read_version, [bad_rows])
+        if isinstance(self.target, ParquetTarget):
+            where = "" if self.condition is None else self.condition.where
+            return ReplaceDelta(files, self.columns.decode(), where)
         columns = Schema.FromString(self.columns)
         if self.condition is not None:
-            return ReplaceWhere(fragments, columns, self.condition.where)
-        return OverwriteWritten(fragments, columns, self.keeps_schema)
+            return ReplaceWhere(files, columns, self.condition.where)
+        return OverwriteWritten(files, columns, self.keeps_schema)
 
-    def _remove(self, fragments: Sequence[DataFragment], reason: str) -> None:
-        remove_unused(self.target.uri, self.target.storage_options, fragments, reason)
+    def _remove(self, files: Sequence[WrittenFile], reason: str) -> None:
+        remove_unused(self.target, files, reason)
 
 
 def plan_write(
@@ -125,16 +133,41 @@ def plan_write(
     if settings.merge_schema:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
         view = with_columns_of(view, BatchColumns(schema), settings, client)
+    if mode is WriteMode.APPEND:
+        return WritePlan(settings, mode, view.target(schema, settings), view.version)
     keeps_schema = not given.value("overwriteSchema")
-    if not keeps_schema:
-        view = _with_columns_of(schema, view)
-    metadata = {name.decode(): value for name, value in (view.schema.metadata or {}).items()}
-    columns = Schema(fields=view.fields, metadata=metadata)
-    target = target_for(schema, view, settings)
     where = given.value("replaceWhere")
-    condition = None if where is None else _condition(where, view)
+    if isinstance(view, DeltaView):
+        return _plan_replacing(settings, mode, view, schema, where or "", keeps_schema=keeps_schema)
+    replaced = lance_view(view, "replacing rows")
+    if not keeps_schema:
+        replaced = _with_columns_of(schema, replaced)
+    metadata = {name.decode(): value for name, value in (replaced.schema.metadata or {}).items()}
+    columns = Schema(fields=replaced.fields, metadata=metadata)
+    target = replaced.target(schema, settings)
+    condition = None if where is None else _condition(where, replaced)
     return WritePlan(
         settings, mode, target, view.version, columns.SerializeToString(), keeps_schema, condition
+    )
+
+
+def _plan_replacing(
+    settings: WriteSettings,
+    mode: WriteMode,
+    view: DeltaView,
+    schema: pa.Schema,
+    where: str,
+    *,
+    keeps_schema: bool,
+) -> WritePlan:
+    """Returns how rows of a Delta table are replaced. Raises `InvalidError` if they can't be."""
+    if not keeps_schema:
+        raise not_in_format("overwriteSchema", view, "replace the rows, and add columns by mergeSchema")
+    check_replaceable(view, where)
+    condition = _condition(where, view) if where else None
+    columns = view.metadata.schema_text.encode()
+    return WritePlan(
+        settings, mode, view.target(schema, settings), view.version, columns, condition=condition
     )
 
 
@@ -145,7 +178,7 @@ def _condition(where: str, view: View) -> RowCondition:
     return condition
 
 
-def _with_columns_of(schema: pa.Schema, view: View) -> View:
+def _with_columns_of(schema: pa.Schema, view: LanceView) -> LanceView:
     """Returns the view as if the table had the columns of these rows."""
     version = file_version(view.data_storage_version)
     check_structs(schema, version)

@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefold_ingest.operations.append import AppendRows, target_for
+from lakefold_ingest.formats import read_view
+from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key, check_app_id, new_key
-from lakefold_ingest.rows.fragments import write_fragments
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.writer.batching import Batching
 from lakefold_ingest.writing.batch import start_batch
 from lakefold_ingest.writing.report import BatchReport
-from lakefold_ingest.writing.view import View, read_view
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.new_threads import start_thread
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from lakefold_ingest.rows.fragments import Target
     from lakefold_ingest.rows.row_source import ArrowStream
+    from lakefold_ingest.rows.target import Target, WrittenFile
+    from lakefold_ingest.view import View
     from lakefold_ingest.writer.batching import BatchLimits
     from lakefold_ingest.writing.batch import StartedBatch
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_protos.lance.table_pb2 import DataFragment
 
 LOGGER = logging.getLogger("lakefold")
 MOST_IN_FLIGHT = 4
@@ -383,7 +382,7 @@ def _misfit(pending: Pending, view: View | None, settings: WriteSettings) -> Inv
     if view is None:
         return None
     try:
-        fitting = target_for(pending.shape, view, settings).fitting
+        fitting = view.target(pending.shape, settings).fitting
         for batch in pending.table.to_batches():
             fitting.apply(batch)
     except InvalidError as misfit:
@@ -394,8 +393,8 @@ def _misfit(pending: Pending, view: View | None, settings: WriteSettings) -> Inv
 def _append_of(batch: list[Pending]) -> AppendRows:
     rows = pa.concat_tables([pending.table for pending in batch]).combine_chunks()
 
-    def write(target: Target) -> list[DataFragment]:
-        return list(write_fragments(target, rows.to_batches()))
+    def write(target: Target) -> list[WrittenFile]:
+        return list(target.write(rows.to_batches()))
 
     return AppendRows(rows.schema, write, count=lambda: rows.num_rows)
 

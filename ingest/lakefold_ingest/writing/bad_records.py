@@ -64,6 +64,8 @@ def bad_records(settings: WriteSettings, key: Key, bad_rows: Sequence[pa.Table])
             wait="commit",
             on_rolled_back="skip",
             merge_schema=False,
+            format="",
+            partition_by=(),
             commit_properties={},
         ),
         bad_records_key(key, settings.table),

@@ -7,7 +7,8 @@ again, and the committer folds a key once. So every step may fail or be repeated
   That only saves work: the committer would answer Duplicate. As the committer does, this compares the number
   of rows and their columns with those that were folded. If they differ, rows are dropped, so it is a warning.
 - With `bad_records`, rows that can't be written are a proposal of their own before the others.
-- With `merge_schema`, columns that the table lacks are added by a proposal of their own (`evolution`).
+- With `merge_schema`, columns that the table lacks or that are too narrow are changed by a proposal of their
+  own (`evolution`).
 - A batch that changes nothing is not proposed. A later run of the same batch that does have rows is folded,
   because a key that was never sent is a gap, and gaps can be filled.
 - A refusal changed nothing, so the batch may be sent again under its key, built on the version that refused
@@ -20,7 +21,8 @@ again, and the committer folds a key once. So every step may fail or be repeated
 - A batch that was folded, and whose rows a Restore then left out of the table, is never folded again under
   its key. That would be silent loss, so it raises, unless the writer is told to skip such batches.
 - With `wait="log"` the outcomes of earlier batches are read before the next one is built. If too many have
-  none yet, the committer is behind, and the query waits. If one was refused, the query stops with the reason.
+  none yet, or one has none for too long, the committer is behind, and the query waits. If one was refused,
+  the query stops with the reason.
 - A streaming query repeats only its last batch. If it sends an older one that was folded, its checkpoint is
   older than the table, or another query uses its app id. Then its batches may have new rows under known keys,
   which would be dropped silently, so this raises an error too, unless `on_older_batch` is "skip".
@@ -29,27 +31,29 @@ again, and the committer folds a key once. So every step may fail or be repeated
 from __future__ import annotations
 
 import logging
+import math
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.proposals.envelopes import creation
-from lakefold_ingest.rows.new_columns import check_structs
+from lakefold_ingest.formats import DEFAULT, FORMATS, format_of, read_view
 from lakefold_ingest.writing.bad_records import bad_records
 from lakefold_ingest.writing.evolution import with_columns_of
-from lakefold_ingest.writing.log_client import Answer, LogClient, Proposed, drop_client, open_client
+from lakefold_ingest.writing.log_client import (
+    Answer,
+    LogClient,
+    Proposed,
+    Unanswered,
+    drop_client,
+    open_client,
+)
 from lakefold_ingest.writing.operation import KnowsContent, LeavesRowsOut
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
-from lakefold_ingest.writing.view import View, read_view
 from lakefold_log.write.tracing import batch_span
-from lakefold_protos.lakefold.log_pb2 import CreateOptions
 from lakefold_table.entry import Duplicate, Invalid, Rejected, rolled_back_text
 from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError, StopError
-from lakefold_table.lance.conflicts.keys import APPENDS, LATER
-from lakefold_table.lance.proposal import LanceProposal
-from lakefold_table.lance.schemas.arrow import schema_from_arrow
-from lakefold_table.lance.schemas.data_files import file_version
+from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -115,6 +120,7 @@ class StartedBatch:
         self._operation = operation
         self._write_s = write_s
         self._send_s = self._wait_s = 0.0
+        self._lag = Unanswered()
         self._refusals: list[str] = []
         self._refused_by: int | None = None
         self._proposed: Proposed | None = None
@@ -190,10 +196,11 @@ class StartedBatch:
         if envelope is None:
             self._report = BatchReport(None, attempts + 1, is_sent=False)
         else:
-            envelope.lance.transaction_properties.update(self._settings.commit_properties)
-            if self._refusals and envelope.lance.update.HasField("inserted_rows"):
-                # Its first proposal was refused, so this version has every row that was in the log before.
-                envelope.lance.transaction_properties[APPENDS] = LATER
+            table_format = format_of(envelope)
+            if self._settings.commit_properties:
+                table_format.record(envelope, self._settings.commit_properties)
+            if self._refusals:
+                table_format.built_again(envelope)
             self._propose(view, envelope)
 
     def _put_bad_rows(self, operation: LeavesRowsOut) -> None:
@@ -245,14 +252,16 @@ class StartedBatch:
             self.start()
 
     def _check_earlier(self, view: View) -> None:
-        """Waits if too many earlier batches have no outcome, and raises what became of those refused."""
+        """Waits if the committer is too far behind, and raises what became of earlier batches if refused."""
         settings, begun = self._settings, time.perf_counter()
         client, app_id = _client(settings), self.key.app_id
         missing = view.not_folded_before(self.key)
         refusals = client.refused_before(view.uri, app_id, missing, settings.timeout_s)
-        refusals += client.make_room(
-            view.uri, app_id, view.partition, settings.max_unanswered, settings.timeout_s
+        most = Unanswered(
+            settings.max_unanswered, math.inf if settings.max_lag_s is None else settings.max_lag_s
         )
+        reported, self._lag = client.make_room(view.uri, app_id, view.partition, most, settings.timeout_s)
+        refusals += reported
         self._wait_s += time.perf_counter() - begun
         for refused in refusals:
             LOGGER.warning("%s", refusal_text(refused))
@@ -274,7 +283,8 @@ class StartedBatch:
             self._proposed = client.propose(envelope, view.partition, storage_options=options)
 
     def _figures(self, envelope: Envelope) -> BatchFigures:
-        return figures_of(envelope, self._write_s, self._send_s, self._wait_s)
+        figures = figures_of(envelope, self._write_s, self._send_s, self._wait_s)
+        return replace(figures, unanswered=self._lag.batches, lag_s=self._lag.seconds)
 
     def _outcome_by_marks(self, answer: Answer, envelope: Envelope) -> Duplicate:
         """Returns the outcome by the table's marks, if no outcome was reported in time.
@@ -282,10 +292,15 @@ class StartedBatch:
         Raises `RetryError` if the marks don't contain the batch.
         """
         view = _read_view(self._settings, afresh=True)
-        folded = None if view is None else view.folded(self.key)
+        key = self.key
+        if key.batch_id is None:
+            # A format may have its own uuid for a proposal without app id.
+            key = replace(key, own_uuid=BUILT_IN.uuid_of(envelope))
+        folded = None if view is None else view.folded(key)
         if view is None or folded is None:
             raise _no_answer(self._settings, answer, str(self.key))
-        return _compared(view, self.key, folded, LanceProposal.of(envelope).content())
+        proposal = BUILT_IN.proposal(envelope)
+        return _compared(view, self.key, folded, "" if proposal is None else proposal.content())
 
     def _older(self, later: int) -> InvalidError:
         return InvalidError(
@@ -317,7 +332,8 @@ def open_or_create(
     if schema is None:
         hint = "append rows first: that creates the table"
         raise NotATableError("the table does not exist", where=settings.table, hint=hint)
-    answer = _client(settings).ask(_creation(settings, key, schema), None, settings.timeout_s)
+    creation = FORMATS[settings.format or DEFAULT].creation(settings, key, schema)
+    answer = _client(settings).ask(creation, None, settings.timeout_s)
     result = None if answer.outcome is None else answer.outcome.result
     if answer.outcome is not None and isinstance(result, Invalid):
         raise _invalid(answer.outcome, result)
@@ -333,18 +349,24 @@ def open_or_create(
     )
 
 
-def _creation(settings: WriteSettings, key: Key, schema: pa.Schema) -> Envelope:
-    options = CreateOptions(
-        stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
-    )
-    version = file_version(settings.data_storage_version)
-    check_structs(schema, version)
-    fields = schema_from_arrow(schema, version)
-    return creation(settings.table, key.app_id or key.own_uuid, fields, options)
-
-
 def _read_view(settings: WriteSettings, *, afresh: bool) -> View | None:
-    return read_view(settings.table, settings.storage_options, afresh=afresh)
+    view = read_view(settings.table, settings.storage_options, afresh=afresh)
+    if view is not None:
+        check_kind(settings, view)
+    return view
+
+
+def check_kind(settings: WriteSettings, view: View) -> None:
+    """Raises `InvalidError` if the settings name another format or other partition columns than a table's."""
+    hint = "leave it out: it is for a table that the write creates"
+    if settings.format not in ("", view.format):
+        message = f"the table has the format {view.format}, not {settings.format}"
+        raise InvalidError(message, where=f"format, {view.uri}", hint=hint)
+    columns = view.partition_columns()
+    if settings.partition_by and settings.partition_by != columns:
+        has, given = ", ".join(columns) or "none", ", ".join(settings.partition_by)
+        message = f"the table has the partition columns ({has}), not ({given})"
+        raise InvalidError(message, where=f"partition_by, {view.uri}", hint=hint)
 
 
 def _client(settings: WriteSettings) -> LogClient:

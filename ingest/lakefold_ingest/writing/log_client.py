@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from lakefold_table.position import Position
 
 _NO_TOPICS = "start a committer (`lakefold committer`): it makes the topics and folds what is sent"
-_TOO_MANY = (
+_BEHIND = (
     "see that a committer runs and how far behind it is (lakefold status); the batch may be run again, or "
-    "raise max_unanswered"
+    "raise max_unanswered or max_lag"
 )
 _PAUSE_S = 0.2
+_LEAST_CONNECT_S, _CONNECT_S = 1.0, 10.0
+"""An attempt to connect lasts so many seconds at least, and at most before another one begins."""
 _READ_S = 1.0
 LOGGER = logging.getLogger("lakefold")
 
@@ -59,13 +61,28 @@ class Answer:
     wait_s: float
 
 
-class LogClient:
-    """Sends envelopes and waits for their outcomes; for any number of threads."""
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """How far the committer is behind what an app has sent from this process without waiting.
 
-    def __init__(self, config: KafkaConfig, topics: Topics) -> None:
+    `batches` have no outcome yet, the oldest of them for `seconds`.
+    """
+
+    batches: int = 0
+    seconds: float = 0.0
+
+
+class LogClient:
+    """Sends envelopes and waits for their outcomes; for any number of threads.
+
+    Raises `RetryError` if no broker answers within `timeout_s` seconds, `MissingTopicError` if the topics do
+    not exist.
+    """
+
+    def __init__(self, config: KafkaConfig, topics: Topics, timeout_s: float = _CONNECT_S) -> None:
         self._config = config
         self._topics = topics
-        describe(Admin(config), topics.outcomes)
+        describe(Admin(config, timeout_s=timeout_s), topics.outcomes)
         self._proposer = Proposer(config, topics)
         self._waiters: dict[tuple[str, int], _Waiter] = {}
         self._looked_up: set[tuple[str, str]] = set()
@@ -132,18 +149,20 @@ class LogClient:
         return position
 
     def make_room(
-        self, table: str, app_id: str, partition: int | None, most: int, timeout_s: float
-    ) -> list[Outcome]:
-        """Waits until fewer than `most` of what the app has sent by `send_unasked` have no outcome yet.
+        self, table: str, app_id: str, partition: int | None, most: Unanswered, timeout_s: float
+    ) -> tuple[list[Outcome], Unanswered]:
+        """Waits until fewer batches than `most` that the app has sent by `send_unasked` have no outcome yet.
 
-        Returns the refusals of such proposals that were reported since the last call. It knows the newest
+        The oldest of them may have none for no longer than `most` says. Returns the refusals of such batches
+        that were reported since the last call, and how far the committer is behind now. It knows the newest
         10,000 proposals that this process has sent to the table. If this user may not read outcomes it
-        doesn't wait. Raises `RetryError` if too many have no outcome after `timeout_s` seconds, `StopError`
-        as `ask` does.
+        doesn't wait. Raises `RetryError` if the committer is still too far behind after `timeout_s` seconds,
+        `StopError` as `ask` does.
         """
-        chosen = self._proposer.partition_for(table, partition)
-        outcomes = self._waiter(table, chosen).make_room(app_id, most, timeout_s)
-        return [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
+        waiter = self._waiter(table, self._proposer.partition_for(table, partition))
+        outcomes = waiter.make_room(app_id, most, timeout_s)
+        refusals = [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
+        return refusals, waiter.lag(app_id)
 
     def refused_before(
         self, table: str, app_id: str, missing: Sequence[Interval], timeout_s: float
@@ -243,13 +262,13 @@ class _Waiter:
     """Waits for the outcomes of this process's proposals for a table; for any number of threads.
 
     `asking`: how many proposals are awaited now. `unasked`: what was sent without waiting and has no known
-    outcome yet, by position. `is_blind`: this user may not read outcomes.
+    outcome yet, by position, and when it was sent. `is_blind`: this user may not read outcomes.
     """
 
     outcomes: OutcomeWaiter
     lock: threading.Lock = field(default_factory=threading.Lock)
     asking: int = 0
-    unasked: OrderedDict[Position, Envelope] = field(default_factory=OrderedDict)
+    unasked: OrderedDict[Position, tuple[Envelope, float]] = field(default_factory=OrderedDict)
     is_blind: bool = False
 
     def enter(self) -> None:
@@ -266,7 +285,7 @@ class _Waiter:
 
         Its outcome is kept until it is asked for, even if those of many others are read before.
         """
-        self.unasked[position] = _named(envelope)
+        self.unasked[position] = _named(envelope), time.monotonic()
         self.outcomes.expect(position)
         while len(self.unasked) > MOST_UNANSWERED:
             oldest, _ = self.unasked.popitem(last=False)
@@ -277,30 +296,44 @@ class _Waiter:
         with self.lock:
             self.asking -= 1
 
-    def make_room(self, app_id: str, most: int, timeout_s: float) -> list[Outcome]:
-        """Waits until fewer than `most` of what the app sent without waiting have no outcome.
+    def lag(self, app_id: str) -> Unanswered:
+        """Returns how many batches of the app have no outcome yet, and for how long."""
+        with self.lock:
+            return self._lag(app_id)
 
-        Returns the outcomes that were reported since the last call. Raises `RetryError` if too many have none
+    def make_room(self, app_id: str, most: Unanswered, timeout_s: float) -> list[Outcome]:
+        """Waits until what the app sent without waiting and has no outcome is less than `most`.
+
+        Returns the outcomes that were reported since the last call. Raises `RetryError` if it is still more
         after `timeout_s` seconds.
         """
         deadline = time.monotonic() + timeout_s
         with self.lock:
             reported = self._reported(app_id)
-            while len(sent := self._sent_by(app_id)) >= most and not self.is_blind:
-                oldest, named = next(iter(sent.items()))
+            while (lag := self._lag(app_id)).batches and not self.is_blind:
+                if lag.batches < most.batches and lag.seconds <= most.seconds:
+                    break
+                oldest, named = next(iter(self._sent_by(app_id).items()))
                 try:
                     self.outcomes.wait(oldest, named, deadline - time.monotonic())
                 except RetryError as error:
                     if reported:
                         # The caller learns first what was refused.
                         break
-                    message = f"{len(sent)} batches in the log have no outcome yet: {error.message}"
-                    raise RetryError(message, where=str(oldest), hint=_TOO_MANY) from error
+                    message = (
+                        f"{lag.batches} batches in the log have no outcome yet, the oldest for "
+                        f"{lag.seconds:.1f} s: {error.message}"
+                    )
+                    raise RetryError(message, where=str(oldest), hint=_BEHIND) from error
                 reported += self._reported(app_id)
         return reported
 
     def _sent_by(self, app_id: str) -> dict[Position, Envelope]:
-        return {position: named for position, named in self.unasked.items() if named.app_id == app_id}
+        return {position: named for position, (named, _) in self.unasked.items() if named.app_id == app_id}
+
+    def _lag(self, app_id: str) -> Unanswered:
+        sent = [sent_at for named, sent_at in self.unasked.values() if named.app_id == app_id]
+        return Unanswered(len(sent), time.monotonic() - sent[0]) if sent else Unanswered()
 
     def _reported(self, app_id: str) -> list[Outcome]:
         """Returns the outcomes that were reported since the last call, without waiting for any."""
@@ -345,9 +378,15 @@ def _refusal(letter: DeadLetter) -> Outcome | None:
 
 
 def _named(envelope: Envelope) -> Envelope:
-    """Returns an envelope with the fields that identify this one, without its proposal."""
+    """Returns an envelope with the fields that identify this one, without the proposal of Lance.
+
+    A proposal of Delta is identified by its content.
+    """
     named = type(envelope)(table=envelope.table, app_id=envelope.app_id, batch_id=envelope.batch_id)
-    named.lance.uuid = envelope.lance.uuid
+    if envelope.HasField("delta"):
+        named.delta.CopyFrom(envelope.delta)
+    else:
+        named.lance.uuid = envelope.lance.uuid
     return named
 
 
@@ -362,29 +401,39 @@ def _address(config: KafkaConfig, topics: Topics) -> tuple[object, ...]:
 def open_client(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> LogClient:
     """Returns this process's client of these topics.
 
-    Committers create the topics, and may be started after the query, so this waits up to `wait_s` seconds for
-    the topics. Raises `RetryError` if they are still missing then, if no broker answers, or if all clients
-    are closed meanwhile.
+    Brokers and committers, which create the topics, may be started after the query, so this waits for both
+    for about `wait_s` seconds, and logs that it waits. Raises `RetryError` if the topics are still missing
+    then or no broker answers, or if all clients are closed meanwhile.
     """
     closing = _Closing.now
     deadline = time.monotonic() + wait_s
+    is_waiting = False
     while True:
+        remaining_s = deadline - time.monotonic()
         try:
-            return _client(config, topics)
-        except MissingTopicError as error:
+            client = _client(config, topics, min(max(remaining_s, _LEAST_CONNECT_S), _CONNECT_S))
+        except (RetryError, MissingTopicError) as error:
             if time.monotonic() >= deadline:
-                raise RetryError(error.message, where=error.where, hint=_NO_TOPICS) from error
+                hint = _NO_TOPICS if isinstance(error, MissingTopicError) else error.hint
+                raise RetryError(error.message, where=error.where, hint=hint) from error
+            if not is_waiting:
+                LOGGER.warning("waiting up to %g s for the log: %s", wait_s, error)
+            is_waiting = True
+        else:
+            if is_waiting:
+                LOGGER.warning("the log at %s can be reached now", config.bootstrap_servers)
+            return client
         if closing.wait(_PAUSE_S):
             raise RetryError(
                 "the process is closing its connections to the log", where=config.bootstrap_servers
             )
 
 
-def _client(config: KafkaConfig, topics: Topics) -> LogClient:
+def _client(config: KafkaConfig, topics: Topics, timeout_s: float) -> LogClient:
     key = _address(config, topics)
     with _clients_lock:
         if key not in _clients:
-            _clients[key] = LogClient(config, topics)
+            _clients[key] = LogClient(config, topics, timeout_s)
         return _clients[key]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -11,22 +10,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.settings import WriteSettings
-    from lakefold_ingest.writing.view import View
     from lakefold_protos.lakefold.log_pb2 import Envelope
-
-
-@dataclass(frozen=True, slots=True)
-class BatchColumns:
-    """The columns of the rows that an operation writes, in Arrow's types.
-
-    `are_all`: the rows have no other columns, so those that only the table has must be nullable. `keys`:
-    columns that the table must have already.
-    """
-
-    schema: pa.Schema
-    are_all: bool = True
-    keys: tuple[str, ...] = ()
 
 
 class Operation(Protocol):
@@ -42,7 +28,7 @@ class Operation(Protocol):
 
     @property
     def batch_columns(self) -> BatchColumns | None:
-        """The columns of the rows that it writes: those that the table lacks are added if `merge_schema`.
+        """The columns of the rows that it writes: the table is fitted to them if `merge_schema`.
 
         None: the operation adds no columns to the table.
         """

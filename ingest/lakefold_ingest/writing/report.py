@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from lakefold_reader.lance.fragments import added_fragments
+from lakefold_ingest.formats import format_of
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ class BatchFigures:
 
     `rows`, `files`, `bytes`: of the new data files; `smallest_file`, `largest_file`: their bytes. `write_s`,
     `send_s`, `wait_s`: the seconds until the files were written and the envelope was built, until the log had
-    it, and until its outcome was known; of all attempts.
+    it, and until its outcome was known; of all attempts. `unanswered`: how many earlier batches had no
+    outcome when it was sent without waiting, the oldest for `lag_s` seconds; else zeros.
     """
 
     rows: int = 0
@@ -32,13 +33,17 @@ class BatchFigures:
     wait_s: float = 0.0
     smallest_file: int = 0
     largest_file: int = 0
+    unanswered: int = 0
+    lag_s: float = 0.0
 
     def __str__(self) -> str:
-        return (
+        lag = f"; {self.unanswered} earlier batches have no outcome, the oldest for {self.lag_s:.3f} s"
+        cost = (
             f"{self.files} files with {self.rows} rows and {self.bytes} bytes "
             f"({self.smallest_file} to {self.largest_file} each); seconds: "
             f"{self.write_s:.3f} to write, {self.send_s:.3f} to send, {self.wait_s:.3f} to wait"
         )
+        return cost + lag if self.unanswered else cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +117,10 @@ class BatchReport:
 
 def figures_of(envelope: Envelope, write_s: float, send_s: float, wait_s: float) -> BatchFigures:
     """Returns what the batch of an envelope cost, with these seconds."""
-    fragments = added_fragments(envelope.lance)
-    sizes = [file.file_size_bytes for fragment in fragments for file in fragment.files]
+    files = list(format_of(envelope).new_files(envelope))
+    sizes = [size for _, each in files for size in each]
     return BatchFigures(
-        rows=sum(fragment.physical_rows for fragment in fragments),
+        rows=sum(rows for rows, _ in files),
         files=len(sizes),
         bytes=sum(sizes),
         write_s=write_s,

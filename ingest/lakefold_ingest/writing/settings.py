@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from lakefold_ingest.rows.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
+from lakefold_ingest.lance.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.lance.schemas.data_files import file_version
@@ -26,6 +26,7 @@ _CHOICES: Final = {
     "on_rolled_back": get_args(OnRolledBack),
     "on_older_batch": get_args(OnOlderBatch),
     "on_refused": get_args(OnRefused),
+    "format": ("", "lance", "delta"),
 }
 MOST_UNANSWERED: Final = 10_000
 """The highest `max_unanswered`: a process remembers so many proposals of a table."""
@@ -35,7 +36,9 @@ MOST_UNANSWERED: Final = 10_000
 class WriteSettings:
     """The settings of a writer. `lakefold.spark.sink` describes each; `table` is the canonical URI.
 
-    So is `bad_records`, the table of rows that can't be written; empty: such rows fail their batch.
+    So is `bad_records`, the table of rows that can't be written; empty: such rows fail their batch. `format`:
+    that of the table; empty: its own, or Lance if it is created. `partition_by`: the partition columns of a
+    table that is created.
 
     Raises `InvalidError` if a value is wrong.
     """
@@ -54,18 +57,23 @@ class WriteSettings:
     on_older_batch: OnOlderBatch = "raise"
     on_refused: OnRefused = "raise"
     max_unanswered: int = 1000
+    max_lag_s: float | None = None
     commit_properties: Mapping[str, str] = field(default_factory=dict)
     merge_schema: bool = False
     bad_records: str = ""
+    format: str = ""
+    partition_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, values in _CHOICES.items():
             if getattr(self, name) not in values:
-                hint = "give " + " or ".join(f'"{value}"' for value in values)
+                hint = "give " + " or ".join(f'"{value}"' for value in values if value)
                 raise InvalidError(f"{getattr(self, name)!r} is no value of {name}", where=name, hint=hint)
         if not 0 < self.max_unanswered <= MOST_UNANSWERED:
             message = f"{self.max_unanswered} is not from 1 to {MOST_UNANSWERED}"
             raise InvalidError(message, where="max_unanswered")
+        if self.max_lag_s is not None and self.max_lag_s <= 0:
+            raise InvalidError(f"{self.max_lag_s} is not above 0", where="max_lag")
         for name in ("timeout_s", "max_rows_per_file", "max_bytes_per_file"):
             if getattr(self, name) <= 0:
                 raise InvalidError(f"{getattr(self, name)} is not above 0", where=name)

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
@@ -44,7 +44,6 @@ FIXED_OPTIONS = frozenset(
         "enable.idempotence",
         "enable.partition.eof",
         "group.id",
-        "group.instance.id",
         "group.protocol",
         "isolation.level",
         "metadata.broker.list",
@@ -55,6 +54,8 @@ FIXED_OPTIONS = frozenset(
     },
 )
 
+INSTANCE: Final = "group.instance.id"
+"""The option that names a member of a group, so that a restarted process continues its membership."""
 # Defaults for local and remote clusters; a user's own options override them.
 _DEFAULTS: Mapping[str, Option] = {
     "client.id": "lakefold",
@@ -141,14 +142,20 @@ class KafkaConfig:
             )
 
     def client(
-        self, *, fixed: Mapping[str, Option], tuned: Mapping[str, Option] | None = None
+        self,
+        *,
+        fixed: Mapping[str, Option],
+        tuned: Mapping[str, Option] | None = None,
+        is_member: bool = False,
     ) -> dict[str, Option]:
         """Returns the options of a client.
 
-        `fixed` can't be overridden, `tuned` can be by the user's own.
+        `fixed` can't be overridden, `tuned` can be by the user's own. The user's `INSTANCE` is for the client
+        that is the process's member of a group (`is_member`); the others don't get it.
         """
         servers = {"bootstrap.servers": self.bootstrap_servers}
-        return {**_DEFAULTS, **(tuned or {}), **self.options, **servers, **fixed}
+        own = {name: value for name, value in self.options.items() if is_member or name != INSTANCE}
+        return {**_DEFAULTS, **(tuned or {}), **own, **servers, **fixed}
 
 
 def error_of(

@@ -32,6 +32,7 @@ class Local(IntEnum):
     UNSUPPORTED_FEATURE = -165
     STATE = -172
     FENCED = -144
+    FATAL = -150
     NOENT = -156
     AUTO_OFFSET_RESET = -140
     LOG_TRUNCATION = -139

@@ -9,21 +9,27 @@ The protocol is Kafka's classic one. In it a member sets how soon it counts as d
 leaves to the brokers (45 s at least). A member without partitions is also notified, while the newer protocol
 does not distinguish it from a member that waits to join (tried: librdkafka 2.16, Kafka 4.3). Partitions move
 one by one (cooperative); those that stay are folded meanwhile.
+
+A member with `group.instance.id` among the kafka options continues the membership of an earlier process with
+that name when it starts, without a rebalance. So a container that was killed and is started again in its pod
+doesn't wait until the session of the killed process has timed out (decision 0084).
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from lakefold_log.client.admin import Admin, client_set_up, error_of
+from lakefold_log.client.admin import INSTANCE, Admin, client_set_up, error_of
 from lakefold_log.client.client_log import LOGGER
+from lakefold_log.client.error_codes import Local
 from lakefold_log.client.rights import on_group, on_topics
 from lakefold_log.client.topic_identity import TopicGuard
 from lakefold_log.client.topics import NOT_YET
 from lakefold_table.closing import Closing
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, StopError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +64,8 @@ _TUNED: Final[dict[str, Option]] = {
     "topic.metadata.refresh.interval.ms": 30_000,
 }
 _MILLISECONDS: Final = 1000
+_LEAVE_S: Final = 5.0
+_LEAVE_STEP_S: Final = 0.01
 
 
 def session_seconds(config: KafkaConfig) -> float:
@@ -95,7 +103,8 @@ class Membership(Closing):
         self._holder = holder
         self._guard = TopicGuard(Admin(config), topic, log)
         self._failure: LakefoldError | None = None
-        options = config.client(fixed={**_FIXED, "group.id": self.group}, tuned=_TUNED)
+        options = config.client(fixed={**_FIXED, "group.id": self.group}, tuned=_TUNED, is_member=True)
+        self._has_name = INSTANCE in options
         with client_set_up(config.bootstrap_servers):
             self._patience_s = float(options["max.poll.interval.ms"]) / _MILLISECONDS / 2
             self._consumer = Consumer({**options, "error_cb": self._note}, logger=LOGGER)
@@ -111,7 +120,8 @@ class Membership(Closing):
     def step(self, timeout_s: float) -> None:
         """Handle events of the group for `timeout_s` seconds at most, and call the holder for each.
 
-        Raises `GapError` if the topic was created again, `InvalidError` if the brokers refuse access.
+        Raises `GapError` if the topic was created again, `InvalidError` if the brokers refuse access, and
+        `StopError` if another process has joined under this one's name.
         """
         self._guard.step()
         message = self._consumer.poll(timeout_s)
@@ -122,7 +132,20 @@ class Membership(Closing):
 
     def close(self) -> None:
         """Leave the group at once: the holder releases all it has before the other members are notified."""
+        if self._has_name and self._failure is None:
+            self._leave()
         self._consumer.close()
+
+    def _leave(self) -> None:
+        """Leaves the group before the client is closed.
+
+        When a client with a name is closed, it doesn't leave, and its partitions wait for its session to end.
+        It leaves when it unsubscribes; then it has no member id any more.
+        """
+        self._consumer.unsubscribe()
+        deadline = time.monotonic() + _LEAVE_S
+        while self._consumer.memberid() and time.monotonic() < deadline:
+            self._consumer.poll(_LEAVE_STEP_S)
 
     def _given(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Accepts the partitions without reading them. Also called with none, if others have all of them."""
@@ -148,6 +171,14 @@ class Membership(Closing):
         fault = error_of(error, "share the partitions", self.group, rights=rights)
         if isinstance(fault, InvalidError) and error.code() not in NOT_YET:
             self._failure = fault
+        elif error.code() == Local.FATAL:
+            # The client is of no use any more. It does not call the holder.
+            hint = (
+                f"give each process a name of its own in the kafka option {INSTANCE}"
+                if self._has_name
+                else ""
+            )
+            self._failure = StopError(error.str(), where=self.group, hint=hint)
 
 
 def _numbers(partitions: Sequence[TopicPartition]) -> list[int]:

@@ -16,7 +16,7 @@ from lakefold_log.client.rights import on_topics
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from lakefold_log.client.admin import Admin, Option
 
@@ -52,15 +52,18 @@ class Overview:
     partitions: tuple[PartitionView, ...]
 
 
-def overview(admin: Admin, group: str) -> Overview:
-    """Returns the state of the cluster and of `group`. Raises `RetryError` if no broker answers."""
+def overview(admin: Admin, group: str, topics: Collection[str] | None = None) -> Overview:
+    """Returns the state of the cluster and of `group`; only of these `topics`, if they are given.
+
+    Raises `RetryError` if no broker answers.
+    """
     where = admin.config.bootstrap_servers
     cluster_id = admin.cluster_id()
     metadata = cluster_metadata(admin)
     partitions = [
         TopicPartition(name, partition)
         for name, topic in sorted(metadata.topics.items())
-        if not name.startswith("__")
+        if not name.startswith("__") and (topics is None or name in topics)
         for partition in sorted(topic.partitions)
     ]
     with kafka_errors("ask for offsets", where):

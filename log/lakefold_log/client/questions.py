@@ -26,7 +26,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from lakefold_log.client.admin import error_of, kafka_errors
-from lakefold_log.client.rights import on_topics
+from lakefold_log.client.rights import on_group, on_topics
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
@@ -180,6 +180,29 @@ def cluster_metadata(admin: Admin, topic: str | None = None) -> ClusterMetadata:
         if not each.partitions:
             raise UnknownAnswerError("the client library reports no partition", where=name, hint=_HINT)
     return metadata
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group: its host as the brokers see it, and the partitions that it has."""
+
+    member_id: str
+    host: str
+    partitions: tuple[Partition, ...]
+
+
+def group_members(admin: Admin, group: str) -> list[GroupMember]:
+    """Returns the members of a consumer group. Raises `RetryError`, and `InvalidError` if ACLs refuse."""
+    future = admin.client.describe_consumer_groups([group], request_timeout=admin.timeout_s)[group]
+    answer = admin.answer(future, f"describe group {group}", rights=on_group("Describe", group))
+    return [
+        GroupMember(
+            member.member_id,
+            member.host,
+            tuple(sorted((each.topic, each.partition) for each in member.assignment.topic_partitions)),
+        )
+        for member in answer.members
+    ]
 
 
 def checked_commits(requested: Sequence[TopicPartition], answer: Sequence[TopicPartition] | None) -> None:

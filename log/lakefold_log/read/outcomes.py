@@ -79,15 +79,15 @@ class OutcomeWaiter(Closing):
         self._changed = threading.Condition()
 
     def skip_to_end(self) -> None:
-        """Move to the end again, before the next proposal is sent after a long pause.
+        """Move to the end again before the next proposal is sent, if many outcomes came since the last one.
 
         The answer is right without it; it saves reading other writers' outcomes of the meantime. No thread
-        may be waiting for an outcome.
+        may be waiting for an outcome. Sends requests only if the client has received many messages already:
+        otherwise each batch of a slow writer would pay for a connection of its own.
         """
         with self._turn(None):
-            end = self._reader.end_offset()
-            if end - self._reader.position > _FAR_BEHIND:
-                self._reader.seek(end)
+            if self._reader.known_end - self._reader.position > _FAR_BEHIND:
+                self._reader.seek(self._reader.end_offset())
 
     def expect(self, position: Position) -> None:
         """Keep the outcome of a proposal that was sent to `position`, once it is read, until `forget`.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.opening import open_branch
+from lakefold_reader.opening import on_branch
 from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.cursor import Cursor
 from lakefold_reader.versions.listing import numbers_of
@@ -168,6 +168,8 @@ class Consumers:
         A process that moved it may have died before it set the tag, or another process moved it at the same
         moment and set its tag last.
         """
+        if not self._line.format.has_refs:
+            return
         try:
             tagged = self._refs.tag(TAG + known.name).version
         except UnknownRefError:
@@ -258,7 +260,12 @@ class Consumers:
         )
 
     def _pin(self, consumer: Consumer) -> None:
-        """Tags the version that it has read last, or the next version if that version is gone."""
+        """Tags the version that it has read last, or the next version if that version is gone.
+
+        If the format keeps no tags, the consumer's own file is all that holds versions.
+        """
+        if not self._line.format.has_refs:
+            return
         versions = self._line.versions
         first = oldest_of(self._line) if consumer.at is None else consumer.version
         for version in (first, first + 1):
@@ -298,6 +305,8 @@ def _numbers(source: Source, branch: str) -> list[int]:
 
 
 def _unread(consumer: Consumer, numbers: list[int]) -> int | None:
+    if consumer.at is None:
+        return len(numbers) or None
     return len(numbers) - bisect_right(numbers, consumer.version) if numbers else None
 
 
@@ -305,7 +314,7 @@ def consumers(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
 ) -> list[Consumer]:
     """The named consumers of the table, of all its branches, by name. Raises `NotATableError`."""
-    return Consumers(open_branch(os.fspath(uri), None, storage_options)).all()
+    return on_branch(os.fspath(uri), None, storage_options, lambda source: Consumers(source).all())
 
 
 def _is_name(name: object) -> bool:

@@ -1,115 +1,198 @@
-"""The rows of data files: Parquet, with the values of partition columns, without deleted rows."""
+"""The rows of data files: Parquet, with the values of partition columns, without deleted rows.
+
+A file is read by row groups. If there is a condition, its columns are read first, and the others only of row
+groups in which a row meets it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import parquet
 
+from lakefold_reader.delta.columns import inner, partition_values, shaped, stored_field
+from lakefold_reader.delta.stored_file import opened
 from lakefold_reader.delta.versions import not_built
 from lakefold_table.bitmaps import numbers_of
-from lakefold_table.delta.actions.paths import file_path
+from lakefold_table.delta.actions.file_actions import ChangeFile
 from lakefold_table.delta.deletion_vectors.storage import ABSOLUTE, inline_rows, stored_rows, vector_path
 from lakefold_table.errors import RESTORE, DamagedError
 from lakefold_table.roots import below
+from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pyarrow import parquet
+
+    from lakefold_reader.delta.filters.condition import Condition
+    from lakefold_reader.delta.schema import DeltaColumn
     from lakefold_reader.format.source import Source
-    from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector
-    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
+    from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile
+
+    Shape = Callable[[pa.Array, DeltaColumn], pa.Array]
 
 HALF: Final = 32
 """The bits of the lower half of a row's position, by which the bitmaps of a deletion vector are split."""
 
 
-def check_scannable(snapshot: DeltaSnapshot, where: str) -> None:
-    """Raises `NotBuiltError` if the rows of this version can't be read by this release."""
-    if snapshot.metadata.maps_columns:
-        raise not_built("reading rows of tables with column mapping", where)
+@value()
+class StoredRows:
+    """Some rows of a data file. Small, and can be pickled.
 
-
-def batches_of(
-    source: Source, files: Iterable[AddFile], schema: pa.Schema, partition_columns: Iterable[str]
-) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of these logical files in this schema, file by file, in the order of their paths.
-
-    A file is held in memory while its rows are yielded. Raises `DamagedError`, `NotBuiltError`.
+    `path`: as in the log. `partition_values`: by the physical names of columns. `without`: a deletion vector
+    whose rows are not among them; `within`: one that has all of them; None: there is none. `rows`: how many
+    they are, None if that is not known.
     """
-    partitions = frozenset(partition_columns)
-    for file in sorted(files, key=lambda each: each.path):
-        yield from _rows(source, file, schema, partitions).to_batches()
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    without: DeletionVector | None = None
+    within: DeletionVector | None = None
+    rows: int | None = None
 
 
-def row_count(source: Source, file: AddFile) -> int:
-    """Returns the rows in a data file, those of its deletion vector included. The file is read."""
-    return int(_opened(source, file).metadata.num_rows)
+def live_rows(file: AddFile | RemoveFile | ChangeFile, rows: int | None = None) -> StoredRows:
+    """Returns the rows of a logical file. `rows`: how many they are, if it is known."""
+    vector = None if isinstance(file, ChangeFile) else file.deletion_vector
+    values = dict(file.partition_values or {})
+    return StoredRows(file.path, file.size or 0, values, portable(vector), None, rows)
 
 
-def _rows(source: Source, file: AddFile, schema: pa.Schema, partitions: frozenset[str]) -> pa.Table:
-    opened = _opened(source, file)
-    stored = set(opened.schema_arrow.names)
-    wanted = [name for name in schema.names if name in stored and name not in partitions]
-    where = below(source.uri, file.path)
-    try:
-        rows = opened.read(wanted, use_threads=False)
-        vector = file.deletion_vector
-        kept = None if vector is None else _kept(source, vector, opened.metadata.num_rows, where)
-        columns = [
-            _partition_value(file.partition_values.get(field.name), field, opened.metadata.num_rows)
-            if field.name in partitions
-            else rows[field.name].cast(field.type)
-            if field.name in stored
-            else pa.nulls(opened.metadata.num_rows, field.type)
-            for field in schema
-        ]
-    except (pa.ArrowException, IndexError, OSError, ValueError) as error:
-        raise DamagedError(f"the data file can't be read: {error}", where=where, hint=RESTORE) from error
-    # An empty schema has no column that says how many rows there are.
-    table = pa.table(columns, schema=schema) if columns else rows.select([])
-    return table if kept is None else table.filter(kept)
+def portable(vector: DeletionVector | None) -> DeletionVector | None:
+    """Returns a deletion vector as it can be pickled: without members that are not known."""
+    return None if vector is None else replace(vector, extra={})
 
 
-def _opened(source: Source, file: AddFile) -> parquet.ParquetFile:
-    path = file_path(file.path)
-    where = below(source.uri, file.path)
-    if path.absolute:
-        raise not_built("reading data files outside of the table", where)
-    try:
-        return parquet.ParquetFile(pa.BufferReader(source.storage.get(path.text)))
-    except FileNotFoundError as error:
-        raise DamagedError("the data file is missing", where=where, hint=RESTORE) from error
-    except (pa.ArrowException, OSError) as error:
-        raise DamagedError(f"the file is no Parquet file: {error}", where=where, hint=RESTORE) from error
+class DataFile:
+    """Some rows of a data file, opened."""
+
+    def __init__(self, source: Source, rows: StoredRows, shape: Shape = shaped) -> None:
+        """`shape` converts stored values into those of their column."""
+        self._source = source
+        self._rows = rows
+        self._shape = shape
+        self._where = below(source.uri, rows.path)
+
+    @cached_property
+    def _file(self) -> parquet.ParquetFile:
+        return opened(self._source, self._rows.path, self._rows.size)
+
+    @property
+    def physical_rows(self) -> int:
+        """The rows in the file, deleted ones included."""
+        return int(self._file.metadata.num_rows)
+
+    def batches(
+        self, columns: Sequence[DeltaColumn], condition: Condition | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the rows in these columns, in the order of the file.
+
+        Raises `DamagedError`, and `InvalidError` if the condition can't be evaluated.
+        """
+        mask = self._mask
+        start = 0
+        for group in range(self._file.metadata.num_row_groups):
+            rows = self._file.metadata.row_group(group).num_rows
+            chosen = None if mask is None else mask[start : start + rows]
+            start += rows
+            if not rows or (chosen is not None and not chosen.any()):
+                continue
+            read: dict[str, pa.Array] = {}
+            if condition is not None:
+                met = condition.mask(self._values(group, rows, condition.columns, read))
+                chosen = met if chosen is None else chosen & met
+                if not chosen.any():
+                    continue
+            yield from self._chosen(self._values(group, rows, columns, read), chosen)
+
+    def _chosen(self, batch: pa.RecordBatch, chosen: np.ndarray | None) -> Iterator[pa.RecordBatch]:
+        if chosen is None or chosen.all():
+            yield batch
+        elif batch.num_columns:
+            yield batch.filter(pa.array(chosen))
+        else:
+            yield without_columns(int(chosen.sum()))
+
+    def _values(
+        self, group: int, rows: int, columns: Sequence[DeltaColumn], read: dict[str, pa.Array]
+    ) -> pa.RecordBatch:
+        """Returns the values of these columns in a row group. `read`: stored columns that were read."""
+        if not columns:
+            return without_columns(rows)
+        schema = self._file.schema_arrow
+        given = self._rows.partition_values
+        fields = {
+            column.stored.field.name: stored_field(schema, column.stored)
+            for column in columns
+            if column.stored.physical not in given
+        }
+        try:
+            names = {field.name for field in fields.values() if field is not None} - read.keys()
+            if names:
+                table = self._file.read_row_group(group, sorted(names), use_threads=False)
+                read.update({name: _whole(table[name]) for name in names})
+            arrays = []
+            for column in columns:
+                top = column.stored
+                field = fields.get(top.field.name)
+                if top.physical in given:
+                    arrays.append(partition_values(given[top.physical], top.field, rows))
+                elif field is None:
+                    arrays.append(pa.nulls(rows, column.field.type))
+                else:
+                    stored = self._shape(read[field.name], top)
+                    arrays.append(inner(stored, column) if column.path else stored)
+        except FileNotFoundError as error:
+            raise DamagedError("the data file is missing", where=self._where, hint=RESTORE) from error
+        except (pa.ArrowException, OSError, ValueError) as error:
+            message = f"the data file can't be read: {error}"
+            raise DamagedError(message, where=self._where, hint=RESTORE) from error
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.field for column in columns]))
+
+    @cached_property
+    def _mask(self) -> np.ndarray | None:
+        """Returns for each row of the file whether it is one of the rows. Returns None if all are."""
+        without, within = self._rows.without, self._rows.within
+        if without is None and within is None:
+            return None
+        mask = np.full(self.physical_rows, within is None)
+        try:
+            if within is not None:
+                mask[self._positions(within)] = True
+            if without is not None:
+                mask[self._positions(without)] = False
+        except IndexError as error:
+            message = "its deletion vector has rows that the data file lacks"
+            raise DamagedError(message, where=self._where, hint=RESTORE) from error
+        return mask
+
+    def _positions(self, vector: DeletionVector) -> np.ndarray:
+        path = vector_path(vector, self._where)
+        if vector.storage_type == ABSOLUTE:
+            raise not_built("reading deletion vectors outside of the table", self._where)
+        try:
+            rows = (
+                inline_rows(vector, self._where)
+                if path is None
+                else stored_rows(vector, self._source.storage.get(path), self._where)
+            )
+        except FileNotFoundError as error:
+            message = "the file of a deletion vector is missing"
+            raise DamagedError(message, where=self._where, hint=RESTORE) from error
+        parts = [(high << HALF) + numbers_of(bitmap).astype(np.int64) for high, bitmap in rows.items()]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _kept(source: Source, vector: DeletionVector, rows: int, where: str) -> pa.Array:
-    """Returns for each row of a data file whether its deletion vector leaves it in the table."""
-    path = vector_path(vector, where)
-    if vector.storage_type == ABSOLUTE:
-        raise not_built("reading deletion vectors outside of the table", where)
-    deleted = (
-        inline_rows(vector, where) if path is None else stored_rows(vector, source.storage.get(path), where)
-    )
-    mask = np.ones(rows, dtype=bool)
-    for high, bitmap in deleted.items():
-        mask[(high << HALF) + numbers_of(bitmap).astype(np.int64)] = False
-    return pa.array(mask)
+def without_columns(rows: int) -> pa.RecordBatch:
+    """Returns so many rows of which no column is read."""
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["rows"]).select([])
 
 
-def _partition_value(text: str | None, field: pa.Field, rows: int) -> pa.Array:
-    """Returns the column of a partition's value, which is text in the log; empty text is null."""
-    if text is None or (not text and not pa.types.is_binary(field.type)):
-        return pa.nulls(rows, field.type)
-    if pa.types.is_timestamp(field.type):
-        zone = pa.scalar(text.removesuffix("Z").replace("T", " "))
-        value = pc.cast(zone, pa.timestamp("us")).cast(field.type)
-    elif pa.types.is_binary(field.type):
-        value = pa.scalar(text.encode("latin-1"), field.type)
-    else:
-        value = pc.cast(pa.scalar(text), field.type)
-    return pa.repeat(value, rows)
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined

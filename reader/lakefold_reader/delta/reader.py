@@ -5,9 +5,9 @@ What reads Parquet files is loaded when the first Delta table is opened: most re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, cast
 
-from lakefold_reader.delta.versions import CommitContent, not_built, read_state, read_summary
+from lakefold_reader.delta.versions import content_of, not_built, read_state, read_summary
 from lakefold_reader.format.snapshots import Traffic
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.table_actions import TableMetadata
@@ -18,9 +18,15 @@ from lakefold_table.delta.record_counts import record_count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import pyarrow as pa
+
+    from lakefold_reader.delta.changed_rows import ChangedFiles
+    from lakefold_reader.delta.feed.feed import DeltaFeed
+    from lakefold_reader.delta.files import FileUnit
     from lakefold_reader.delta.schema import DeltaSchema
     from lakefold_reader.delta.snapshot import OpenedDelta
-    from lakefold_reader.format.source import FeedFormat, Schema, Source
+    from lakefold_reader.format.snapshots import Cleaned
+    from lakefold_reader.format.source import ScanUnit, Schema, Source
     from lakefold_table.delta.naming import CommitNaming
     from lakefold_table.format import VersionSummary
     from lakefold_table.marks.record import Record
@@ -31,11 +37,15 @@ class DeltaReader:
 
     name = "delta"
     folder = FOLDER
+    first_version = 0
+    has_refs = False
 
     @property
-    def feed(self) -> FeedFormat:
+    def feed(self) -> DeltaFeed:
         """See `ReaderFormat.feed`."""
-        raise not_built("the change feed")
+        from lakefold_reader.delta.feed.feed import DeltaFeed
+
+        return DeltaFeed()
 
     def detect(self, names: Iterable[str]) -> CommitNaming | None:
         """See `ReaderFormat.detect`."""
@@ -45,26 +55,30 @@ class DeltaReader:
         self, source: Source, version: int, *, whole: bool, first: int | None
     ) -> VersionSummary | None:
         """See `ReaderFormat.summary`. A commit is read whole."""
-        del whole, first
-        return read_summary(source, version)
+        del first
+        return read_summary(source, version, whole=whole)
 
     def schema(self, summary: VersionSummary) -> DeltaSchema | None:
         """See `ReaderFormat.schema`."""
-        from lakefold_reader.delta.schema import schema_of
+        from lakefold_reader.delta.schema import schema_in
 
-        changed = (each for each in _content(summary).actions if isinstance(each, TableMetadata))
+        content = content_of(summary)
+        changed = (each for each in content.actions if isinstance(each, TableMetadata))
         metadata = next(changed, None)
-        return None if metadata is None else schema_of(metadata.schema_text)
+        if metadata is None and content.metadata is not None:
+            metadata = content.metadata()
+        return None if metadata is None else schema_in(metadata)
 
-    def change(self, source: Source, summary: VersionSummary, schema: Schema, *, whole: bool) -> NoReturn:
+    def change(self, source: Source, summary: VersionSummary, schema: Schema, *, whole: bool) -> ChangedFiles:
         """See `ReaderFormat.change`."""
-        del summary, schema, whole
-        raise not_built("following versions", source.uri)
+        from lakefold_reader.delta.changed_rows import ChangedFiles
+
+        return ChangedFiles(source, summary, cast("DeltaSchema", schema), whole=whole)
 
     def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
         """Returns the rows and files by the version's actions; None for rows that no statistics count."""
         del source, record
-        actions = _content(summary).actions
+        actions = content_of(summary).actions
         adds = [each for each in actions if isinstance(each, AddFile)]
         removes = [each for each in actions if isinstance(each, RemoveFile)]
         return Traffic(_rows(adds), _rows(removes), len(adds), len(removes))
@@ -75,27 +89,34 @@ class DeltaReader:
 
         return OpenedDelta(source, *read_state(source, version))
 
-    def scan_units(self, source: Source, version: int) -> NoReturn:
-        """See `ReaderFormat.scan_units`."""
-        del version
-        raise not_built("Spark's source", source.uri)
+    def scan_units(self, source: Source, version: int) -> list[FileUnit]:
+        """Returns the logical files of a version."""
+        from lakefold_reader.delta.files import FileUnit
+
+        _, snapshot = read_state(source, version)
+        return [FileUnit.of(file) for _, file in sorted(snapshot.files.items())]
 
     def scan(
-        self, source: Source, version: int, units: Sequence[object], schema: Schema, where: str | None
-    ) -> Iterator[NoReturn]:
-        """See `ReaderFormat.scan`."""
-        del version, units, schema, where
-        raise not_built("Spark's source", source.uri)
+        self, source: Source, version: int, units: Sequence[ScanUnit], schema: Schema, where: str | None
+    ) -> Iterator[pa.RecordBatch]:
+        """See `ReaderFormat.scan`. Only data files are read."""
+        from lakefold_reader.delta.files import batches_of
+
+        del version
+        files = [unit.file for unit in cast("Sequence[FileUnit]", units)]
+        return batches_of(source, files, cast("DeltaSchema", schema), where)
 
     def answers_filters(self, summary: VersionSummary) -> bool:
-        """Returns False: filters are not built."""
+        """Returns True: a row meets a filter by its values alone."""
         del summary
-        return False
+        return True
 
-    def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> NoReturn:
-        """See `ReaderFormat.clean_up`."""
-        del newest, versions, dry_run
-        raise not_built("cleaning up versions", source.uri)
+    def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
+        """See `ReaderFormat.clean_up`. The versions after the last checkpoint among them stay."""
+        del newest
+        from lakefold_reader.delta.clean_up import clean_up
+
+        return clean_up(source, versions, dry_run=dry_run)
 
     def branch_root(self, branch: str) -> str:
         """Returns the main branch's root: Delta has no branches."""
@@ -107,10 +128,6 @@ class DeltaReader:
         """Raises `NotBuiltError`: Delta has no branches."""
         del name
         raise not_built("branches")
-
-
-def _content(summary: VersionSummary) -> CommitContent:
-    return cast("CommitContent", summary.content)
 
 
 def _rows(files: Sequence[AddFile | RemoveFile]) -> int | None:

@@ -1,9 +1,10 @@
-"""The schema of a Delta table as Arrow's."""
+"""The schema of a Delta table: its columns as Arrow has them, and how data files and the log name them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from lakefold_table.errors import DamagedError, InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from lakefold_table.delta.actions.table_actions import TableMetadata
 
 _TYPES: Final[Mapping[str, pa.DataType]] = {
     "string": pa.string(),
@@ -29,67 +32,178 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(-?\d+)\)")
+_PHYSICAL: Final = "delta.columnMapping.physicalName"
+_ID: Final = "delta.columnMapping.id"
+_MODE: Final = "delta.columnMapping.mode"
+
+
+@dataclass(frozen=True)
+class DeltaColumn:
+    """A column, or a field inside of one.
+
+    `field`: as Arrow has it. `physical`: its name in data files, partition values and statistics. `id`: the
+    field id by which data files have it instead, None if they have it by its name. `type_name`: of a simple
+    type as the schema names it, empty for others. `children`: the fields of a struct, the element of a list,
+    the key and the value of a map. `path`: for a field of a nested column that was chosen alone, the structs
+    that it is in, the outermost first.
+    """
+
+    field: pa.Field
+    physical: str
+    id: int | None = None
+    type_name: str = ""
+    children: tuple[DeltaColumn, ...] = ()
+    path: tuple[DeltaColumn, ...] = ()
+
+    @property
+    def stored(self) -> DeltaColumn:
+        """The column at the top level that has the values."""
+        return self.path[0] if self.path else self
+
+    def within(self, outer: DeltaColumn) -> DeltaColumn:
+        """Returns this field of a struct as a column of its own, with its whole path as its name."""
+        name = f"{outer.field.name}.{self.field.name}"
+        nullable = outer.field.nullable or self.field.nullable
+        field = pa.field(name, self.field.type, nullable=nullable)
+        path = (*(outer.path or ()), outer)
+        return DeltaColumn(field, self.physical, self.id, self.type_name, self.children, path)
 
 
 @dataclass(frozen=True)
 class DeltaSchema:
-    """See `Schema`."""
+    """See `Schema`.
 
-    arrow: pa.Schema
+    `table`: all columns of the table. `partitions`: the physical names of its partition columns.
+    """
+
+    columns: tuple[DeltaColumn, ...]
+    table: tuple[DeltaColumn, ...]
+    partitions: tuple[str, ...] = ()
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """See `Schema.arrow`."""
+        return pa.schema([column.field for column in self.columns])
 
     @property
     def names(self) -> list[str]:
         """See `Schema.names`."""
-        return list(self.arrow.names)
+        return [column.field.name for column in self.columns]
+
+    @property
+    def whole(self) -> DeltaSchema:
+        """The schema with all columns of the table."""
+        return DeltaSchema(self.table, self.table, self.partitions)
 
     def chosen(self, names: Sequence[str] | None) -> DeltaSchema:
-        """See `Schema.chosen`."""
+        """See `Schema.chosen`. A field of a struct is named by its path (`place.city`)."""
         if names is None:
             return self
-        unknown = [name for name in names if name not in self.arrow.names]
-        if unknown:
-            hint = f"the columns are {', '.join(self.arrow.names)}"
-            raise InvalidError(f"there is no column {unknown[0]!r}", where="columns", hint=hint)
-        return DeltaSchema(pa.schema([self.arrow.field(name) for name in names]))
+        columns = []
+        for name in names:
+            column = column_named(self.columns, name)
+            if column is None:
+                hint = f"the columns are {', '.join(self.names)}"
+                raise InvalidError(f"there is no column {name!r}", where="columns", hint=hint)
+            columns.append(column)
+        return DeltaSchema(tuple(columns), self.table, self.partitions)
 
     def forms(self) -> Mapping[str, object]:
         """See `Schema.forms`."""
-        return {field.name: field.type for field in self.arrow}
+        return {column.field.name: (column.physical, column.field.type) for column in self.columns}
 
 
-def schema_of(text: str, where: str = "") -> DeltaSchema:
-    """Returns the schema in the text of a metaData action.
+def column_named(columns: Sequence[DeltaColumn], name: str) -> DeltaColumn | None:
+    """Returns the column of this name, or the field of a struct by its path, or None."""
+    for column in columns:
+        if column.field.name == name:
+            return column
+    for column in columns:
+        if name.startswith(f"{column.field.name}.") and pa.types.is_struct(column.field.type):
+            inner = [child.within(column) for child in column.children]
+            nested = column_named(inner, name)
+            if nested is not None:
+                return nested
+    return None
+
+
+def schema_in(metadata: TableMetadata, where: str = "") -> DeltaSchema:
+    """Returns the schema that a metaData action gives.
 
     Raises `DamagedError` if it is malformed, `InvalidError` for a type that this release does not know.
     """
-    kind = _type(parse_object(text.encode(), where), where)
-    if not pa.types.is_struct(kind):
+    by_id = metadata.configuration.get(_MODE) == "id"
+    return schema_of(
+        metadata.schema_text, metadata.partition_columns, where, is_mapped=metadata.maps_columns, by_id=by_id
+    )
+
+
+def schema_of(
+    text: str,
+    partition_columns: Sequence[str] = (),
+    where: str = "",
+    *,
+    is_mapped: bool = False,
+    by_id: bool = False,
+) -> DeltaSchema:
+    """Returns the schema in the text of a metaData action. Raises as `schema_in`.
+
+    `is_mapped`: physical names are in the metadata of the columns. `by_id`: data files have field ids.
+    """
+    kind = parse_object(text.encode(), where)
+    fields = kind.get("fields")
+    if kind.get("type") != "struct" or not isinstance(fields, list):
         raise DamagedError("the schema is no struct", where=where)
-    return DeltaSchema(pa.schema(list(kind)))
+    columns = tuple(_column(field, where, is_mapped=is_mapped, by_id=by_id) for field in fields)
+    names = {column.field.name: column.physical for column in columns}
+    return DeltaSchema(columns, columns, tuple(names.get(name, name) for name in partition_columns))
 
 
-def _type(given: Any, where: str) -> pa.DataType:  # noqa: ANN401 - a JSON value
+def _column(given: Any, where: str, *, is_mapped: bool, by_id: bool) -> DeltaColumn:  # noqa: ANN401 - a JSON value
+    match given:
+        case {"name": str(name), "type": kind, **more}:
+            pass
+        case _:
+            raise DamagedError("a column of the schema is malformed", where=where)
+    metadata = more.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    physical = known.get(_PHYSICAL, name) if is_mapped else name
+    number = known.get(_ID) if by_id else None
+    if not isinstance(physical, str) or not (number is None or isinstance(number, int)):
+        raise DamagedError(f"the mapping of the column {name!r} is malformed", where=where)
+    arrow, children = _type(kind, where, is_mapped=is_mapped, by_id=by_id)
+    field = pa.field(name, arrow, nullable=more.get("nullable") is not False)
+    return DeltaColumn(field, physical, number, kind if isinstance(kind, str) else "", children)
+
+
+def _type(
+    given: Any,  # noqa: ANN401 - a JSON value
+    where: str,
+    *,
+    is_mapped: bool,
+    by_id: bool,
+) -> tuple[pa.DataType, tuple[DeltaColumn, ...]]:
+    """Returns a type, and the columns inside of it."""
+
+    def inner(name: str, kind: object, nullable: object) -> DeltaColumn:
+        field = {"name": name, "type": kind, "nullable": nullable is not False}
+        return _column(field, where, is_mapped=is_mapped, by_id=by_id)
+
     match given:
         case str() if given in _TYPES:
-            return _TYPES[given]
+            return _TYPES[given], ()
         case str() if decimal := _DECIMAL.fullmatch(given.replace(" ", "")):
-            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+            return pa.decimal128(int(decimal[1]), int(decimal[2])), ()
         case {"type": "struct", "fields": [*fields]}:
-            return pa.struct([_field(field, where) for field in fields])
+            columns = tuple(_column(field, where, is_mapped=is_mapped, by_id=by_id) for field in fields)
+            return pa.struct([column.field for column in columns]), columns
         case {"type": "array", "elementType": element, **more}:
-            nullable = more.get("containsNull") is not False
-            return pa.list_(pa.field("element", _type(element, where), nullable=nullable))
-        case {"type": "map", "keyType": key, "valueType": value, **more}:
-            nullable = more.get("valueContainsNull") is not False
-            return pa.map_(_type(key, where), pa.field("value", _type(value, where), nullable=nullable))
+            item = inner("element", element, more.get("containsNull"))
+            return pa.list_(item.field), (item,)
+        case {"type": "map", "keyType": key_type, "valueType": value_type, **more}:
+            key = inner("key", key_type, nullable=False)
+            content = inner("value", value_type, more.get("valueContainsNull"))
+            return pa.map_(key.field.type, content.field), (key, content)
         case _:
             hint = "read the table by another client"
             raise InvalidError(f"the column type {given!r} is not known", where=where, hint=hint)
-
-
-def _field(given: Any, where: str) -> pa.Field:  # noqa: ANN401 - a JSON value
-    match given:
-        case {"name": str(name), "type": kind, **more}:
-            return pa.field(name, _type(kind, where), nullable=more.get("nullable") is not False)
-        case _:
-            raise DamagedError("a column of the schema is malformed", where=where)

@@ -7,10 +7,11 @@ from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefold_reader.delta.data_files import batches_of, check_scannable, row_count
-from lakefold_reader.delta.schema import schema_of
+from lakefold_reader.delta.data_files import DataFile, live_rows
+from lakefold_reader.delta.files import batches_of
+from lakefold_reader.delta.schema import schema_in
 from lakefold_reader.delta.versions import not_built
-from lakefold_reader.format.snapshots import Feature, IndexInfo, Root
+from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Root
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.delta.table_features.protocol_check import reader_features, writer_features
 
@@ -36,12 +37,19 @@ class OpenedDelta:
     @cached_property
     def schema(self) -> DeltaSchema:
         """See `Snapshot.schema`."""
-        return schema_of(self._version.metadata.schema_text, self._source.uri)
+        return schema_in(self._version.metadata, self._source.uri)
 
     @property
     def fragment_count(self) -> int:
         """How many logical files it has."""
         return len(self._version.files)
+
+    def fragment_sizes(self) -> Iterator[FragmentSize]:
+        """See `Snapshot.fragment_sizes`. Files without statistics record no rows."""
+        for file in self._version.files.values():
+            deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
+            counted = record_count(file)
+            yield FragmentSize(None if counted is None else counted + deleted, deleted, file.size)
 
     @cached_property
     def physical_rows(self) -> int:
@@ -75,9 +83,10 @@ class OpenedDelta:
         return ()
 
     def count_rows(self, where: str | None) -> int:
-        """See `Snapshot.count_rows`."""
+        """See `Snapshot.count_rows`. With a filter only its columns are read."""
         if where is not None:
-            raise not_built("a filter", self._source.uri)
+            none = self.schema.chosen([])
+            return sum(batch.num_rows for batch in batches_of(self._source, self._files, none, where))
         deleted = (
             file.deletion_vector.cardinality
             for file in self._version.files.values()
@@ -89,13 +98,9 @@ class OpenedDelta:
         self, columns: Sequence[str] | None, where: str | None, part: RowRange
     ) -> pa.RecordBatchReader:
         """See `Snapshot.reader`. The rows come file by file, in the order of the files' paths."""
-        if where is not None:
-            raise not_built("a filter", self._source.uri)
-        check_scannable(self._version, self._source.uri)
-        schema = self.schema.chosen(columns).arrow
-        metadata = self._version.metadata
-        rows = batches_of(self._source, self._version.files.values(), schema, metadata.partition_columns)
-        return pa.RecordBatchReader.from_batches(schema, _part_of(rows, part))
+        schema = self.schema.chosen(columns)
+        rows = batches_of(self._source, self._files, schema, where)
+        return pa.RecordBatchReader.from_batches(schema.arrow, _part_of(rows, part))
 
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
         """See `Snapshot.take`."""
@@ -107,10 +112,14 @@ class OpenedDelta:
         del column, row_ids
         raise not_built("reading blobs", self._source.uri)
 
+    @property
+    def _files(self) -> list[AddFile]:
+        return sorted(self._version.files.values(), key=lambda file: file.path)
+
     def _rows_in(self, file: AddFile) -> int:
         counted = record_count(file)
         if counted is None:
-            return row_count(self._source, file)
+            return DataFile(self._source, live_rows(file)).physical_rows
         return counted + (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
 
 

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.actions.table_actions import CommitInfo
+from lakefold_table.delta.commit_head import own_head
 from lakefold_table.delta.format import DeltaFormat
+from lakefold_table.delta.log_segment.last_checkpoint import checkpoint_hint
+from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, LogFileKind
+from lakefold_table.delta.log_segment.segment import segment_of
+from lakefold_table.delta.state import identity_of, time_of
 from lakefold_table.delta.table_features.protocol_check import check_readable
-from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.marks.record import TABLE_ID, is_own
+from lakefold_table.errors import RESTORE, DamagedError, InvalidError, LakefoldError, VersionExpiredError
+from lakefold_table.format import VersionSummary
+from lakefold_table.marks.marks import digest_of_marks
+from lakefold_table.marks.record import TABLE_ID
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakefold_reader.format.source import Source
-    from lakefold_table.delta.actions.table_actions import Action
+    from lakefold_table.delta.actions.table_actions import Action, TableMetadata
+    from lakefold_table.delta.log_segment.segment import LogSegment
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
     from lakefold_table.delta.state import DeltaState
-    from lakefold_table.format import VersionSummary
 
 FORMAT = DeltaFormat()
+UNKNOWN = "unknown"
 
 
 class NotBuiltError(InvalidError):
@@ -29,47 +42,83 @@ class NotBuiltError(InvalidError):
 
 @dataclass(frozen=True, slots=True)
 class CommitContent:
-    """What a version's commit holds beyond the summary (`VersionSummary.content`)."""
+    """What a version's commit holds beyond the summary (`VersionSummary.content`).
+
+    `metadata`: returns that of the table at this version, for which the whole version is read; None if it was
+    not requested.
+    """
 
     actions: tuple[Action, ...]
+    metadata: Callable[[], TableMetadata] | None = None
+
+    @property
+    def info(self) -> CommitInfo:
+        """The commitInfo action; an empty one if the commit has none."""
+        return next((action for action in self.actions if isinstance(action, CommitInfo)), CommitInfo())
+
+
+def content_of(summary: VersionSummary) -> CommitContent:
+    """Returns what the commit of a version holds."""
+    return cast("CommitContent", summary.content)
 
 
 def not_built(what: str, where: str = "") -> NotBuiltError:
     """Returns the error for what this release can't do with Delta tables."""
-    hint = (
-        "`lakefold show`, `log` and `lakefold.open(...).to_arrow()` read them; for more use a client of Delta"
-    )
-    return NotBuiltError(f"{what} is not built for Delta tables", where=where, hint=hint)
+    return NotBuiltError(f"{what} is not built for Delta tables", where=where, hint="use a client of Delta")
 
 
-def read_summary(source: Source, version: int) -> VersionSummary | None:
-    """Returns what the commit of a version says. Returns None if it does not exist. Raises `DamagedError`."""
+def read_summary(source: Source, version: int, *, whole: bool = False) -> VersionSummary | None:
+    """Returns what the commit of a version says. Returns None if it does not exist. Raises `DamagedError`.
+
+    Only the commit is read. `whole`: the metadata of the table can be requested of the content.
+    """
     path = source.versions.path(version)
     requested_at = time.monotonic()
     try:
         data = source.storage.get(path)
     except FileNotFoundError:
         return None
-    summary = FORMAT.summarize(path, data, source.uri)
-    own = is_own(summary.properties, version)
-    return replace(
-        summary,
-        table_id=summary.properties.get(TABLE_ID, "") if own else "",
+    actions = tuple(parse_actions(data, below(source.uri, path)))
+    content = CommitContent(actions, partial(metadata_at, source, version) if whole else None)
+    own = own_head(actions, version)
+    operation = content.info.extra.get("operation")
+    return VersionSummary(
+        version,
+        operation if isinstance(operation, str) and operation else UNKNOWN,
+        {} if own is None else own.properties,
+        begins_clone=False,
+        footprint=None,
+        keeps_metadata=own is None,
+        uuid=identity_of(data) if own is None else own.uuid,
+        marks="" if own is None else digest_of_marks(own.metadata),
+        # Delta fact 8.4.
+        time_us=time_of(actions, own) or source.storage.stored_at(path) or 0,
+        table_id="" if own is None else own.properties.get(TABLE_ID, ""),
         branch="",
-        own=own,
-        content=CommitContent(tuple(parse_actions(data, below(source.uri, path)))),
+        own=own is not None,
+        metadata=None if own is None else own.metadata,
+        content=content,
         size=len(data),
         requested_at=requested_at,
     )
 
 
+def metadata_at(source: Source, version: int) -> TableMetadata:
+    """Returns the metadata of the table at a version. Raises as `read_state`."""
+    return read_state(source, version)[1].metadata
+
+
 def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]:
     """Returns a version with its files. Raises `VersionExpiredError`, `DamagedError`.
 
-    Raises `InvalidError` if the table needs features that this release can't read.
+    The last versions are kept. Raises `InvalidError` if the table needs features that this release can't
+    read.
     """
+    kept = cast("DeltaState | None", source.kept_state(version))
+    if kept is not None and kept.version == version and kept.snapshot is not None:
+        return kept, kept.snapshot
     path, data = source.versions.path(version), source.versions.read(version)
-    files: dict[str, bytes | None] = {}
+    files: dict[str, bytes | None] = {LAST_CHECKPOINT: _hint(source, version)} if version else {}
     state = FORMAT.decode(path, data, source.uri, files)
     while state.missing_files:
         files.update({name: _content(source, name) for name in state.missing_files})
@@ -78,7 +127,49 @@ def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]
         message = f"commits that version {version} needs are gone, and no checkpoint has them"
         raise DamagedError(message, where=below(source.uri, path))
     check_readable(state.snapshot.protocol, source.uri)
-    return state, state.snapshot
+    if not state.time_us:
+        state = replace(state, time_us=source.storage.stored_at(path) or 0)
+    source.keep_state(state)
+    return state, cast("DeltaSnapshot", state.snapshot)
+
+
+def removed_file(source: Source, encoded: str) -> LakefoldError:
+    """Returns the error for a data file that does not exist.
+
+    It was cleaned up if the newest version does not need it any more.
+    """
+    newest = source.versions.latest()
+    _, snapshot = read_state(source, newest)
+    if encoded in snapshot.files:
+        return DamagedError("the data file is missing", where=below(source.uri, encoded), hint=RESTORE)
+    message = f"the data file {encoded} was cleaned up, and only older versions need it"
+    hint = f"the newest version, {newest}, can be read"
+    return VersionExpiredError(message, oldest=newest, where=source.uri, hint=hint)
+
+
+def _hint(source: Source, version: int) -> bytes | None:
+    """Returns the content of `_last_checkpoint` by which a version is read.
+
+    If the last checkpoint is newer than the version, the log is listed for the checkpoint before it. Raises
+    `VersionExpiredError`, `DamagedError` if no files make this version.
+    """
+    content = _content(source, LAST_CHECKPOINT)
+    known = None if content is None else checkpoint_hint(content)
+    if known is not None and known.version <= version:
+        return content
+    return _as_hint(segment_of(source.storage.names(FOLDER), version, source.uri))
+
+
+def _as_hint(segment: LogSegment) -> bytes | None:
+    if not segment.checkpoint:
+        return None
+    first = segment.checkpoint[0]
+    hint: dict[str, object] = {"version": first.version, "size": 0}
+    if first.kind is LogFileKind.PART:
+        hint["parts"] = first.parts
+    elif first.kind is LogFileKind.V2:
+        hint["v2Checkpoint"] = {"path": first.name}
+    return json.dumps(hint).encode()
 
 
 def _content(source: Source, path: str) -> bytes | None:

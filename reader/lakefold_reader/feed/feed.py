@@ -6,11 +6,12 @@ processes (`FeedFormat`).
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_reader.format.changes import Misfits, Rewritten, misfits_of, rewritten_of
-from lakefold_reader.opening import open_branch
+from lakefold_reader.opening import on_branch
 from lakefold_reader.versions.ranges import checked_range
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def changes(
     request, `MisfitError` for a value that doesn't fit version `to`, `DamagedError` if a file is missing or
     can't be read.
     """
-    source = open_branch(str(uri), branch, storage_options)
-    return changes_of(source, after, to, columns=columns, rewritten=rewritten, misfits=misfits)
+    read = partial(changes_of, after=after, to=to, columns=columns, rewritten=rewritten, misfits=misfits)
+    return on_branch(str(uri), branch, storage_options, read)
 
 
 def changes_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lakefold_table.errors import InvalidError
 
@@ -56,6 +56,17 @@ class Root:
     name: str
     path: str
     is_table: bool
+
+
+class FragmentSize(NamedTuple):
+    """The size of a fragment: rows in its data files, how many of them are deleted, bytes of the files.
+
+    None: the version does not record it.
+    """
+
+    rows: int | None
+    deleted: int
+    bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_reader.format.changes import ChangeType, Misfits, Rewritten, Weight
-    from lakefold_reader.format.snapshots import Cleaned, Feature, IndexInfo, Missing, Root, RowRange, Traffic
+    from lakefold_reader.format.snapshots import (
+        Cleaned,
+        Feature,
+        FragmentSize,
+        IndexInfo,
+        Missing,
+        Root,
+        RowRange,
+        Traffic,
+    )
     from lakefold_table.format import Naming, State, VersionSummary
     from lakefold_table.marks.record import Record
     from lakefold_table.storage.base import Storage
@@ -48,7 +57,9 @@ class Source:
         cls, storage: Storage, table_format: ReaderFormat, options: Mapping[str, str] | None = None
     ) -> Source:
         """The table at the root of a store. Nothing is read."""
-        versions = Versions(storage, table_format.folder, table_format.detect)
+        versions = Versions(
+            storage, table_format.folder, table_format.detect, first=table_format.first_version
+        )
         return cls(storage, versions, table_format, dict(options or {}))
 
     def other(self, uri: str) -> Source:
@@ -259,6 +270,10 @@ class Snapshot(Protocol):
         """How many fragments it has."""
         ...
 
+    def fragment_sizes(self) -> Iterator[FragmentSize]:
+        """The size of each of its fragments. No data file is read."""
+        ...
+
     @property
     def physical_rows(self) -> int:
         """The number of rows in its data files, deleted rows included."""
@@ -308,10 +323,16 @@ class Snapshot(Protocol):
 
 
 class ReaderFormat(Protocol):
-    """A table format as the reader needs it: its name, and the folder in which it keeps its versions."""
+    """A table format as the reader needs it: its name, and the folder in which it keeps its versions.
+
+    `first_version`: the number of a table's first version. `has_refs`: tags and branches of its tables are in
+    files.
+    """
 
     name: str
     folder: str
+    first_version: int
+    has_refs: bool
 
     def detect(self, names: Iterable[str]) -> Naming | None:
         """The naming that these file names in `folder` follow. Returns None if no version is among them."""

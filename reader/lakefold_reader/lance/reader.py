@@ -38,6 +38,8 @@ class LanceReader:
 
     name = "lance"
     folder = VERSIONS
+    first_version = 1
+    has_refs = True
     feed = LanceFeed()
 
     def detect(self, names: Iterable[str]) -> Scheme | None:

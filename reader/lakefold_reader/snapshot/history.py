@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.stray_files import is_stray, missing
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError
@@ -88,6 +89,22 @@ def history_of(
     if not chosen:
         raise missing(source, last)
     return _rows(source, chosen, newest=numbers[-1])
+
+
+def history_page(source: Source, last: int | None, most: int) -> list[HistoryRow]:
+    """Returns at most `most` versions from `last` (None: the newest) on down, newest first.
+
+    Lists all versions only if one of these is gone, so that a page of a long history is as cheap as one of a
+    short history. Raises `NotATableError` if no version exists.
+    """
+    newest = newest_of(source)
+    start = newest if last is None else min(last, newest)
+    rows = list(islice(_rows(source, range(start, -1, -1), newest=newest), most))
+    rest = rows[-1].version - 1 if rows else start
+    if len(rows) == most or rest < 0:
+        return rows
+    older = [number for number in reversed(numbers_of(source)) if number <= rest]
+    return [*rows, *islice(_rows(source, older, newest=newest), most - len(rows))]
 
 
 def _rows(source: Source, numbers: Iterable[int], *, newest: int) -> Iterator[HistoryRow]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.format.snapshots import Feature, IndexInfo, Missing, Root
+    from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Missing, Root
     from lakefold_reader.format.source import Snapshot, Source
     from lakefold_reader.snapshot.history import HistoryRow
 
@@ -91,8 +91,10 @@ def find_version(
     if tag is not None and branch is not None:
         raise InvalidError("a tag names its branch itself", hint="leave the branch out")
     chosen = None if version is None else version_number(version, least=0)
-    if chosen == 0 and 0 not in numbers_of(source):
-        version_number(version)
+    if chosen is not None and chosen < source.versions.first:
+        # If the table has another format, the listing finds that.
+        numbers_of(source)
+        version_number(version, least=source.versions.first)
     if tag is not None:
         return tagged(source, tag)
     if branch is not None:
@@ -169,6 +171,10 @@ class Table:
     def fragment_count(self) -> int:
         """How many fragments the version has."""
         return self._snapshot.fragment_count
+
+    def fragment_sizes(self) -> Iterator[FragmentSize]:
+        """Yields the size of each fragment, as the version records it. No data file is read."""
+        return self._snapshot.fragment_sizes()
 
     @cached_property
     def deleted_rows(self) -> int:

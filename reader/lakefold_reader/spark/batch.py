@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_reader.format.changes import Misfits, Rewritten
 from lakefold_reader.format.source import ScanUnit
-from lakefold_reader.opening import open_branch, open_source
+from lakefold_reader.opening import in_its_format, open_source
 from lakefold_reader.spark.feed import begin, content, tasks
 from lakefold_reader.spark.options import LATEST
 from lakefold_reader.spark.partitions import MAX_PARTITION_BYTES, Cut, grouped
 from lakefold_reader.spark.rows import FeedRows, VersionRows
 from lakefold_reader.spark.types import readable
 from lakefold_reader.versions.as_of import version_as_of
-from lakefold_reader.versions.branches import tagged
+from lakefold_reader.versions.branches import branched, tagged
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.ranges import checked_range
 from lakefold_reader.versions.stray_files import check_not_stray, missing
@@ -39,14 +40,20 @@ class Pinned:
     schema: Schema
     answers_filters: bool
     options: Mapping[str, str] = field(repr=False)
+    format: str = ""
+
+    def source(self) -> Source:
+        """Returns the table. Nothing is read."""
+        return open_source(self.uri, self.options, self.format)
 
     def feed_rows(self, target: pa.Schema, given: Given) -> FeedRows:
         """Returns how tasks read changes in these columns. Raises `InvalidError` if one doesn't exist."""
-        feed = open_source(self.uri, self.options).format.feed
+        feed = self.source().format.feed
         added = set(feed.schema(feed.columns(self.schema, [])).names)
         columns = feed.columns(self.schema, [name for name in target.names if name not in added])
         readable(feed.schema(columns), target)
-        return FeedRows(self.uri, columns, self.options, given.value("misfits") or Misfits.FAIL)
+        misfits = given.value("misfits") or Misfits.FAIL
+        return FeedRows(self.uri, columns, self.options, misfits, self.format)
 
 
 def shown(pinned: Pinned, given: Given) -> pa.Schema:
@@ -54,12 +61,7 @@ def shown(pinned: Pinned, given: Given) -> pa.Schema:
     columns = pinned.schema.chosen(given.value("columns"))
     if not given.says("readChangeFeed"):
         return columns.arrow
-    return open_source(pinned.uri, pinned.options).format.feed.schema(columns)
-
-
-def branch_of(given: Given) -> Source:
-    """The table, or the branch of it, that is read."""
-    return open_branch(given.path, given.value("branch"), given.storage)
+    return pinned.source().format.feed.schema(columns)
 
 
 def pin(given: Given) -> Pinned:
@@ -68,7 +70,11 @@ def pin(given: Given) -> Pinned:
     For changes it is the last version that the options name; rows are given in its schema. Raises as
     `open_table`.
     """
-    source, version = _named_version(given)
+    return in_its_format(open_source(given.path, given.storage), partial(_pinned, given=given))
+
+
+def _pinned(table: Source, given: Given) -> Pinned:
+    source, version = _named_version(table, given)
     numbers = numbers_of(source)
     chosen = numbers[-1] if version is None else version
     if chosen not in numbers:
@@ -80,7 +86,7 @@ def pin(given: Given) -> Pinned:
     if version is not None:
         check_not_stray(source, chosen, summary)
     answers_filters = source.format.answers_filters(summary)
-    return Pinned(source.uri, chosen, schema, answers_filters, dict(source.options))
+    return Pinned(source.uri, chosen, schema, answers_filters, dict(source.options), source.format.name)
 
 
 def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows:
@@ -91,12 +97,13 @@ def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows
         schema=pinned.schema.chosen(readable(pinned.schema.arrow, target)),
         where=where,
         options=pinned.options,
+        format=pinned.format,
     )
 
 
 def pieces(pinned: Pinned, cut: Cut) -> list[Piece]:
     """The pieces of each task. Raises `VersionExpiredError` if the version was cleaned up meanwhile."""
-    source = open_source(pinned.uri, pinned.options)
+    source = pinned.source()
     return grouped(source.format.scan_units(source, pinned.version), lambda unit: unit.bytes, cut)
 
 
@@ -105,7 +112,7 @@ def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
 
     Raises `InvalidError` if no start is given, and as `FeedFormat.plan`.
     """
-    source = open_source(pinned.uri, pinned.options)
+    source = pinned.source()
     start = None if given.value("startingVersion") == LATEST else begin(source, given)
     if start is None:
         hint = 'give a version\'s number, a time, or "earliest"'
@@ -129,10 +136,11 @@ Piece = tuple[ScanUnit, ...]
 """What one task reads of a version."""
 
 
-def _named_version(given: Given) -> tuple[Source, int | None]:
+def _named_version(table: Source, given: Given) -> tuple[Source, int | None]:
     if given.value("tag") is not None:
-        return tagged(open_source(given.path, given.storage), given.value("tag"))
-    source = branch_of(given)
+        return tagged(table, given.value("tag"))
+    branch = given.value("branch")
+    source = table if branch is None else branched(table, branch)
     version = given.first("versionAsOf", "endingVersion")
     moment = given.first("timestampAsOf", "endingTimestamp")
     return source, version if moment is None else version_as_of(source, moment)

@@ -51,7 +51,7 @@ def begin(source: Source, given: Given) -> Begin | None:
         return Begin(numbers[-1])
     if version > numbers[-1] + 1:
         raise missing(source, version)
-    return Begin(max(0, version - 1))
+    return Begin(max(source.versions.first, version) - 1)
 
 
 def _before(source: Source, moment: int) -> int:
@@ -62,7 +62,7 @@ def _before(source: Source, moment: int) -> int:
     except VersionExpiredError:
         raise
     except InvalidError:
-        return 0
+        return source.versions.first - 1
     if version == newest:
         hint = 'give an earlier time; startingVersion "latest" reads what comes after the start'
         message = f"the newest version, {newest}, is older than {time_of(moment)}"

@@ -34,6 +34,7 @@ class VersionRows:
     schema: Schema
     where: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    format: str = ""
 
     def read(self, units: Sequence[ScanUnit], target: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of some pieces of the version in the form of `target`.
@@ -41,7 +42,7 @@ class VersionRows:
         Raises `VersionExpiredError` if the version was cleaned up meanwhile, `DamagedError` if a file of it
         is missing or can't be read, `InvalidError` for values that Spark has no type for.
         """
-        source = open_source(self.uri, self.options)
+        source = open_source(self.uri, self.options, self.format)
         for batch in source.format.scan(source, self.version, units, self.schema, self.where):
             yield fitted(batch, target)
 
@@ -54,10 +55,11 @@ class FeedRows:
     columns: Schema
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     misfits: Misfits = Misfits.FAIL
+    format: str = ""
 
     def read(self, parts: Sequence[ChangePart], target: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of some parts in the form of `target`. Raises as `PartReader.read`."""
-        source = open_source(self.uri, self.options)
+        source = open_source(self.uri, self.options, self.format)
         reader = source.format.feed.reader(source, self.columns, self.misfits)
         for part in parts:
             for batch in reader.read(part):

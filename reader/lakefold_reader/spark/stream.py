@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.format.changes import Rewritten
-from lakefold_reader.opening import open_source
 from lakefold_reader.spark.changes import parts_taken
 from lakefold_reader.spark.feed import Begin, begin, content, tasks
 from lakefold_reader.spark.offsets import Offset, backwards
@@ -69,7 +68,7 @@ class Stream:
         self._content: tuple[int, list[ChangePart]] | None = None
         self._until: int | None = None
         self._feed_end: FeedEnd | None = None
-        self._source: Source = open_source(pinned.uri, pinned.options)
+        self._source: Source = pinned.source()
 
     def initial(self) -> Offset:
         """Where a new query begins. Raises as `begin`."""

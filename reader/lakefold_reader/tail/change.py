@@ -43,6 +43,11 @@ class Change:
     _schema: Schema = field(repr=False)
     _whole: bool = field(repr=False)
 
+    @property
+    def format(self) -> str:
+        """The name of the table's format: `lance` or `delta`."""
+        return self._source.format.name
+
     @cached_property
     def position(self) -> Position | None:
         """The last log position folded into this version. Returns None if none was."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.format.changes import NOTHING
-from lakefold_reader.opening import open_branch
+from lakefold_reader.opening import on_branch
 from lakefold_reader.tail.change import Change
 from lakefold_reader.tail.limits import StepLimits
 from lakefold_reader.tail.wakeup import OutcomesTopic, Pace, Waker
@@ -113,8 +113,8 @@ def tail(  # noqa: PLR0913 - the public call: each is one thing that a user may 
     none is missing); `DamagedError` if a folder has the name of the next version. The same errors can be
     raised while it runs; after a `RetryError` it can be used again.
     """
-    source = open_branch(os.fspath(uri), branch, storage_options)
-    begun = tail_of(source, start, follow=follow, pace=pace, stop=stop, consumer=consumer)
+    begin = partial(tail_of, start=start, follow=follow, pace=pace, stop=stop, consumer=consumer)
+    begun = on_branch(os.fspath(uri), branch, storage_options, begin)
     if wake is not None:
         outcomes = OutcomesTopic(wake) if isinstance(wake, str) else wake
         outcomes.check()
@@ -140,7 +140,7 @@ def _started(
     source: Source, start: Cursor | str | int, *, follow: bool, pace: Pace, stop: Callable[[], bool]
 ) -> Tail:
     newest = newest_of(source)
-    at, seen = start_of(start, newest, lambda: oldest_of(source))
+    at, seen = start_of(start, newest, lambda: oldest_of(source), source.versions.first)
     if seen > newest:
         raise replaced(source, seen, newest)
     begun = Tail(source, seen, newest=newest, follow=follow, pace=pace, stop=stop)
@@ -197,7 +197,7 @@ class Tail(Closing, Iterator[Change]):
         self._checked_at = self._checked_beside_at = pace.clock()
         self._lost_at: float | None = None
         self._missed_at = self._checked_at if seen == newest else -math.inf
-        self._known_end = 0
+        self._known_end = -1
         self._kept_error: tuple[int, LakefoldError] | None = None
         self._versions = PrefetchedVersions(source)
         self._waiting: deque[Change] = deque()
@@ -221,7 +221,8 @@ class Tail(Closing, Iterator[Change]):
         if at is not None:
             self._cursor, self._table_id = at, at.table_id
         seen = self._cursor.version
-        step = self._source.summary(seen, whole=True) if seen and not whole else None
+        exists = seen >= self._source.versions.first
+        step = self._source.summary(seen, whole=True) if exists and not whole else None
         if at is not None:
             self._fork = fork_of(self._source, at.branch)
             self._check_fork(at, self._fork)
@@ -311,7 +312,7 @@ class Tail(Closing, Iterator[Change]):
     def _gather(self, limits: StepLimits, timeout: float | None) -> int:
         """Reads until the next step is complete. Returns how many of the waiting changes it takes."""
         count, weight = 0, NOTHING
-        self._known_end = 0
+        self._known_end = -1
         while not count or limits.admit(count + 1, weight):
             if count == len(self._waiting) and not self._has_more(timeout if not count else 0.0):
                 break
@@ -396,7 +397,8 @@ class Tail(Closing, Iterator[Change]):
         """
         seen = self._cursor
         try:
-            is_sure = bool(seen.version) and keeps_names_behind(self._source, seen.version, seen.branch or "")
+            exists = seen.version >= self._source.versions.first
+            is_sure = exists and keeps_names_behind(self._source, seen.version, seen.branch or "")
         except LakefoldError:
             raise error from None
         if not is_sure:

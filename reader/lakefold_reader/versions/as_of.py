@@ -55,7 +55,7 @@ def _time_us(source: Source, version: int) -> int:
 def _before_oldest(source: Source, oldest: int) -> InvalidError:
     made = time_of(_time_us(source, oldest))
     message = f"no version of that time is there: the oldest one, {oldest}, is of {made}"
-    if oldest == 1:
+    if oldest == source.versions.first:
         return InvalidError(message, where=source.uri, hint="ask for a later time")
     hint = "older ones were cleaned up; ask for a later time"
     return VersionExpiredError(message, oldest=oldest, where=source.uri, hint=hint)

@@ -64,13 +64,13 @@ class _Answered:
     """What is kept of a version.
 
     `first` and `last`: the offsets of `log` that it answered, if a committer made it. `carried`: for a
-    version of another client the version whose marks it carries, 0 if that is not known.
+    version of another client the version whose marks it carries, -1 if that is not known.
     """
 
     log: LogId | None = None
     first: int = 0
     last: int = -1
-    carried: int = 0
+    carried: int = -1
     is_clone: bool = False
 
     @property
@@ -147,7 +147,7 @@ class _PositionSearch:
 
     def _check_begins(self) -> None:
         """Raises `VersionExpiredError` if versions older than the existing ones are gone."""
-        if self.numbers[0] == 1 or self._read(0).is_clone:
+        if self.numbers[0] == self.source.versions.first or self._read(0).is_clone:
             return
         raise VersionExpiredError(
             f"the version that first held {self.position} is gone: it was cleaned up",
@@ -172,7 +172,7 @@ class _PositionSearch:
             self.marks.table_id,
             self.marks.branch,
         )
-        return _Answered(carried=marks.version if marks is not None and is_ours else 0, is_clone=is_clone)
+        return _Answered(carried=marks.version if marks is not None and is_ours else -1, is_clone=is_clone)
 
 
 def _marks_in(summary: VersionSummary) -> Marks | None:

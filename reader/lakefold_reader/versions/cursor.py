@@ -18,8 +18,8 @@ FORM = "lf1"
 PARTS = (4, 6)
 """The number of parts without and with `mark` and `fork`."""
 MARK = re.compile(r"[0-9a-f]{0,64}")
-VERSION = re.compile(r"[0-9]{1,20}")
-"""As many digits as a number of 64 bits has."""
+VERSION = re.compile(r"-1|[0-9]{1,20}")
+"""As many digits as a number of 64 bits has. Before version 0, the first one of a Delta table, is -1."""
 
 
 @dataclass(frozen=True, slots=True)

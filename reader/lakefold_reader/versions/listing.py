@@ -18,10 +18,8 @@ class OtherFormatError(NotATableError):
     """The table has another format than it was opened as: `format_name`."""
 
     def __init__(self, format_name: str, where: str) -> None:
-        message = f"the table has the format {format_name}, and this can't read tables of that format yet"
-        hint = (
-            "`lakefold show`, `log` and `lakefold.open(...).to_arrow()` read it; for more use another client"
-        )
+        message = f"the table has the format {format_name}, and this can't be done with such tables yet"
+        hint = "`lakefold.open`, `tail` and `changes` read it; for more use another client"
         super().__init__(message, where=where, hint=hint)
         self.format_name = format_name
 
@@ -72,6 +70,7 @@ def newest_of(source: Source) -> int:
     If the store lists the newest version first, this is a single request, however many versions there are.
     """
     with suppress(NotATableError):
-        if newest := source.versions.latest():
+        newest = source.versions.latest()
+        if newest >= source.versions.first:
             return newest
     return numbers_of(source)[-1]

@@ -22,7 +22,7 @@ def checked_range(source: Source, after: int, to: int | None) -> tuple[int, int]
     after, to = _number(after), None if to is None else _number(to)
     numbers = numbers_of(source)
     last = numbers[-1] if to is None else to
-    if not 0 <= after <= last:
+    if not source.versions.first - 1 <= after <= last:
         raise InvalidError(
             f"there is no version after {after} and up to {last}",
             where=source.uri,

@@ -26,18 +26,21 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
 
-def start_of(start: Cursor | str | int, newest: int, oldest: Callable[[], int]) -> tuple[Cursor | None, int]:
+def start_of(
+    start: Cursor | str | int, newest: int, oldest: Callable[[], int], first: int = 1
+) -> tuple[Cursor | None, int]:
     """The cursor that was given (None: a version only) and the version that counts as seen.
 
-    `oldest`: returns the oldest version after which none is missing, which may take a listing.
+    `oldest`: returns the oldest version after which none is missing, which may take a listing. `first`: the
+    number of a table's first version.
     """
     if start == EARLIEST:
         return None, oldest() - 1
     if start == LATEST:
         return None, newest
     if not isinstance(start, Cursor | str):
-        hint = 'give the version seen last (0 has seen none), a cursor, "earliest" or "latest"'
-        return None, version_number(start, least=0, hint=hint)
+        hint = f'give the version seen last ({first - 1} has seen none), a cursor, "earliest" or "latest"'
+        return None, version_number(start, least=first - 1, hint=hint)
     cursor = start if isinstance(start, Cursor) else Cursor.parse(start)
     return cursor, cursor.version
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lakefold_table.delta.actions.lines import parse_actions
-from lakefold_table.delta.checkpoints.classic import checkpoint_files
+from lakefold_table.delta.checkpoints.written import checkpoint_files, has_checkpoint
 from lakefold_table.delta.commit_head import head_in, head_length, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
@@ -25,6 +25,7 @@ from lakefold_table.errors import DamagedError
 from lakefold_table.format import (
     NO_FILES,
     Difference,
+    FilesAfter,
     NewFile,
     Requirements,
     VersionHead,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.delta.checkpoints.sidecars import StoredRuns
     from lakefold_table.delta.naming import CommitNaming
     from lakefold_table.delta.proposal import DeltaTableProposal
     from lakefold_table.delta.state import DeltaState
@@ -168,14 +170,15 @@ class DeltaFormat:
             history.append(footprint)
         return replace(foreign, history=tuple(history))
 
-    def files_after(self, state: DeltaState) -> tuple[NewFile, ...]:
+    def files_after(self, state: DeltaState, kept: object = None) -> FilesAfter:
         """Returns the checkpoint of the version, if it should have one, its checksum file, and the hint."""
         snapshot = state.snapshot
-        files = () if snapshot is None else checkpoint_files(snapshot, state.time_us // 1000)
-        if snapshot is None or not files:
-            return ()
+        if snapshot is None or not has_checkpoint(snapshot):
+            return FilesAfter()
+        before = cast("StoredRuns", kept or {})
+        checkpoint, hint, runs = checkpoint_files(snapshot, state.time_us // 1000, before)
         checksum = NewFile(checksum_path(state.version), checksum_file(snapshot, state.uuid))
-        return *files[:-1], checksum, files[-1]
+        return FilesAfter((*checkpoint, checksum, hint), runs)
 
     def check_writable(self, state: DeltaState, where: str = "") -> None:
         """Raises `InvalidError` if the table has features that this release can't write.

@@ -7,6 +7,7 @@ that names the file and the line.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypeGuard
 
 from lakefold_table.errors import DamagedError
@@ -82,10 +83,20 @@ def is_long(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and -LONGEST <= value < LONGEST
 
 
+def _as_object(value: object) -> dict[str, Any]:
+    """Returns a mapping that is no dict as one, as an action without some members has it."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    message = f"{type(value).__name__} is no JSON value"
+    raise TypeError(message)
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
 # `json.loads` and `json.dumps` make such an object for each call that has any option.
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_as_object
+)

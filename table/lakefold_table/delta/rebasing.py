@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.delta.actions.fields import no_members
-from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile, removal_of
 from lakefold_table.delta.json_text import parse_object, to_json
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF, rows_after, tag_of
 from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors, file_of, new_vector
@@ -115,7 +115,8 @@ class _Rebasing:
     ) -> None:
         self._proposal = proposal
         self._present = present
-        self._later = later
+        self._moves = _by_source(proposal.moves)
+        self._later_moves = [_by_source(commit.moves) for commit in later]
         self._vectors = vectors
         self._adds = {file.path: file for file in proposal.adds}
         self._removes = {file.path: file for file in proposal.removes}
@@ -135,8 +136,11 @@ class _Rebasing:
             self._adds[path] = _with_vector(self._adds[path], vector)
             if stored is not None:
                 files[path] = stored
+        moves_by_target: dict[str, list[RowMove]] = {}
+        for move in self._proposal.moves:
+            moves_by_target.setdefault(move.target, []).append(move)
         for path, file in self._adds.items():
-            moves = [move for move in self._proposal.moves if move.target == path]
+            moves = moves_by_target.get(path, [])
             if any(move.source in self._sources for move in moves):
                 known = [_with_source(move, self._sources) for move in moves]
                 self._adds[path] = replace(file, tags={**(file.tags or {}), ROWS_OF: tag_of(known)})
@@ -148,10 +152,10 @@ class _Rebasing:
         self._adds.pop(remove.path, None)
         del self._removes[remove.path]
         rows_at: dict[str, tuple[Bitmap, Bitmap]] = {remove.path: (rows, read)}
-        for commit in self._later:
-            for path in [path for path in rows_at if any(move.source == path for move in commit.moves)]:
+        for moves_of in self._later_moves:
+            for path in [path for path in rows_at if path in moves_of]:
                 moved, known = rows_at.pop(path)
-                moves = [move for move in commit.moves if move.source == path]
+                moves = moves_of[path]
                 deleted = self._vectors.rows(moves[0].vector, path)
                 by_target, left = rows_after(moves, moved, deleted)
                 # Rows that were deleted while the compaction ran: its new files have them, deleted as well.
@@ -182,7 +186,7 @@ class _Rebasing:
         if not known <= deleted or rows & deleted:
             return _both(path, rows & deleted or known - deleted)
         self._adds[path] = replace(file, data_change=True)
-        self._removes[path] = _removal(file, data_change=True)
+        self._removes[path] = removal_of(file, data_change=True)
         before = self._deleted.get(path, Bitmap())
         self._deleted[path] = before | deleted | rows
         return None
@@ -196,38 +200,29 @@ class _Rebasing:
             return Conflict(retryable=True, message=message, keys=(path,))
         read = self._vectors.rows(remove.deletion_vector, path)
         deleted = self._vectors.rows(file.deletion_vector, path)
-        moves = [move for move in self._proposal.moves if move.source == path]
+        moves = self._moves.get(path, [])
         by_target, left = rows_after(moves, deleted - read, read)
         if left or not read <= deleted:
             return _both(path, left or read - deleted)
         for target, rows in by_target.items():
             self._deleted[target] = self._deleted.get(target, Bitmap()) | rows
-        self._removes[path] = _removal(file, data_change=False)
+        self._removes[path] = removal_of(file, data_change=False)
         self._sources[path] = remove.deletion_vector
         return None
+
+
+def _by_source(moves: Iterable[RowMove]) -> dict[str, list[RowMove]]:
+    """Returns the moves of a compaction by the file that they take rows from."""
+    by_source: dict[str, list[RowMove]] = {}
+    for move in moves:
+        by_source.setdefault(move.source, []).append(move)
+    return by_source
 
 
 def _both(path: str, rows: Bitmap) -> Conflict:
     shown = ", ".join(str(row) for row in list(rows)[:5])
     message = f"rows of {path!r} were changed by another commit, such as {shown}; {BUILD_AGAIN}"
     return Conflict(retryable=True, message=message, keys=(path,))
-
-
-def _removal(file: AddFile, *, data_change: bool) -> RemoveFile:
-    """Returns the action that removes a file as it is in the table."""
-    return RemoveFile(
-        file.path,
-        data_change,
-        None,
-        extended=True,
-        partition_values=file.partition_values,
-        size=file.size,
-        stats=file.stats,
-        tags=file.tags,
-        deletion_vector=file.deletion_vector,
-        base_row_id=file.base_row_id,
-        default_row_commit_version=file.default_row_commit_version,
-    )
 
 
 def _with_vector(file: AddFile, vector: DeletionVector) -> AddFile:

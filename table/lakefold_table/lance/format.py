@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict, Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import NO_FILES, Requirements, VersionHead, VersionSummary
+from lakefold_table.format import NO_FILES, FilesAfter, Requirements, VersionHead, VersionSummary
 from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.combine_transactions import grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
-    from lakefold_table.format import Difference, Fetched, Files, GroupingRule, NewFile, RecordedVersion
+    from lakefold_table.format import Difference, Fetched, Files, GroupingRule, RecordedVersion
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
     from lakefold_table.proposal import LargeProposal
@@ -230,10 +230,10 @@ class LanceFormat:
         files = state.files.followed_by_foreign(state.fragments, foreign.fragments, foreign.head.base_paths)
         return replace(foreign, history=history, files=files)
 
-    def files_after(self, state: LanceState) -> tuple[NewFile, ...]:
+    def files_after(self, state: LanceState, kept: object = None) -> FilesAfter:
         """Returns none: a version's file has the whole table."""
-        del state
-        return ()
+        del state, kept
+        return FilesAfter()
 
     def grouping_rule(self, state: LanceState | None) -> GroupingRule:
         """Returns the rule by which entries may share the version after `state`."""

@@ -10,21 +10,28 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import structlog
 
 from lakefold_protos.lance.file_pb2 import Schema
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.format.changes import MisfitError, Misfits
-from lakefold_reader.lance.feed.values import Shape, fitted_one_by_one, shaped, with_bytes
+from lakefold_reader.format.changes import Misfits
+from lakefold_reader.format.feed_rows import (
+    CHANGE_FIELDS,
+    added_values,
+    check_free_names,
+    fitted_one_by_one,
+    misfit,
+    warn_of_misfits,
+)
+from lakefold_reader.lance.feed.values import Shape, shaped, with_bytes
 from lakefold_reader.lance.read_errors import guarded
 from lakefold_reader.lance.scan.columns import TableSchema, columns_of
 from lakefold_reader.lance.scan.scan import BATCH_ROWS, Dataset, rows_at
 from lakefold_reader.lance.versions import read_state
 from lakefold_table.bitmaps import decode_bitmap, numbers_of
-from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.errors import DamagedError
 from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:
@@ -34,30 +41,13 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
     from lakefold_reader.lance.feed.parts import FragmentPart
 
-LOG: Final = structlog.get_logger("lakefold.reader")
-CHANGE_FIELDS = (
-    pa.field("_change_type", pa.string(), nullable=False),
-    pa.field("_commit_version", pa.int64(), nullable=False),
-    pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False),
-    pa.field("_log_offset", pa.int64()),
-)
-"""The columns that a feed adds after the table's own."""
-
 
 def feed_schema(columns: TableSchema) -> pa.Schema:
     """The Arrow schema of a feed with these columns: any may be null, in older rows; blobs are bytes.
 
     Raises `InvalidError` if a column has the name of a column that the feed adds.
     """
-    taken = [
-        column.name for column in columns.columns if column.name in {field.name for field in CHANGE_FIELDS}
-    ]
-    if taken:
-        raise InvalidError(
-            f"the table's own columns {taken} have names of the change feed",
-            where="columns",
-            hint="choose the columns without them",
-        )
+    check_free_names([column.name for column in columns.columns])
     fields = [
         pa.field(field.name, with_bytes(field.type), metadata=field.metadata) for field in columns.arrow
     ]
@@ -108,15 +98,7 @@ class FragmentPartReader:
         for batch in guarded(self._source, part.at, self.stored(part, view.names)):
             rows += batch.num_rows
             yield view.shown(part, batch, None if self._misfits is Misfits.FAIL else skipped)
-        for column, values in skipped.items():
-            LOG.warning(
-                "values that don't fit the column's type are null in the change feed",
-                table=self._source.uri,
-                version=part.version,
-                change=str(part.change_type),
-                column=column,
-                values=values,
-            )
+        warn_of_misfits(self._source.uri, part.version, part.change_type, skipped)
         if part.rows is not None and rows != part.rows:
             raise DamagedError(
                 f"version {part.at} has {rows} of the {part.rows} rows that version {part.version} changed",
@@ -204,11 +186,9 @@ class _View:
             else self._shaped(part, batch.column(field.name), kind, (number, field.id), skipped)
             for (number, field), kind in zip(self.columns, self.schema, strict=False)
         ]
-        added = [str(part.change_type), part.version, part.time_us, part.log_offset]
-        arrays += [
-            pa.repeat(pa.scalar(value, field.type), batch.num_rows)
-            for value, field in zip(added, CHANGE_FIELDS, strict=True)
-        ]
+        arrays += added_values(
+            batch.num_rows, str(part.change_type), part.version, part.time_us, part.log_offset
+        )
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _shaped(
@@ -224,22 +204,10 @@ class _View:
             return shape(values)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             if skipped is None:
-                raise _misfit(part, values.type, field, error) from error
+                raise misfit(field, values.type, part.at, part.version, error) from error
         fitting = pa.concat_arrays(fitted_one_by_one(values, field.type, shape))
         skipped[field.name] += fitting.null_count - values.null_count
         return fitting
-
-
-def _misfit(part: FragmentPart, kind: pa.DataType, field: pa.Field, error: Exception) -> MisfitError:
-    return MisfitError(
-        f"column {field.name} is {kind} in version {part.at} and {field.type} in the feed's last, "
-        f"so what version {part.version} did can't be shown: {error}",
-        version=part.version,
-        column=field.name,
-        where="columns",
-        hint="misfits='null' (--misfits null, Spark's option misfits) shows such values as null and logs "
-        "how many; or leave the column out, or end the feed before the version that changed its type",
-    )
 
 
 def _id(source: Source, part: FragmentPart, fragment: DataFragment) -> int:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakefold_table.lance.schemas.schema import BLOB_V2, children
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
 
@@ -58,27 +58,6 @@ def shaped(values: pa.Array, kind: pa.DataType, now: int, then: int, shape: Shap
     if pa.types.is_large_list(kind) and pa.types.is_large_list(values.type):
         return _list(values, kind, now, then, shape)
     raise pa.ArrowNotImplementedError(f"{values.type} can't be shown as {kind}")
-
-
-def fitted_one_by_one(
-    values: pa.Array, kind: pa.DataType, shape: Callable[[pa.Array], pa.Array]
-) -> list[pa.Array]:
-    """Returns the values by `shape`, in order, in arrays; null if it raises for a value alone.
-
-    It bisects the values, so it costs little if few values don't fit.
-    """
-    try:
-        return [shape(values)]
-    except pa.ArrowNotImplementedError:
-        return [pa.nulls(len(values), kind)]
-    except pa.ArrowInvalid:
-        if len(values) == 1:
-            return [pa.nulls(1, kind)]
-    half = len(values) // 2
-    return [
-        *fitted_one_by_one(values.slice(0, half), kind, shape),
-        *fitted_one_by_one(values.slice(half), kind, shape),
-    ]
 
 
 def _struct(values: pa.Array, kind: pa.DataType, now: int, then: int, shape: Shape) -> pa.Array:

@@ -165,6 +165,15 @@ class Dataset:
         stats = done.stats if dry_run else done
         return Cleaned(stats.old_versions, stats.data_files_removed, stats.bytes_removed)
 
+    def with_deleted(
+        self, columns: Sequence[str], fragments: Mapping[int, DataFragment]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of fragments in the order of their files, deleted rows as well."""
+        self._check_deletions(fragments)
+        rows = self._scanned(fragments, columns=columns, include_deleted_rows=True, with_row_id=True)
+        for batch in translated_batches(rows, self.uri):
+            yield batch.drop_columns([ROW_ID])
+
     def _check_deletions(self, fragments: Mapping[int, DataFragment] | None) -> None:
         """Checks that the deletion files of these fragments (None: of all) can be read."""
         if fragments is None:

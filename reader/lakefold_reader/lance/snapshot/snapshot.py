@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
-from lakefold_reader.format.snapshots import Feature, IndexInfo, Root, RowRange
+from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Root, RowRange
 from lakefold_reader.lance.read_errors import explained, guarded
 from lakefold_reader.lance.scan.columns import TableSchema, check_list, schema_of
 from lakefold_reader.lance.snapshot.indices import indices_of
 from lakefold_table.lance.manifests.features import bits_of, meaning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -39,6 +39,13 @@ class LanceSnapshot:
     def fragment_count(self) -> int:
         """See `Snapshot.fragment_count`."""
         return self.state.fragments.count
+
+    def fragment_sizes(self) -> Iterator[FragmentSize]:
+        """See `Snapshot.fragment_sizes`. Old files of other clients record no bytes."""
+        for fragment in self.state.fragments:
+            sizes = [file.file_size_bytes for file in fragment.files]
+            deleted = fragment.deletion_file.num_deleted_rows if fragment.HasField("deletion_file") else 0
+            yield FragmentSize(fragment.physical_rows or None, deleted, sum(sizes) if all(sizes) else None)
 
     @property
     def physical_rows(self) -> int:

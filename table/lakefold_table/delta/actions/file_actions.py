@@ -147,6 +147,22 @@ class RemoveFile:
         return _key(self.path, self.deletion_vector)
 
 
+def removal_of(file: AddFile, *, data_change: bool) -> RemoveFile:
+    """Returns the action that removes a file as it is in the table, at no time yet."""
+    return RemoveFile(
+        file.path,
+        data_change,
+        extended=True,
+        partition_values=file.partition_values,
+        size=file.size,
+        stats=file.stats,
+        tags=file.tags,
+        deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
+    )
+
+
 @value()
 class ChangeFile:
     """A file that holds the rows that a version changed, for readers of the change data feed (`cdc`)."""

@@ -42,9 +42,11 @@ _STATS_STEP: Final = dt.timedelta(milliseconds=1)
 class FileFilter:
     """Says whether files can have rows that match any of some predicates."""
 
-    def __init__(self, predicates: Iterable[str], metadata: TableMetadata | None) -> None:
-        """Takes predicates as text. Without metadata, or with mapped column names, nothing is decided."""
-        self._predicates = [parse_predicate(text) for text in predicates]
+    def __init__(self, predicates: Iterable[str | Predicate], metadata: TableMetadata | None) -> None:
+        """Takes predicates, also as text. Without metadata or with mapped names nothing is decided."""
+        self._predicates = [
+            parse_predicate(given) if isinstance(given, str) else given for given in predicates
+        ]
         self._types = {} if metadata is None else _column_types(metadata)
         self._partitions = frozenset() if metadata is None else frozenset(metadata.partition_columns)
         self._decides = metadata is not None and not metadata.maps_columns

@@ -135,7 +135,8 @@ FEATURES: Final = (
         ("v2Checkpoint",),
         readers=True,
         read="checkpoints as JSON or Parquet, with or without sidecars",
-        write="a commit doesn't depend on it; classic checkpoints are written, unless the policy is V2",
+        write="a commit doesn't depend on it; with `delta.checkpointPolicy` = `v2` checkpoints have sidecars,"
+        " of which those that changed are written, else they are classic",
     ),
     TableFeature(
         ("icebergCompatV1",),

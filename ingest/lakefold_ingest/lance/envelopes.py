@@ -56,17 +56,26 @@ def overwrite(
     return envelope
 
 
-def add_columns(
-    table: str, key: Key, read_version: int, columns: Iterable[Field], fragments: Iterable[DataFragment]
+def change_columns(
+    table: str,
+    key: Key,
+    read_version: int,
+    columns: Iterable[Field],
+    fragments: Iterable[DataFragment],
+    *,
+    only_adds: bool,
 ) -> Envelope:
-    """Returns the Merge after which the table has the fields `columns`, some of them new and nullable.
+    """Returns the Merge after which the table has the fields `columns`.
 
-    `fragments` are all of the table's at `read_version`, unchanged: their rows have null in the new columns.
+    `fragments` are all of the table's at `read_version`, with the files of columns that were written again.
+    `only_adds`: the other fields are new and nullable, so Appends that were built before it may follow it.
+    Otherwise the committer refuses them: they lack the columns that were written again, whose values would be
+    lost. A Merge without `preserves_nullability` is what makes it refuse them.
     """
     envelope = begin_envelope(table, key, read_version)
     envelope.lance.merge.schema.extend(columns)
     envelope.lance.merge.fragments.extend(fragments)
-    envelope.lance.merge.preserves_nullability = True
+    envelope.lance.merge.preserves_nullability = only_adds
     return envelope
 
 

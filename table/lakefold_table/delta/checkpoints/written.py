@@ -1,4 +1,7 @@
-"""Classic checkpoints of a version: one Parquet file with all actions in force, and the hint that names it.
+"""The checkpoint of a version, if it should have one, and the hint that names it.
+
+A table whose policy is V2 gets V2 checkpoints (`sidecars`), every other one a classic one: one Parquet file
+with all actions in force.
 
 A version needs all commits since the last checkpoint, so without checkpoints opening a table takes longer
 with each commit. A checkpoint costs as much as the table is large. So a large table gets one after more
@@ -18,9 +21,11 @@ from lakefold_table.delta.actions.table_actions import (
     TableProtocol,
 )
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_file
+from lakefold_table.delta.checkpoints.sidecars import v2_checkpoint
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.log_segment.last_checkpoint import CHECKSUM, CheckpointHint, checksum_of
 from lakefold_table.delta.log_segment.names import LAST_CHECKPOINT
+from lakefold_table.delta.table_features.protocol_check import writer_features
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NewFile
 
@@ -28,11 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_table.delta.actions.table_actions import Action
+    from lakefold_table.delta.checkpoints.sidecars import StoredRun, StoredRuns
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
 INTERVAL: Final = "delta.checkpointInterval"
+V2: Final = "v2Checkpoint"
 POLICY: Final = "delta.checkpointPolicy"
 DEFAULT_INTERVAL: Final = 10
+NO_RUNS: Final[Mapping[tuple[str, str], StoredRun]] = {}
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 FILES_PER_COMMIT: Final = 250
 """How many files of a checkpoint are written for each commit since the one before, on average."""
@@ -54,21 +62,34 @@ def spacing(snapshot: DeltaSnapshot) -> int:
     return commits
 
 
-def checkpoint_files(snapshot: DeltaSnapshot, now_ms: int) -> tuple[NewFile, ...]:
-    """Returns the checkpoint of a version and the hint that names it; nothing if it should have none.
+def has_checkpoint(snapshot: DeltaSnapshot) -> bool:
+    """Returns whether the version should have a checkpoint. Raises as `spacing`."""
+    return bool(snapshot.version) and not snapshot.version % spacing(snapshot)
 
-    The hint has to be stored after the checkpoint. `now_ms`: the time of the version, in milliseconds since
-    1970, by which removed files expire. Tables that want V2 checkpoints get none.
+
+def has_v2_checkpoints(snapshot: DeltaSnapshot) -> bool:
+    """Returns whether the table wants V2 checkpoints, and its readers know them."""
+    policy = (snapshot.metadata.configuration.get(POLICY) or "classic").lower()
+    return policy == "v2" and V2 in writer_features(snapshot.protocol)
+
+
+def checkpoint_files(
+    snapshot: DeltaSnapshot, now_ms: int, before: Mapping[tuple[str, str], StoredRun] = NO_RUNS
+) -> tuple[Sequence[NewFile], NewFile, StoredRuns]:
+    """Returns the files of a version's checkpoint, the hint that names it, and the runs of a V2 checkpoint.
+
+    The hint has to be stored after the others. `now_ms`: the time of the version, in milliseconds since 1970,
+    by which removed files expire. `before`: the runs of an earlier checkpoint that is stored.
     """
-    if not snapshot.version or snapshot.version % spacing(snapshot):
-        return ()
-    if (snapshot.metadata.configuration.get(POLICY) or "classic").lower() != "classic":
-        return ()
+    if has_v2_checkpoints(snapshot):
+        (*files, last), runs = v2_checkpoint(snapshot, now_ms, before)
+        return files, last, runs
     actions = _actions_in(snapshot, now_ms)
     data = parquet_file(actions)
     hint = CheckpointHint(snapshot.version, sum(map(len, actions.values())))
     (path,) = hint.paths
-    return NewFile(path, data), NewFile(LAST_CHECKPOINT, _hint(hint, len(data), len(snapshot.files)))
+    last = NewFile(LAST_CHECKPOINT, _hint(hint, len(data), len(snapshot.files)))
+    return (NewFile(path, data),), last, {}
 
 
 def _actions_in(snapshot: DeltaSnapshot, now_ms: int) -> Mapping[str, Sequence[Action]]:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance
 from lakefold_ingest.rows.fitting import Fitting
-from lakefold_ingest.rows.pylance_release import UNKNOWN, check_pylance
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.manifests.naming import DATA, data_path
@@ -40,7 +40,7 @@ _EXTERNAL_STORE = "+ddb"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FragmentTarget:
     """Where and how rows become fragments; the driver sends it to the executors.
 
     `uri` is the table's canonical URI. `field_ids` are the table's ids of the fields in `fitting.schema`,
@@ -60,13 +60,29 @@ class Target:
     keeps_bad_rows: bool = False
     pylance: str = UNKNOWN
 
-    def fitted(self) -> Target:
+    def fitted(self) -> FragmentTarget:
         """Returns the target for batches that have the table's types already."""
         schema = self.fitting.schema
         return replace(self, fitting=Fitting(schema, tuple(range(len(schema)))))
 
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFragment]:
+        """See `Target.write` and `write_fragments`."""
+        return write_fragments(self, batches)
 
-def write_fragments(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFragment]:
+    def encoded(self, file: DataFragment) -> bytes:
+        """See `Target.encoded`."""
+        return file.SerializeToString()
+
+    def decoded(self, data: bytes) -> DataFragment:
+        """See `Target.decoded`."""
+        return DataFragment.FromString(data)
+
+    def paths(self, file: DataFragment) -> list[str]:
+        """See `Target.paths`."""
+        return [data_path(each.path) for each in file.files]
+
+
+def write_fragments(target: FragmentTarget, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFragment]:
     """Writes the rows of `batches`. Yields the fragment of each file when the file is durable.
 
     Writes no file if there are no rows. The fragments' ids are 0, which means not assigned: the committer
@@ -92,7 +108,7 @@ class _Feed:
     pylance reads from a thread of its own and would turn an error raised here into a text.
     """
 
-    def __init__(self, target: Target, batches: Iterable[pa.RecordBatch]) -> None:
+    def __init__(self, target: FragmentTarget, batches: Iterable[pa.RecordBatch]) -> None:
         self._target = target
         self._batches = iter(batches)
         self._rest: pa.RecordBatch | None = None
@@ -123,7 +139,7 @@ class _Feed:
             raise
 
 
-def _write_file(target: Target, feed: _Feed) -> FragmentMetadata:
+def _write_file(target: FragmentTarget, feed: _Feed) -> FragmentMetadata:
     # Not from `lance.fragment`: while another thread imports `lance`, that would not wait for all of it.
     from lance import LanceFragment
 

@@ -2,9 +2,8 @@
 
 New columns are nullable, because the rows that the table has already have no values for them. They are added
 behind the table's columns; new fields of a struct behind its fields. All fields of the table stay as they
-are, with their ids, metadata and nullability, so nothing that was written has to be written again. That is
-also why no column gets a wider type: Lance stores the type in the data files and reads them as that type only
-(Lance fact 6.8).
+are, with their ids, metadata and nullability, so nothing that was written has to be written again. Types that
+are too narrow are another matter: `wider_types`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,253 @@
+"""Columns of Arrow as the schema of a Delta table, and as its data files store them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from lakefold_table.delta.json_text import parse_object, to_json
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from lakefold_table.delta.actions.table_actions import TableMetadata
+
+Members = dict[str, Any]
+COLUMN_ID: Final = "delta.columnMapping.id"
+PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
+FIELD_ID: Final = b"PARQUET:field_id"
+_MOST_DIGITS: Final = 38
+_NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
+    (types.is_boolean, "boolean"),
+    (types.is_int8, "byte"),
+    (types.is_int16, "short"),
+    (types.is_int32, "integer"),
+    (types.is_int64, "long"),
+    (types.is_uint8, "short"),
+    (types.is_uint16, "integer"),
+    (types.is_uint32, "long"),
+    (types.is_float64, "double"),
+    (types.is_floating, "float"),
+    (types.is_date, "date"),
+    (types.is_string, "string"),
+    (types.is_large_string, "string"),
+    (types.is_string_view, "string"),
+    (types.is_binary, "binary"),
+    (types.is_large_binary, "binary"),
+    (types.is_binary_view, "binary"),
+    (types.is_fixed_size_binary, "binary"),
+)
+"""The names of simple types. The first that fits counts; unsigned numbers get the next wider type."""
+
+
+def fields_in(metadata: TableMetadata) -> list[Members]:
+    """Returns the columns of a table at the top level, as its schema has them."""
+    return list(parse_object(metadata.schema_text.encode(), "schemaString").get("fields") or [])
+
+
+def schema_text(fields: Iterable[Members]) -> str:
+    """Returns the text of a schema with these columns."""
+    return to_json({"type": "struct", "fields": list(fields)})
+
+
+def new_fields(columns: Iterable[pa.Field]) -> list[Members]:
+    """Returns columns as the schema of a table has them.
+
+    Raises `InvalidError`, which names the column, for a type that Delta lacks.
+    """
+    fields = list(columns)
+    names = [field.name.lower() for field in fields]
+    for field in fields:
+        if names.count(field.name.lower()) > 1:
+            hint = "rename one of them: Delta can't distinguish names that differ in case only"
+            raise InvalidError("two columns have this name", where=field.name, hint=hint)
+    return [_member(field, field.name) for field in fields]
+
+
+def has_plain_timestamps(columns: Iterable[pa.Field]) -> bool:
+    """Returns whether a column, at any depth, is a time without a zone: that needs a feature of the table."""
+    return any(_holds_plain_timestamp(field.type) for field in columns)
+
+
+def _holds_plain_timestamp(kind: pa.DataType) -> bool:
+    if types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_holds_plain_timestamp(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _member(field: pa.Field, path: str) -> Members:
+    return {"name": field.name, "type": _type(field.type, path), "nullable": field.nullable, "metadata": {}}
+
+
+def _type(kind: pa.DataType, path: str) -> object:
+    if types.is_dictionary(kind):
+        return _type(kind.value_type, path)
+    if types.is_struct(kind):
+        return {
+            "type": "struct",
+            "fields": [
+                _member(kind.field(at), f"{path}.{kind.field(at).name}") for at in range(kind.num_fields)
+            ],
+        }
+    if types.is_map(kind):
+        return {
+            "type": "map",
+            "keyType": _type(kind.key_type, f"{path}.key"),
+            "valueType": _type(kind.item_type, f"{path}.value"),
+            "valueContainsNull": kind.item_field.nullable,
+        }
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        element = kind.value_field
+        return {
+            "type": "array",
+            "elementType": _type(element.type, f"{path}.element"),
+            "containsNull": element.nullable,
+        }
+    if types.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if types.is_decimal(kind) and kind.precision <= _MOST_DIGITS and 0 <= kind.scale <= kind.precision:
+        return f"decimal({kind.precision},{kind.scale})"
+    for fits, name in _NAMES:
+        if fits(kind):
+            return name
+    raise InvalidError(f"Delta has no type for {kind}", where=path, hint="cast the column before")
+
+
+def stored_schema(fields: Iterable[Members], schema: pa.Schema) -> pa.Schema:
+    """Returns the columns of `schema` as data files of a table with column mapping name and number them.
+
+    `fields`: the table's, of which `schema` may have some.
+    """
+    given = {field["name"]: field for field in fields}
+    return pa.schema([_stored(given[field.name], field) for field in schema])
+
+
+def _stored(member: Members, field: pa.Field) -> pa.Field:
+    marked: Mapping[str, Any] = member.get("metadata") or {}
+    number = marked.get(COLUMN_ID)
+    metadata = {} if number is None else {FIELD_ID: str(number).encode()}
+    name = marked.get(PHYSICAL_NAME, field.name)
+    return pa.field(name, _stored_type(member["type"], field.type), field.nullable, metadata or None)
+
+
+def _stored_type(given: Any, kind: pa.DataType) -> pa.DataType:  # noqa: ANN401 - a JSON value
+    match given:
+        case {"type": "struct", "fields": [*fields]}:
+            return pa.struct([_stored(field, kind.field(at)) for at, field in enumerate(fields)])
+        case {"type": "array", "elementType": element}:
+            return pa.list_(kind.value_field.with_type(_stored_type(element, kind.value_type)))
+        case {"type": "map", "keyType": key, "valueType": item}:
+            keys = kind.key_field.with_type(_stored_type(key, kind.key_type))
+            return pa.map_(keys, kind.item_field.with_type(_stored_type(item, kind.item_type)))
+        case _:
+            return kind
+
+
+class Retyped:
+    """Arrow data under other names of the same types: it is not copied."""
+
+    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        self._batch = batch
+        self._schema = schema
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """Returns the capsules of the other schema and of the data."""
+        del requested_schema
+        _, data = self._batch.__arrow_c_array__()
+        return self._schema.__arrow_c_schema__(), data
+
+
+def merged_fields(
+    fields: Iterable[Members], columns: Iterable[pa.Field], path: str = ""
+) -> tuple[list[Members], list[str]]:
+    """Returns a table's columns with those that only `columns` has, and the names of these.
+
+    New columns and fields of structs are nullable and come after the others. Raises `InvalidError` for a name
+    that differs from a column of the table in case only, and as `new_fields`.
+    """
+    given = {column.name: column for column in columns}
+    merged, added = [], []
+    known = set[str]()
+    for field in fields:
+        known.add(field["name"])
+        column = given.get(field["name"])
+        grown, names = (field, []) if column is None else _grown(field, column.type, path)
+        merged.append(grown)
+        added += names
+    lower = {name.lower(): name for name in known}
+    for name, column in given.items():
+        if name in known:
+            continue
+        if name.lower() in lower:
+            message = f"{path}{name} can't be added, because the table has {path}{lower[name.lower()]}"
+            raise InvalidError(message, hint="rename the column of the batch")
+        lower[name.lower()] = name
+        if types.is_null(column.type):
+            hint = "cast it to the type that it shall have, or leave it out"
+            raise InvalidError(f"{path}{name} can't be added, because it has no type, only nulls", hint=hint)
+        merged.append({**_member(column, f"{path}{name}"), "nullable": True})
+        added.append(f"{path}{name}")
+    return merged, added
+
+
+def _grown(field: Members, kind: pa.DataType, path: str) -> tuple[Members, list[str]]:
+    """Returns a column with the fields of structs that only the batch has, and their names."""
+    match field["type"]:
+        case {"type": "struct", "fields": [*fields]} if types.is_struct(kind):
+            inner = [kind.field(at) for at in range(kind.num_fields)]
+            merged, added = merged_fields(fields, inner, f"{path}{field['name']}.")
+            return {**field, "type": {"type": "struct", "fields": merged}}, added
+        case _:
+            return field, []
+
+
+def with_physical_names(fields: Iterable[Members], highest: int, whose: str) -> tuple[list[Members], int]:
+    """Returns columns of a table with column mapping, with an id and a physical name for those that lack one.
+
+    Also returns the highest id. `whose`: distinguishes the names of this change of the table from others.
+    """
+    numbering = _Numbering(highest, whose)
+    return [numbering.numbered(field) for field in fields], numbering.highest
+
+
+class _Numbering:
+    """Numbers columns after the highest id that a table has used."""
+
+    def __init__(self, highest: int, whose: str) -> None:
+        self.highest = highest
+        self._whose = whose
+
+    def numbered(self, field: Members) -> Members:
+        metadata = dict(field.get("metadata") or {})
+        if COLUMN_ID not in metadata:
+            self.highest += 1
+            metadata[COLUMN_ID] = self.highest
+            metadata[PHYSICAL_NAME] = f"col-{uuid.uuid5(uuid.NAMESPACE_URL, f'{self._whose} {self.highest}')}"
+        return {**field, "type": self._type(field["type"]), "metadata": metadata}
+
+    def _type(self, given: Any) -> Any:  # noqa: ANN401 - a JSON value
+        match given:
+            case {"type": "struct", "fields": [*fields]}:
+                return {**given, "fields": [self.numbered(field) for field in fields]}
+            case dict():
+                parts = ("elementType", "keyType", "valueType")
+                return {**given, **{name: self._type(given[name]) for name in parts if name in given}}
+            case _:
+                return given
+
+
+def expressions(field: Members) -> Iterator[tuple[str, str]]:
+    """Yields what the metadata of a column requires of its values: the key, and the expression."""
+    metadata = field.get("metadata") or {}
+    invariant = metadata.get("delta.invariants")
+    if isinstance(invariant, str):
+        try:
+            yield "delta.invariants", str(json.loads(invariant)["expression"]["expression"])
+        except (ValueError, KeyError, TypeError):
+            yield "delta.invariants", invariant

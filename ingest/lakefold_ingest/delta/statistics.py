@@ -1,0 +1,184 @@
+"""The statistics of a data file: how many rows and nulls it has, and the least and greatest values.
+
+They are wide enough rather than exact if JSON or the protocol can't hold a value: long texts are cut, and
+the greatest one is rounded up; the greatest time is rounded up to a millisecond. A value that can't be
+bounded, as NaN, leaves out the bounds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from lakefold_table.delta.json_text import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakefold_table.delta.actions.table_actions import TableMetadata
+
+INDEXED: Final = "delta.dataSkippingNumIndexedCols"
+NAMED: Final = "delta.dataSkippingStatsColumns"
+MOST_COLUMNS: Final = 32
+"""Of how many columns a file has statistics, if the table doesn't set another number. Nested ones count."""
+PREFIX: Final = 32
+"""How many characters of a text statistics have."""
+_EXACT_DIGITS: Final = 15
+"""So many digits a number of JSON keeps in every reader."""
+_LAST: Final = 0x10FFFF
+_SURROGATES: Final = (0xD800, 0xDFFF)
+Path = tuple[str, ...]
+
+
+def indexed_columns(metadata: TableMetadata, schema: pa.Schema) -> tuple[Path, ...]:
+    """Returns the columns of which files get statistics, by their paths. `schema`: what files store."""
+    leaves = list(_leaves(schema, ()))
+    named = metadata.configuration.get(NAMED)
+    if named is not None:
+        chosen = [name.strip().strip("`") for name in named.split(",")]
+        return tuple(
+            path for path in leaves if any(".".join(path[: at + 1]) in chosen for at in range(len(path)))
+        )
+    text = metadata.configuration.get(INDEXED) or str(MOST_COLUMNS)
+    most = int(text) if text.lstrip("-").isdecimal() else MOST_COLUMNS
+    return tuple(leaves if most < 0 else leaves[:most])
+
+
+def _leaves(fields: Iterable[pa.Field], path: Path) -> Iterator[Path]:
+    for field in fields:
+        if types.is_struct(field.type):
+            yield from _leaves(
+                [field.type.field(at) for at in range(field.type.num_fields)], (*path, field.name)
+            )
+        else:
+            yield (*path, field.name)
+
+
+class FileStatistics:
+    """The statistics of a file, while rows are added to it. `columns`: those of which it has them."""
+
+    def __init__(self, columns: Iterable[Path]) -> None:
+        self._columns = tuple(columns)
+        self._rows = 0
+        self._nulls = dict.fromkeys(self._columns, 0)
+        self._bounds: dict[Path, tuple[Any, Any] | None] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Adds rows of the file."""
+        self._rows += rows.num_rows
+        for path in self._columns:
+            column = rows.column(path[0])
+            for name in path[1:]:
+                column = pc.struct_field(column, name)
+            self._nulls[path] += column.null_count
+            if self._bounds.get(path, ()) is not None:
+                self._widen(path, column)
+
+    def text(self) -> str:
+        """Returns the statistics as JSON."""
+        nulls: dict[str, Any] = {}
+        least: dict[str, Any] = {}
+        most: dict[str, Any] = {}
+        for path in self._columns:
+            _put(nulls, path, self._nulls[path])
+            bounds = self._bounds.get(path)
+            if bounds is not None:
+                for into, bound in ((least, _least(bounds[0])), (most, _most(bounds[1]))):
+                    if bound is not None:
+                        _put(into, path, bound)
+        return to_json({"numRecords": self._rows, "minValues": least, "maxValues": most, "nullCount": nulls})
+
+    def _widen(self, path: Path, column: pa.ChunkedArray) -> None:
+        """Widens the bounds of a column by its values. From the first value without bounds on it has none."""
+        kind = column.type
+        if not _has_bounds(kind):
+            self._bounds[path] = None
+            return
+        if column.null_count == len(column):
+            return
+        if types.is_floating(kind) and not pc.all(pc.is_finite(column)).as_py():
+            self._bounds[path] = None
+            return
+        ends = pc.min_max(column)
+        try:
+            low, high = ends["min"].as_py(), ends["max"].as_py()
+        except (OverflowError, ValueError):
+            # Python has no dates after the year 9999.
+            self._bounds[path] = None
+            return
+        known = self._bounds.get(path)
+        self._bounds[path] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return bool(numbers or types.is_date(kind) or types.is_timestamp(kind) or types.is_string(kind))
+
+
+def _put(into: dict[str, Any], path: Path, content: object) -> None:
+    for name in path[:-1]:
+        into = into.setdefault(name, {})
+    into[path[-1]] = content
+
+
+def _least(bound: Any) -> Any:  # noqa: ANN401 - a value of a column
+    return bound[:PREFIX] if isinstance(bound, str) else _plain(bound, up=False)
+
+
+def _most(bound: Any) -> Any:  # noqa: ANN401 - a value of a column
+    return rounded_up(bound) if isinstance(bound, str) else _plain(bound, up=True)
+
+
+def rounded_up(text: str) -> str | None:
+    """Returns a short text that is not below this one by its code points; None if there is none."""
+    if len(text) <= PREFIX:
+        return text
+    prefix = text[:PREFIX]
+    while prefix:
+        following = ord(prefix[-1]) + 1
+        if following == _SURROGATES[0]:
+            following = _SURROGATES[1] + 1
+        if following <= _LAST:
+            return prefix[:-1] + chr(following)
+        prefix = prefix[:-1]
+    return None
+
+
+def _plain(bound: Any, *, up: bool) -> Any:  # noqa: ANN401 - a value of a column
+    """Returns a bound as JSON has it, None if it can't. `up`: it may only get greater."""
+    match bound:
+        case dt.datetime():
+            return _time(bound, up=up)
+        case dt.date():
+            return bound.isoformat()
+        case Decimal():
+            return _number(bound)
+        case float():
+            return bound if math.isfinite(bound) else None
+        case _:
+            return bound
+
+
+def _number(bound: Decimal) -> int | float | None:
+    digits = len(bound.as_tuple().digits)
+    if bound == bound.to_integral_value():
+        return int(bound)
+    return float(bound) if digits <= _EXACT_DIGITS else None
+
+
+def _time(bound: dt.datetime, *, up: bool) -> str | None:
+    """Returns a time with milliseconds."""
+    rest = bound.microsecond % 1000
+    if rest and up:
+        try:
+            bound += dt.timedelta(microseconds=1000 - rest)
+        except OverflowError:
+            return None
+    text = bound.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    return text if bound.tzinfo is None else f"{text}Z"

@@ -1,0 +1,292 @@
+"""Delta tables as a writer sees them: a version, its schema, and the proposals for it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from lakefold_ingest.delta.data_files import ParquetTarget
+from lakefold_ingest.delta.partitions import check_partition_columns
+from lakefold_ingest.delta.proposals import creation_proposal, metadata_proposal, write_proposal
+from lakefold_ingest.delta.row_rules import RuledFitting, rules_of
+from lakefold_ingest.delta.schemas import (
+    HIGHEST_ID,
+    PHYSICAL_NAME,
+    fields_in,
+    has_plain_timestamps,
+    merged_fields,
+    new_fields,
+    schema_text,
+    stored_schema,
+    with_physical_names,
+)
+from lakefold_ingest.delta.statistics import indexed_columns
+from lakefold_ingest.proposals.key import new_key
+from lakefold_ingest.rows.fitting import fit
+from lakefold_ingest.view import SchemaChange, View, not_in_format
+from lakefold_reader.delta.schema import schema_of
+from lakefold_reader.delta.versions import read_state, read_summary
+from lakefold_reader.format.source import Source
+from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata, TableProtocol
+from lakefold_table.delta.commit_head import own_head
+from lakefold_table.delta.proposal import NAME, WRITE, proposal_in
+from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
+from lakefold_table.errors import InvalidError
+from lakefold_table.marks.marks import Marks, decode_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.target import WrittenFile
+    from lakefold_ingest.view import BatchColumns, FileSettings, NewTableSettings
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_reader.delta.versions import CommitContent
+
+MOST_FOLLOWED: Final = 200
+"""A view of a version follows from one that is so many versions older; else the version is read whole."""
+CODEC: Final = "delta.parquet.compression.codec"
+_CODECS: Final = ("snappy", "zstd", "gzip", "lz4", "brotli")
+_PLAIN: Final = TableProtocol(1, 2)
+_WITH_PLAIN_TIMESTAMPS: Final = TableProtocol(
+    3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz")
+)
+_NAMESPACE: Final = uuid.UUID("5b0cb9f7-3a3f-4b0d-8f0b-8f8f4b1f6a55")
+"""The ids of tables that are created are made in it, so that a creation that is repeated is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaView(View):
+    """A Delta table at its newest version. `identity`: of the version's commit, so that it is recognised."""
+
+    format: ClassVar[str] = NAME
+    metadata: TableMetadata = field(default_factory=lambda: TableMetadata("", "{}"))
+    protocol: TableProtocol = _PLAIN
+    identity: str = ""
+
+    def target(self, columns: pa.Schema, settings: FileSettings) -> ParquetTarget:
+        """See `View.target`. Also refuses what the table requires of rows and can't be checked here."""
+        metadata = self.metadata
+        fitting = fit(columns, self.schema, self.uri)
+        rules = rules_of(metadata, writer_features(self.protocol), columns.names, self.schema, self.uri)
+        partitions = self.partition_columns()
+        data = [each for each in fitting.schema if each.name not in partitions]
+        if not data:
+            hint = "give the batch a column that is in data files"
+            raise InvalidError("the batch has only partition columns", where=self.uri, hint=hint)
+        plain = fitting.schema.empty_table().select([each.name for each in data]).schema.remove_metadata()
+        mapped = stored_schema(fields_in(metadata), plain) if metadata.maps_columns else None
+        return ParquetTarget(
+            self.uri,
+            RuledFitting(fitting.schema, fitting.indices, rules, self.schema, self.uri),
+            settings.storage_options,
+            partitions,
+            tuple(map(self._stored_name, partitions)),
+            mapped,
+            indexed_columns(metadata, plain if mapped is None else mapped),
+            self._codec(),
+            settings.max_rows_per_file,
+            settings.max_bytes_per_file,
+            bool(settings.bad_records),
+        )
+
+    def append(self, key: Key, files: Iterable[WrittenFile], *, written_for: int | None = None) -> Envelope:
+        """See `View.append`. It depends on the version's metadata, not on its rows."""
+        read = self.version if written_for is None else written_for
+        return write_proposal(self.uri, key, read, files, self.partition_columns(), "Append")
+
+    def append_content(self, columns: Collection[str], rows: int) -> str:
+        """See `View.append_content`."""
+        del columns
+        return f"{WRITE} {rows}"
+
+    def addition(self, columns: BatchColumns) -> SchemaChange | None:
+        """Returns what adds the columns that the table lacks, a metaData action; None if it has them all.
+
+        Raises `InvalidError` if one can't be added, or the rows would not fit the table with them.
+        """
+        try:
+            fields, added = merged_fields(fields_in(self.metadata), columns.schema)
+        except InvalidError as error:
+            raise InvalidError(error.message, where=self.uri, hint=error.hint) from error
+        if not added:
+            fit(columns.schema, self._chosen(columns, self.schema), self.uri)
+            return None
+        if has_plain_timestamps(columns.schema) and "timestampNtz" not in writer_features(self.protocol):
+            message = f"the columns {', '.join(added)} have times without a zone, which the table can't have"
+            hint = "cast them to times of UTC, or add the feature timestampNtz by another client"
+            raise InvalidError(message, where=self.uri, hint=hint)
+        configuration = dict(self.metadata.configuration)
+        if self.metadata.maps_columns:
+            highest = int(configuration.get(HIGHEST_ID) or 0)
+            fields, highest = with_physical_names(fields, highest, f"{self.metadata.id} {self.version}")
+            configuration[HIGHEST_ID] = str(highest)
+        text = schema_text(fields)
+        fit(columns.schema, self._chosen(columns, schema_of(text).arrow), self.uri)
+        metadata = replace(self.metadata, schema_text=text, configuration=configuration)
+        proposal = metadata_proposal(self.uri, new_key(), self.version, metadata)
+        return SchemaChange(f"the new columns {', '.join(added)}", proposal)
+
+    def partition_columns(self) -> tuple[str, ...]:
+        """See `View.partition_columns`."""
+        return tuple(self.metadata.partition_columns)
+
+    def _chosen(self, columns: BatchColumns, table: pa.Schema) -> pa.Schema:
+        if columns.are_all:
+            return table
+        names = [name for name in table.names if name in columns.schema.names]
+        return table.empty_table().select(names).schema
+
+    def _stored_name(self, name: str) -> str:
+        """Returns the name of a column in the log and in data files."""
+        if not self.metadata.maps_columns:
+            return name
+        member = next(each for each in fields_in(self.metadata) if each["name"] == name)
+        return str((member.get("metadata") or {}).get(PHYSICAL_NAME, name))
+
+    def _codec(self) -> str:
+        codec = (self.metadata.configuration.get(CODEC) or "snappy").lower()
+        if codec in ("none", "uncompressed"):
+            return "none"
+        if codec not in _CODECS:
+            message = f"the property {CODEC} is {codec!r}, which can't be written"
+            raise InvalidError(message, where=self.uri, hint=f"set it to one of {', '.join(_CODECS)}")
+        return codec
+
+
+def delta_view(view: View, what: str) -> DeltaView:
+    """Returns the view. Raises `NotInFormatError` if the table has another format. `what`: the operation."""
+    if isinstance(view, DeltaView):
+        return view
+    raise not_in_format(what, view, "leave it out")
+
+
+class DeltaEvolution:
+    """See `Evolution`. Types stay as they are: a wider one needs a feature that is not written yet."""
+
+    def is_needed(self, view: View, columns: BatchColumns) -> bool:
+        """See `Evolution.is_needed`."""
+        return delta_view(view, "adding columns").addition(columns) is not None
+
+    def change(self, view: View, columns: BatchColumns, source: Source) -> SchemaChange:
+        """See `Evolution.change`: a metaData action."""
+        del source
+        change = delta_view(view, "adding columns").addition(columns)
+        if change is None:
+            raise RuntimeError("a change is built only if the table lacks columns")
+        return change
+
+
+class DeltaWriting:
+    """See `WriterFormat`."""
+
+    name = NAME
+
+    def view(self, source: Source, version: int, before: View | None) -> DeltaView:
+        """See `WriterFormat.view`."""
+        followed = _followed(source, version, before) if isinstance(before, DeltaView) else None
+        if followed is not None:
+            return followed
+        # A source keeps versions that it has read, which may be those of a table that was dropped since.
+        state, snapshot = read_state(Source.on(source.storage, source.format, source.options), version)
+        return _view(
+            source,
+            version,
+            snapshot.metadata,
+            snapshot.protocol,
+            state.marks,
+            state.uuid,
+            own=state.own is not None,
+        )
+
+    def creation(self, settings: NewTableSettings, key: Key, schema: pa.Schema) -> Envelope:
+        """See `WriterFormat.creation`. The table has no features but those that its columns need."""
+        if settings.stable_row_ids:
+            hint = "leave it out: row tracking is a feature of Delta, for another client to enable"
+            raise InvalidError("Delta tables have no stable row ids", where="stable_row_ids", hint=hint)
+        check_partition_columns(settings.partition_by, schema)
+        metadata = TableMetadata(
+            str(uuid.uuid5(_NAMESPACE, f"{key.app_id or key.own_uuid} {settings.table}")),
+            schema_text(new_fields(schema)),
+            FileFormat(options={}),
+            settings.partition_by,
+            configuration={},
+        )
+        protocol = _WITH_PLAIN_TIMESTAMPS if has_plain_timestamps(schema) else _PLAIN
+        return creation_proposal(settings.table, protocol, metadata)
+
+    def evolution(self, settings: FileSettings) -> DeltaEvolution:
+        """See `WriterFormat.evolution`."""
+        del settings
+        return DeltaEvolution()
+
+    def record(self, envelope: Envelope, properties: Mapping[str, str]) -> None:
+        """See `WriterFormat.record`. Raises `InvalidError`: a commit is shared by several proposals."""
+        del properties
+        hint = "leave them out"
+        message = "commit properties are not built for Delta tables"
+        raise InvalidError(message, where=f"commit_properties, {envelope.table}", hint=hint)
+
+    def built_again(self, envelope: Envelope) -> None:
+        """See `WriterFormat.built_again`: nothing depends on it."""
+
+    def new_files(self, envelope: Envelope) -> Iterator[tuple[int, Sequence[int]]]:
+        """See `WriterFormat.new_files`."""
+        proposal = proposal_in(envelope)
+        if proposal is not None:
+            for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
+                yield statistics.rows or 0, [file.size]
+
+
+def _view(
+    source: Source,
+    version: int,
+    metadata: TableMetadata,
+    protocol: TableProtocol,
+    carried: Mapping[str, str],
+    identity: str,
+    *,
+    own: bool,
+) -> DeltaView:
+    check_committable(protocol, metadata, source.uri)
+    marks = decode_marks(carried, source.uri) or Marks()
+    schema = schema_of(metadata.schema_text).arrow
+    own_marks = marks if own else Marks()
+    return DeltaView(
+        source.uri, version, schema, own_marks, marks, marks.position, metadata, protocol, identity
+    )
+
+
+def _followed(source: Source, version: int, before: DeltaView) -> DeltaView | None:
+    """Returns a version by what changed since an older one; None if it has to be read whole.
+
+    Nothing is read of the table's files, so the cost doesn't grow with their number.
+    """
+    if not 0 <= version - before.version <= MOST_FOLLOWED:
+        return None
+    known = read_summary(source, before.version)
+    if known is None or known.uuid != before.identity:
+        # The table was created again.
+        return None
+    if version == before.version:
+        return before
+    metadata, protocol, identity, own = before.metadata, before.protocol, before.identity, False
+    marks: Mapping[str, str] | None = None
+    for number in range(before.version + 1, version + 1):
+        summary = read_summary(source, number)
+        if summary is None:
+            return None
+        content = cast("CommitContent", summary.content)
+        for action in content.actions:
+            metadata = action if isinstance(action, TableMetadata) else metadata
+            protocol = action if isinstance(action, TableProtocol) else protocol
+        head = own_head(content.actions, number)
+        marks = marks if head is None else head.metadata
+        identity, own = summary.uuid, head is not None
+    if marks is None:
+        kept = _view(source, version, metadata, protocol, {}, identity, own=False)
+        return replace(kept, carried=before.carried, bound=before.bound)
+    return _view(source, version, metadata, protocol, marks, identity, own=own)

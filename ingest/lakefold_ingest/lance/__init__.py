@@ -1,0 +1,1 @@
+"""Lance tables as a writer needs them: data files, and the proposals that name these."""

@@ -1,0 +1,87 @@
+"""Lance tables as a writer sees them: a version, its schema, and the proposals for it.
+
+The version is read without pylance, because a process that has used pylance must not fork, and without
+decoding the fragments, because a batch needs none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from lakefold_ingest.lance.envelopes import append
+from lakefold_ingest.lance.fragments import FragmentTarget
+from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
+from lakefold_ingest.rows.fitting import fit
+from lakefold_ingest.view import View, not_in_format
+from lakefold_table.lance.proposal import APPEND, content_text
+from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version
+from lakefold_table.lance.schemas.schema import TOP
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.target import WrittenFile
+    from lakefold_ingest.view import FileSettings
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.file_pb2 import Field
+
+NO_FIELD = -1
+"""The id of no field."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanceView(View):
+    """A Lance table at its newest version. `fields` is its schema."""
+
+    format: ClassVar[str] = "lance"
+    fields: Sequence[Field] = ()
+    data_storage_version: str = ""
+
+    def field_ids(self, columns: Collection[str]) -> tuple[int, ...]:
+        """Returns the ids of these columns and of the fields below them, in the order of the schema."""
+        ids: list[int] = []
+        chosen: set[int] = set()
+        for field in self.fields:
+            if field.name in columns if field.parent_id == TOP else field.parent_id in chosen:
+                chosen.add(field.id)
+                ids.append(field.id)
+        return tuple(ids)
+
+    def target(self, columns: pa.Schema, settings: FileSettings) -> FragmentTarget:
+        """See `View.target`."""
+        fitting = fit(columns, self.schema, self.uri)
+        return FragmentTarget(
+            self.uri,
+            fitting,
+            self.field_ids(fitting.schema.names),
+            self.data_storage_version,
+            settings.storage_options,
+            settings.max_rows_per_file,
+            settings.max_bytes_per_file,
+            bool(settings.bad_records),
+            pylance_release() or UNKNOWN,
+        )
+
+    def append(self, key: Key, files: Iterable[WrittenFile], *, written_for: int | None = None) -> Envelope:
+        """See `View.append`: an Append of fragments."""
+        return append(self.uri, key, self.version if written_for is None else written_for, files)
+
+    def append_content(self, columns: Collection[str], rows: int) -> str:
+        """See `View.append_content`."""
+        ids = set(self.field_ids(columns))
+        fields = [field for field in self.fields if field.id in ids]
+        listed = expected_file_fields(fields, file_version(self.data_storage_version))
+        # Columns that the table lacks make another content.
+        more = [NO_FIELD] * (not set(columns) <= set(self.schema.names))
+        return content_text(APPEND, rows, [*listed, *more])
+
+
+def lance_view(view: View, what: str) -> LanceView:
+    """Returns the view. Raises `NotInFormatError` if the table has another format. `what`: the operation."""
+    if isinstance(view, LanceView):
+        return view
+    raise not_in_format(what, view, "append the rows, or use a client of that format")

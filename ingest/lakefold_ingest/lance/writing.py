@@ -1,0 +1,93 @@
+"""Lance as a writer needs it: views of tables, creations, and what proposals say of files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_ingest.lance.envelopes import creation
+from lakefold_ingest.lance.evolution import LanceEvolution
+from lakefold_ingest.lance.new_columns import check_structs
+from lakefold_ingest.lance.view import LanceView
+from lakefold_protos.lakefold.log_pb2 import CreateOptions
+from lakefold_reader.lance.fragments import added_fragments
+from lakefold_reader.lance.versions import head_of
+from lakefold_reader.versions.stray_files import missing
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.conflicts.keys import APPENDS, LATER
+from lakefold_table.lance.manifests.features import check_writable
+from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
+from lakefold_table.lance.schemas.data_files import file_version
+from lakefold_table.marks.marks import Marks, decode_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.view import FileSettings, NewTableSettings, View
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_reader.format.source import Source
+
+
+class LanceWriting:
+    """See `WriterFormat`."""
+
+    name = LanceView.format
+
+    def view(self, source: Source, version: int, before: View | None) -> LanceView:
+        """See `WriterFormat.view`."""
+        del before
+        uri = source.uri
+        summary = source.summary(version, whole=True)
+        head = None if summary is None else head_of(summary)
+        if summary is None or head is None:
+            raise missing(source, version)
+        check_writable(head, uri)
+        marks = decode_marks(head.table_metadata, uri) or Marks()
+        return LanceView(
+            uri,
+            version,
+            schema_to_arrow(head.fields, head.schema_metadata),
+            # The version of another client may contain the marks of another table (a clone) or of an older
+            # version.
+            marks if summary.own else Marks(),
+            marks,
+            marks.position,
+            head.fields,
+            head.data_format.version,
+        )
+
+    def creation(self, settings: NewTableSettings, key: Key, schema: pa.Schema) -> Envelope:
+        """See `WriterFormat.creation`."""
+        if settings.partition_by:
+            hint = 'leave it out, or give format="delta"'
+            raise InvalidError("Lance tables have no partitions", where="partition_by", hint=hint)
+        options = CreateOptions(
+            stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
+        )
+        version = file_version(settings.data_storage_version)
+        check_structs(schema, version)
+        fields = schema_from_arrow(schema, version)
+        return creation(settings.table, key.app_id or key.own_uuid, fields, options)
+
+    def evolution(self, settings: FileSettings) -> LanceEvolution:
+        """See `WriterFormat.evolution`."""
+        return LanceEvolution(settings)
+
+    def record(self, envelope: Envelope, properties: Mapping[str, str]) -> None:
+        """See `WriterFormat.record`."""
+        envelope.lance.transaction_properties.update(properties)
+
+    def built_again(self, envelope: Envelope) -> None:
+        """Marks an upsert whose first proposal was refused.
+
+        Its new read version has every row that was in the log before that proposal.
+        """
+        if envelope.lance.update.HasField("inserted_rows"):
+            envelope.lance.transaction_properties[APPENDS] = LATER
+
+    def new_files(self, envelope: Envelope) -> Iterator[tuple[int, Sequence[int]]]:
+        """See `WriterFormat.new_files`."""
+        for fragment in added_fragments(envelope.lance):
+            yield fragment.physical_rows, [file.file_size_bytes for file in fragment.files]

@@ -1,0 +1,239 @@
+"""The seam between a batch and a table format: what a writer knows of the table while it writes one batch.
+
+`lakefold_ingest.formats` opens the view of a table's newest version in its format. All that is format-neutral
+(which batches are in the table, to which log it is bound) is here. A format adds how rows are written, and
+the proposals that name their files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from lakefold_table.entry import Duplicate
+from lakefold_table.errors import InvalidError
+from lakefold_table.marks.batches import AppMark
+from lakefold_table.marks.content_digest import UNKNOWN, digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.target import Target, WrittenFile
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_reader.format.source import Source
+    from lakefold_table.marks.batches import Interval
+    from lakefold_table.marks.marks import Marks
+    from lakefold_table.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class BatchColumns:
+    """The columns of the rows that an operation writes, in Arrow's types.
+
+    `are_all`: the rows have no other columns, so those that only the table has must be nullable. `keys`:
+    columns that the table must have already.
+    """
+
+    schema: pa.Schema
+    are_all: bool = True
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What a table's schema has to get for a batch: in words, and the proposal that changes it."""
+
+    text: str
+    envelope: Envelope
+
+
+class FileSettings(Protocol):
+    """The settings of a writer that concern data files; see `WriteSettings`."""
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """The options of the table's store."""
+        ...
+
+    @property
+    def max_rows_per_file(self) -> int:
+        """A file ends after so many rows."""
+        ...
+
+    @property
+    def max_bytes_per_file(self) -> int:
+        """A file ends after so many bytes of rows in memory."""
+        ...
+
+    @property
+    def bad_records(self) -> str:
+        """The table of rows that can't be written; empty: such rows fail their batch."""
+        ...
+
+
+class NewTableSettings(Protocol):
+    """The settings of a writer that concern a table which it creates; see `WriteSettings`."""
+
+    @property
+    def table(self) -> str:
+        """The table's canonical URI."""
+        ...
+
+    @property
+    def stable_row_ids(self) -> bool:
+        """Whether rows keep their ids when they are moved."""
+        ...
+
+    @property
+    def data_storage_version(self) -> str:
+        """The version of Lance's data files."""
+        ...
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns by which the table's files are partitioned."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class View(ABC):
+    """A table at its newest version.
+
+    `schema` is its schema in Arrow's types. `marks` are those that a committer published with this version,
+    empty if another client made it; `carried` are those in it, whichever client made it. `bound` is the
+    position to which the table is bound, None if it is bound to no log.
+    """
+
+    format: ClassVar[str]
+    uri: str
+    version: int
+    schema: pa.Schema
+    marks: Marks
+    carried: Marks
+    bound: Position | None
+
+    @abstractmethod
+    def target(self, columns: pa.Schema, settings: FileSettings) -> Target:
+        """Returns where and how rows with these columns are written for this version.
+
+        Raises `InvalidError`, which lists the columns and types that don't fit the table.
+        """
+
+    @abstractmethod
+    def append(self, key: Key, files: Iterable[WrittenFile], *, written_for: int | None = None) -> Envelope:
+        """Returns the proposal that adds these files.
+
+        `written_for`: the version for which they were written; None: this one.
+        """
+
+    @abstractmethod
+    def append_content(self, columns: Collection[str], rows: int) -> str:
+        """Returns what `TableProposal.content` says of an append of so many rows with these columns."""
+
+    def partition_columns(self) -> tuple[str, ...]:
+        """Returns the names of the columns by which the table's files are partitioned."""
+        return ()
+
+    def folded(self, key: Key) -> Duplicate | None:
+        """Returns the outcome of a repetition of this batch. Returns None if it may not be folded yet."""
+        if key.batch_id is None:
+            version = dict(self.marks.uuids).get(key.own_uuid)
+            rolled_back_by = self.marks.uuids_rolled_back.get(key.own_uuid, 0)
+            return None if version is None else Duplicate(version, rolled_back_by)
+        mark = self.marks.apps.get(key.app_id)
+        if mark is None or not mark.has(key.batch_id):
+            return None
+        return Duplicate(mark.version_of(key.batch_id), mark.rolled_back_by(key.batch_id))
+
+    def differs(self, key: Key, content: str) -> bool:
+        """Whether this batch was folded with another content, as far as is known (`TableProposal.content`).
+
+        The content is remembered for the newest batches of each app.
+        """
+        mark = None if key.batch_id is None else self.marks.apps.get(key.app_id)
+        known = UNKNOWN if key.batch_id is None or mark is None else mark.content_of(key.batch_id)
+        return UNKNOWN not in {known, digest_of(content)} and known != digest_of(content)
+
+    def folded_later(self, key: Key) -> int | None:
+        """Returns the highest batch id of the app if this batch was folded, and that later one too.
+
+        Returns None otherwise, and for a batch that a Restore left out of the table.
+        """
+        mark = self.carried.apps.get(key.app_id)
+        if key.batch_id is None or mark is None or not mark.has(key.batch_id):
+            return None
+        highest = mark.folded[-1][1]
+        return highest if highest > key.batch_id and not mark.rolled_back_by(key.batch_id) else None
+
+    def not_folded_before(self, key: Key) -> Sequence[Interval]:
+        """Returns the ids of earlier batches of the app that are not in the table, as far as is known."""
+        mark = self.carried.apps.get(key.app_id, AppMark())
+        return () if not key.batch_id else mark.not_folded_below(key.batch_id)
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of the log that the table is bound to; None if it isn't bound yet."""
+        return None if self.bound is None else self.bound.log.partition
+
+
+class NotInFormatError(InvalidError):
+    """What was requested is not built for tables of this format."""
+
+
+def not_in_format(what: str, view: View, hint: str) -> NotInFormatError:
+    """Returns the error for an operation that is not built for the view's format."""
+    name = view.format.capitalize()
+    return NotInFormatError(f"{what} is not built for {name} tables", where=view.uri, hint=hint)
+
+
+class Evolution(Protocol):
+    """Fits a table's schema to the columns of a batch, over all attempts of one batch."""
+
+    def is_needed(self, view: View, columns: BatchColumns) -> bool:
+        """Returns whether the schema has to be changed.
+
+        Raises `InvalidError` if a column can't be added, or if nothing has to be changed and the rows don't
+        fit the table.
+        """
+        ...
+
+    def change(self, view: View, columns: BatchColumns, source: Source) -> SchemaChange:
+        """Returns what has to be changed. Raises `InvalidError` if the rows would not fit the table then."""
+        ...
+
+
+class WriterFormat(Protocol):
+    """A table format as a writer needs it."""
+
+    name: str
+
+    def view(self, source: Source, version: int, before: View | None) -> View:
+        """Returns a version that exists. `before`: an older version of the table that was read, or None.
+
+        Raises `InvalidError` if the table uses features that a writer must know and this release doesn't.
+        """
+        ...
+
+    def creation(self, settings: NewTableSettings, key: Key, schema: pa.Schema) -> Envelope:
+        """Returns the proposal that creates the table with this schema. Raises `InvalidError`."""
+        ...
+
+    def evolution(self, settings: FileSettings) -> Evolution:
+        """Returns what fits a table's schema to a batch that is written with these settings."""
+        ...
+
+    def record(self, envelope: Envelope, properties: Mapping[str, str]) -> None:
+        """Adds properties that the version records to a proposal. Raises `InvalidError`."""
+        ...
+
+    def built_again(self, envelope: Envelope) -> None:
+        """Marks a proposal whose first attempt was refused."""
+        ...
+
+    def new_files(self, envelope: Envelope) -> Iterable[tuple[int, Sequence[int]]]:
+        """Yields for each fragment or file that a proposal adds its rows, and the bytes of its files."""
+        ...

@@ -1,0 +1,216 @@
+// Shows the view that the address names, and fetches it again when the server reports a change.
+
+import { address, route } from "./format.js";
+import * as views from "./views.js";
+
+const { make } = views;
+const PAGE = 50;
+const REFRESH_MS = 1000;
+const PLOTS_MS = 10000;
+
+const main = document.getElementById("main");
+const live = document.getElementById("live");
+const problem = document.getElementById("problem");
+const footer = document.getElementById("footer");
+
+// What is shown now. A view that is replaced while it is fetched is dropped by its number.
+let shown = { number: 0, refresh: null, uri: null, plottedAt: 0 };
+let waiting = null;
+
+/** Returns the answer to a request. Throws an error with the server's message. */
+async function fetched(name, parameters = {}) {
+  const query = new URLSearchParams(Object.entries(parameters).map(([key, value]) => [key, String(value)]));
+  const answer = await fetch(`/api/${name}?${query}`, { headers: { Accept: "application/json" } });
+  const document_ = answer.headers.get("content-type") === "application/json" ? await answer.json() : { error: { message: await answer.text() } };
+  if (document_.error) throw new Error([document_.error.message, document_.error.hint].filter(Boolean).join(": "));
+  return document_;
+}
+
+function title(text) {
+  document.title = `${text} – Lakefold console`;
+}
+
+function report(overview) {
+  const problems = [overview.problem, overview.feed_problem, overview.tables_problem].filter(Boolean);
+  problem.hidden = problems.length === 0;
+  problem.textContent = problems.join(" · ");
+  footer.textContent = `Lakefold ${overview.release}, tables below ${overview.roots.join(", ")}. This page changes nothing.`;
+}
+
+async function tables(parameters, number) {
+  title("Tables");
+  const state = { offset: Number(parameters.offset) || 0, search: parameters.search || "", order: parameters.order || "recent" };
+  const figures = make("div"), plots = make("div", { class: "plots" }), list = make("div");
+  const search = make("input", { type: "search", "aria-label": "Search tables by name", placeholder: "Search tables", value: state.search });
+  const order = make("select", { "aria-label": "Order" }, make("option", { value: "recent" }, "last outcome first"), make("option", { value: "name" }, "by name"));
+  order.value = state.order;
+  const back = make("button", { type: "button" }, "Previous"), next = make("button", { type: "button" }, "Next");
+  const go = (offset) => { location.hash = address("tables", { offset: offset || "", search: search.value, order: order.value === "recent" ? "" : order.value }); };
+  search.addEventListener("change", () => go(0));
+  order.addEventListener("change", () => go(0));
+  back.addEventListener("click", () => go(Math.max(0, state.offset - PAGE)));
+  next.addEventListener("click", () => go(state.offset + PAGE));
+  main.replaceChildren(make("h1", {}, "Tables"), figures, make("div", { class: "tools" }, search, order, back, next), list, make("h2", {}, "The last hour"), plots);
+
+  const refresh = async (changed) => {
+    const [overview, page] = await Promise.all([fetched("overview"), fetched("tables", { ...state, limit: PAGE })]);
+    if (shown.number !== number) return;
+    report(overview);
+    figures.replaceChildren(views.overviewCards(overview));
+    list.replaceChildren(views.tableList(page, changed));
+    back.disabled = state.offset === 0;
+    next.disabled = state.offset + PAGE >= page.total;
+    if (Date.now() - shown.plottedAt > PLOTS_MS && window.uPlot) {
+      shown.plottedAt = Date.now();
+      const series = await fetched("activity");
+      if (shown.number === number) plots.replaceChildren(...views.plots(series, window.uPlot));
+    }
+    if (page.tables.some((row) => row.loading)) later(new Set());
+  };
+  return { refresh, uri: null };
+}
+
+async function table(parameters, number) {
+  const uri = parameters.uri || "", branch = parameters.branch || "";
+  title(uri);
+  const head = make("div"), history = make("div"), sizes = make("div"), columns = make("div"), refs = make("div"), readers = make("div");
+  const older = make("button", { type: "button" }, "Older versions"), newest = make("button", { type: "button" }, "Newest versions");
+  const lookup = make("form", { class: "tools" }, make("label", {}, "Find a proposal: ",
+    make("input", { name: "proposal", placeholder: "app:batch, uuid or offset", required: true })), make("button", {}, "Explain"));
+  lookup.addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.hash = address("proposal", { uri, branch, proposal: new FormData(lookup).get("proposal") });
+  });
+  main.replaceChildren(head, lookup, make("h2", {}, branch ? `Versions of branch ${branch}` : "Versions"), history, make("div", { class: "tools" }, newest, older),
+    make("h2", {}, "Fragments"), sizes, make("h2", {}, "Tags and branches"), refs, make("h2", {}, "Consumers"), readers, make("h2", {}, "Schema"), columns);
+  const last = parameters.last;
+  newest.disabled = last === undefined;
+  newest.addEventListener("click", () => { location.hash = address("table", { uri, branch }); });
+  let known = null;
+
+  const refresh = async () => {
+    const current = await fetched("table", { uri });
+    if (shown.number !== number) return;
+    head.replaceChildren(...views.tableHead(current).filter(Boolean));
+    if (known === current.version) return;
+    const page = await fetched("versions", { uri, branch, ...(last === undefined ? {} : { last }) });
+    if (shown.number !== number) return;
+    history.replaceChildren(views.versions(page, uri, branch));
+    older.disabled = page.older === null || page.older < 0;
+    older.onclick = () => { location.hash = address("table", { uri, branch, last: page.older }); };
+    refs.replaceChildren(views.graph(current), ...current.branches.slice(0, 20).map((each) => views.link(`versions of ${each.name}`, "table", { uri, branch: each.name })));
+    readers.replaceChildren(views.consumers(current));
+    const [fragments, schemas] = await Promise.all([fetched("fragments", { uri }), fetched("schemas", { uri })]);
+    if (shown.number !== number) return;
+    sizes.replaceChildren(...views.fragments(fragments));
+    columns.replaceChildren(...views.schema(current, schemas));
+    known = current.version;
+  };
+  return { refresh, uri };
+}
+
+async function proposal(parameters, number) {
+  title(`Proposal ${parameters.proposal || ""}`);
+  const body = make("div", {}, "searching…");
+  main.replaceChildren(make("h1", {}, `Proposal ${parameters.proposal || ""}`), make("p", {}, "for ", views.link(parameters.uri || "", "table", { uri: parameters.uri })), body);
+  let settled = false;
+  const refresh = async () => {
+    if (settled) return;
+    const explanation = await fetched("proposal", parameters);
+    if (shown.number !== number) return;
+    settled = explanation.state !== "waiting";
+    body.replaceChildren(...views.proposal(explanation));
+  };
+  return { refresh, uri: parameters.uri };
+}
+
+async function letters(_, number) {
+  title("Dead letters");
+  const body = make("div", {}, "reading…");
+  main.replaceChildren(make("h1", {}, "Dead letters"), make("p", { class: "faint" }, "Proposals that were refused: they changed nothing, and their rows are in no table."), body);
+  let known = null;
+  const refresh = async (_changed, overview) => {
+    const counted = overview ? overview.dead_letters : null;
+    if (known !== null && counted === known) return;
+    known = counted;
+    const page = await fetched("dead-letters");
+    if (shown.number === number) body.replaceChildren(views.letters(page));
+  };
+  return { refresh, uri: null };
+}
+
+async function log(_, number) {
+  title("Log and committers");
+  const refresh = async (_changed, overview) => {
+    const current = overview || await fetched("overview");
+    if (shown.number !== number) return;
+    report(current);
+    main.replaceChildren(...views.log(current));
+  };
+  return { refresh, uri: null };
+}
+
+const VIEWS = { tables, table, proposal, "dead-letters": letters, log };
+
+/** Shows the view of the address. */
+async function show() {
+  const { name, parameters } = route(location.hash);
+  const number = shown.number + 1;
+  shown = { number, refresh: null, uri: null, plottedAt: 0 };
+  for (const each of document.querySelectorAll("nav a")) {
+    if (route(each.hash).name === (name === "table" || name === "proposal" ? "tables" : name)) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  const view = VIEWS[name];
+  if (!view) {
+    main.replaceChildren(make("h1", {}, "There is no such page"));
+    return;
+  }
+  const { refresh, uri } = await view(parameters, number);
+  shown.refresh = refresh;
+  shown.uri = uri;
+  await update(new Set(), null);
+}
+
+async function update(changed, overview) {
+  const { number, refresh } = shown;
+  if (!refresh) return;
+  try {
+    await refresh(changed, overview);
+    for (const old of main.querySelectorAll(".failure")) old.remove();
+  } catch (error) {
+    if (shown.number !== number) return;
+    for (const old of main.querySelectorAll(".failure")) old.remove();
+    main.prepend(make("p", { class: "failure rejected", role: "alert" }, error.message));
+  }
+}
+
+/** Updates the view soon. Several changes until then are one update. */
+function later(changed, overview = null) {
+  if (waiting) {
+    for (const uri of changed) waiting.changed.add(uri);
+    waiting.overview = overview || waiting.overview;
+    return;
+  }
+  waiting = { changed: new Set(changed), overview };
+  setTimeout(() => {
+    const now = waiting;
+    waiting = null;
+    update(now.changed, now.overview);
+  }, REFRESH_MS / 2);
+}
+
+function listen() {
+  const source = new EventSource("/api/events");
+  source.addEventListener("open", () => { live.textContent = "live"; live.className = "live on"; });
+  source.addEventListener("error", () => { live.textContent = "not connected, trying again"; live.className = "live off"; });
+  source.addEventListener("message", (message) => {
+    const event = JSON.parse(message.data);
+    report(event.overview);
+    if (!shown.uri || event.more || event.tables.includes(shown.uri)) later(event.tables, event.overview);
+  });
+}
+
+window.addEventListener("hashchange", () => { show(); main.focus(); });
+show();
+listen();

@@ -1,0 +1,328 @@
+// Makes the page's parts from the answers of the JSON API. Every text from an answer becomes a text node or an
+// attribute that is no address and no script, so a name such as "<script>" is shown and nothing of it runs.
+
+import * as format from "./format.js";
+
+const { count, seconds, rate, bytes, address } = format;
+
+/** Returns an element with attributes and children. A child that is not an element becomes text. */
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined)
+    .map((child) => (child instanceof Node ? child : document.createTextNode(String(child)))));
+  return element;
+}
+
+function drawn(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children.map((child) => (child instanceof Node ? child : document.createTextNode(String(child)))));
+  return element;
+}
+
+/** Returns a link to another view of the page. */
+export function link(text, name, parameters) {
+  return make("a", { href: address(name, parameters) }, text);
+}
+
+/** Returns a table. A column is its title, the function that makes a cell, and whether it is a number. */
+export function grid(caption, columns, rows, rowClass = () => "") {
+  const head = make("tr", {}, columns.map(([title, , numeric]) =>
+    make("th", { scope: "col", class: numeric ? "number" : null }, title)));
+  const body = rows.map((row) => make("tr", { class: rowClass(row) || null }, columns.map(([, cell, numeric]) =>
+    make("td", { class: numeric ? "number" : "text" }, cell(row)))));
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, body)));
+}
+
+/** Returns figures as cards: each is a value and what it means. */
+export function cards(figures) {
+  return make("ul", { class: "cards" }, figures.map(([label, value, kind]) =>
+    make("li", {}, make("span", { class: `value ${kind || ""}` }, value), make("span", { class: "label" }, label))));
+}
+
+/** Returns when something was, in full in its title. */
+export function time(milliseconds) {
+  if (!Number.isFinite(milliseconds)) return "–";
+  const moment = new Date(milliseconds);
+  return make("time", { datetime: moment.toISOString(), title: moment.toISOString() }, format.ago(milliseconds, Date.now()));
+}
+
+/** Returns an outcome as a short text with its reason. */
+export function outcome(last, uri) {
+  if (!last) return make("span", { class: "faint" }, "none in the last hour");
+  const text = last.message ? ` ${last.message.slice(0, 160)},` : last.version ? ` version ${last.version},` : "";
+  return make("span", {}, make("a", {
+    class: `kind ${last.kind}`, href: address("proposal", { uri, proposal: last.position, branch: last.branch }),
+  }, last.kind), text, " ", time(last.time * 1000));
+}
+
+/** Returns why a table is parked, or null. */
+function parked(rows) {
+  return rows.length === 0 ? null : make("div", {}, rows.map((each) => make("div", { class: "parked" },
+    `parked for ${seconds(each.seconds)}${each.branch ? ` (branch ${each.branch})` : ""}: ${each.reason}. ${each.hint} `,
+    `${count(each.entries)} entries wait.`)));
+}
+
+function readers(consumers) {
+  return consumers.map((each) => make("span", { class: "chip" },
+    `${each.name}: ${each.unread_versions === null ? "its branch is gone" : each.unread_versions === 0 ? "up to date" : `${count(each.unread_versions)} behind`}`));
+}
+
+/** Returns the figures of the log and of all tables. */
+export function overviewCards(overview) {
+  const committer = overview.committer;
+  return cards([
+    ["tables", count(overview.tables)],
+    ["entries without an outcome (lag)", count(overview.lag), overview.lag > 1000 ? "rejected" : ""],
+    ["parked tables", committer.problem ? "unknown" : count(committer.parked.length), committer.parked.length ? "parked" : ""],
+    ["dead letters", count(overview.dead_letters), overview.dead_letters ? "rejected" : ""],
+    ["committer", committer.problem ? "unknown" : committer.ready ? "ready" : "not ready", committer.ready ? "committed" : "rejected"],
+  ]);
+}
+
+/** Returns the list of tables. `fresh`: the URIs whose rows have just changed. */
+export function tableList(page, fresh) {
+  if (!page.tables.length) {
+    return make("p", { class: "faint" }, page.problem || "No table is known below the roots yet. It appears here with its first version.");
+  }
+  return grid(`${count(page.total)} tables`, [
+    ["table", (row) => make("div", {}, link(row.name, "table", { uri: row.table }),
+      row.error ? make("div", { class: "rejected" }, row.error) : null, parked(row.parked))],
+    ["format", (row) => row.format || "–"],
+    ["version", (row) => count(row.version), true],
+    ["rows", (row) => count(row.rows), true],
+    ["fragments", (row) => count(row.fragments), true],
+    ["small", (row) => count(row.small_fragments), true],
+    ["outcomes/s", (row) => rate(row.activity.rate), true],
+    ["log to visible", (row) => seconds(row.seconds_to_visible), true],
+    ["last outcome", (row) => (row.loading ? "loading…" : outcome(row.activity.last, row.table))],
+    ["consumers", (row) => (row.consumers && row.consumers.length ? make("div", {}, readers(row.consumers)) : "–")],
+  ], page.tables, (row) => (fresh.has(row.table) ? "new" : ""));
+}
+
+/** Returns the plots of the last hour. `uPlot` is the charting library. */
+export function plots(series, uPlot) {
+  const ink = getComputedStyle(document.documentElement);
+  const colour = (name) => ink.getPropertyValue(name).trim();
+  const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui" };
+  const plot = (title, lines, unit, root) => {
+    const options = {
+      width: 380, height: 170, legend: { show: true, live: false }, cursor: { show: false },
+      axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : unit(tick))) }],
+      scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, low || 0) * 1.1 || 1] } },
+      series: [{}, ...lines.map(([label, values, name]) => ({
+        label, stroke: colour(name), width: 1.5, spanGaps: true,
+        // A value with nothing known beside it would not be seen as a line.
+        points: { show: values.includes(null), size: 4 },
+      }))],
+    };
+    return new uPlot(options, [series.time, ...lines.map(([, values]) => values)], root);
+  };
+  return [
+    ["outcomes per second", [["committed", series.committed, "--good"], ["duplicate", series.duplicate, "--warn"],
+      ["rejected or invalid", series.rejected.map((value, index) => value + series.invalid[index]), "--bad"]], rate],
+    ["rows per second", [["rows", series.rows, "--link"]], (value) => format.short(value)],
+    ["seconds from log to visible (of sampled versions)", [["median", series.seconds_median, "--link"], ["95 of 100", series.seconds_95, "--warn"]], seconds],
+    ["entries without an outcome (lag)", [["lag", series.lag, "--link"]], (value) => format.short(value)],
+  ].map(([title, lines, unit]) => {
+    const root = make("figure", { class: "plot", role: "img", "aria-label": `${title}, last hour` }, make("figcaption", {}, title));
+    plot(title, lines, unit, root);
+    return root;
+  });
+}
+
+/** Returns bars, one for each group of fragments. */
+export function bars(title, groups, bad) {
+  const most = Math.max(1, ...groups.map((group) => group.number));
+  const rows = groups.map((group, index) => drawn("g", { transform: `translate(0 ${index * 22})` },
+    drawn("text", { x: 0, y: 15 }, group.name),
+    drawn("rect", { x: 130, y: 3, height: 15, width: Math.max(group.number ? 2 : 0, (group.number / most) * 200), class: `bar ${bad ? "bad" : ""}` }),
+    drawn("text", { x: 138 + (group.number / most) * 200, y: 15 }, count(group.number))));
+  const label = `${title}: ${groups.map((group) => `${group.name}: ${group.number}`).join(", ")}`;
+  return make("figure", { class: "plot" }, make("figcaption", {}, title),
+    drawn("svg", { viewBox: `0 0 420 ${groups.length * 22 || 22}`, role: "img", "aria-label": label }, ...rows));
+}
+
+/** Returns the fragments of a table, by their rows and by the share of deleted rows. */
+export function fragments(document) {
+  const range = (low, high) => (low === null ? "none" : high === null ? `${format.short(low)} or more` : `${format.short(low)} to ${format.short(high - 1)}`);
+  const share = (low, high) => (low === null ? "none" : high === null ? "over 75 %" : `up to ${Math.round(high * 100)} %`);
+  const rows = format.groups(document.rows_bounds, document.by_rows, range);
+  // The first group has no deleted rows; the bound of a group is its upper end.
+  const shares = format.groups(document.share_bounds, document.by_deleted_share, (low, high) => (high === 0 ? "none" : share(low, high)));
+  return [
+    make("p", {}, `${count(document.fragments)} fragments, ${count(document.small)} of them smaller than the policy's target of `,
+      `${count(document.target_rows)} rows; ${bytes(document.bytes)} of data files; ${count(document.deleted_rows)} deleted rows.`),
+    make("div", { class: "two" }, bars("fragments by live rows", rows), bars("fragments by deleted share", shares, true)),
+  ];
+}
+
+/** Returns the history of a table: who made each version, from which positions, and how fast. */
+export function versions(page, uri, branch) {
+  const app = (version) => {
+    const names = format.batches(version);
+    if (!names.length) return version.own ? make("span", { class: "faint" }, "no app id") : make("span", { class: "faint" }, "another client");
+    return make("div", {}, version.apps.map((each, index) => make("a", {
+      class: "chip", href: address("proposal", { uri, branch, proposal: `${each.app_id}:${each.last_batch}` }),
+    }, names[index])));
+  };
+  const log = (version) => (version.positions ? make("a", { href: address("proposal", {
+    uri, branch, proposal: `${version.positions.topic}/${version.positions.partition}@${version.positions.last_offset}` }) }, format.positions(version)) : "–");
+  return grid("versions, newest first", [
+    ["version", (version) => count(version.version), true],
+    ["time", (version) => time(format.millis(version.timestamp))],
+    ["operation", (version) => format.operation(version)],
+    ["who", app],
+    ["positions in the log", log],
+    ["entries", (version) => count(version.entries), true],
+    ["refused", (version) => count(version.refused), true],
+    ["rows", (version) => format.change(version.rows_in, version.rows_out), true],
+    ["files", (version) => format.change(version.files_in, version.files_out), true],
+    ["log to visible", (version) => seconds(version.seconds_to_visible), true],
+  ], page.versions);
+}
+
+/** Returns tags and branches as a graph: a line for each branch, from the version that it began with. */
+export function graph(table) {
+  const branches = [{ name: "main", version: table.version, from: null, parent: null }, ...table.branches.slice(0, 20).map((each) => ({
+    name: each.name, version: each.version, from: each.parent_version, parent: each.parent_branch || "main" }))];
+  const tags = table.tags.slice(0, 40);
+  const most = Math.max(1, ...branches.map((each) => each.version || 0), ...tags.map((tag) => tag.version));
+  const x = (version) => 140 + ((version || 0) / most) * 560;
+  const y = (name) => 24 + Math.max(0, branches.findIndex((each) => each.name === (name || "main"))) * 44;
+  const shapes = branches.flatMap((each) => {
+    const start = each.from === null ? 0 : each.from;
+    const fork = each.parent === null ? [] : [drawn("path", { class: "line", d: `M${x(start)} ${y(each.parent)}L${x(start)} ${y(each.name)}` })];
+    return [...fork, drawn("path", { class: "line", d: `M${x(start)} ${y(each.name)}L${Math.max(x(each.version), x(start) + 8)} ${y(each.name)}` }),
+      drawn("text", { x: 0, y: y(each.name) + 4 }, each.name.slice(0, 20)),
+      drawn("circle", { class: "dot", r: 5, cx: Math.max(x(each.version), x(start) + 8), cy: y(each.name) }),
+      drawn("text", { x: Math.max(x(each.version), x(start) + 8) + 9, y: y(each.name) + 4 }, each.version === null ? "no version" : each.version)];
+  });
+  const marks = tags.map((tag) => drawn("g", {}, drawn("path", { class: "tag", d: `M${x(tag.version)} ${y(tag.branch) - 4}l-5 -8h10z` }),
+    drawn("title", {}, `${tag.name}: version ${tag.version}`)));
+  const names = tags.map((tag) => make("span", { class: "chip" }, `${tag.name}: version ${tag.version}${tag.branch ? ` of ${tag.branch}` : ""}`));
+  const hidden = table.tags.length + table.branches.length - tags.length - branches.length + 1;
+  return make("div", {}, make("figure", { class: "plot" }, make("figcaption", {}, "branches, and the versions that tags name"),
+    drawn("svg", { viewBox: `0 0 760 ${branches.length * 44 + 10}`, role: "img",
+      "aria-label": `branches: ${branches.map((each) => each.name).join(", ")}` }, ...shapes, ...marks)),
+    make("p", {}, names), hidden > 0 ? make("p", { class: "faint" }, `${hidden} more are not drawn; lakefold refs lists all.`) : null);
+}
+
+/** Returns the parts of a table's page that its newest version determines. */
+export function tableHead(table) {
+  const marks = table.marks;
+  return [
+    make("h1", {}, table.table),
+    parked(table.parked),
+    cards([["version", count(table.version)], ["rows", count(table.rows)], ["deleted rows", count(table.deleted_rows)],
+      ["fragments", count(table.fragments)], ["format", table.format], ["outcomes per second", rate(table.activity.rate)]]),
+    make("p", {}, "Last outcome: ", outcome(table.activity.last, table.table)),
+    marks && marks.position ? make("p", { class: "faint" },
+      `Folded up to ${marks.position.topic}/${marks.position.partition}@${marks.position.offset}, by the committer with epoch ${marks.epoch}.`)
+      : make("p", { class: "faint" }, "Bound to no log: no committer has written this version's marks."),
+  ];
+}
+
+/** Returns the columns of the newest version, and how the schema changed. */
+export function schema(table, history) {
+  const changes = history.changes.map((change) => make("li", {}, `version ${change.version}: `, [
+    ...Object.entries(change.added).map(([name, kind]) => `added ${name} (${kind})`),
+    ...Object.entries(change.removed).map(([name, kind]) => `removed ${name} (${kind})`),
+    ...Object.entries(change.changed).map(([name, [before, after]]) => `${name}: ${before} became ${after}`),
+    ...(change.reordered ? ["the order of the columns changed"] : [])].join("; ")));
+  return [
+    grid("columns of the newest version", [["column", (field) => field.name], ["type", (field) => field.type],
+      ["null", (field) => (field.nullable ? "yes" : "no")]], table.schema),
+    make("p", { class: "faint" }, `Changes in versions ${history.searched_from} to ${history.searched_to}: ${changes.length ? "" : "none."}`),
+    make("ul", {}, changes),
+  ];
+}
+
+/** Returns the named consumers of a table, and what is kept for them. */
+export function consumers(table) {
+  if (!table.consumers.length) return make("p", { class: "faint" }, "No consumer has a name, so no version is kept for a reader.");
+  return grid("consumers; the versions that one has not read are kept for it", [
+    ["consumer", (each) => each.name], ["branch", (each) => each.branch || "main"],
+    ["has read version", (each) => (each.cursor === null ? "none" : count(each.version)), true],
+    ["versions kept for it", (each) => (each.unread_versions === null ? "its branch is gone" : count(each.unread_versions)), true],
+    ["last change", (each) => time(format.millis(each.updated_at))], ["by", (each) => each.by]], table.consumers);
+}
+
+/** Returns the way of one proposal, from its writer to the answer, and the evidence of its conflict. */
+export function proposal(explanation) {
+  const result = explanation.outcome || {};
+  const kind = ["committed", "duplicate", "rejected", "invalid"].find((name) => name in result);
+  const conflict = result.rejected;
+  const at = explanation.position;
+  const version = explanation.version;
+  const proposed = explanation.proposal;
+  const steps = [
+    ["proposed", proposed && (proposed.app_id ? `${proposed.app_id}:${proposed.batch_id}, ` : "") + (proposed.operation || "claim")],
+    ["in the log", at && `${at.topic}/${at.partition}@${at.offset}`],
+    [kind === "rejected" || kind === "invalid" ? "refused" : "folded", kind || (explanation.state === "committed" ? "committed" : null)],
+    ["published", explanation.committed_in ? `version ${explanation.committed_in}` : null],
+    ["answered", explanation.outcome ? explanation.state : null],
+  ];
+  const facts = [
+    ["state", make("span", { class: `kind ${explanation.state}` }, explanation.state)],
+    ["outcome", kind === "invalid" ? `${result.invalid.message} ${result.invalid.hint}` : conflict ? conflict.message : null],
+    ["conflicts with", conflict && conflict.other_version !== "0" ? `version ${conflict.other_version} (${conflict.other_operation})` : null],
+    ["fragments", conflict && chips(conflict.fragment_ids)], ["fields", conflict && chips(conflict.field_ids)], ["keys", conflict && chips(conflict.keys)],
+    ["built on", proposed && proposed.read_version ? `version ${proposed.read_version}` : null],
+    ["time in the log", explanation.logged_at], ["size", proposed ? bytes(proposed.bytes) : null], ["uuid", proposed && proposed.uuid],
+    ["version", version ? `${version.version}, ${version.operation}, ${count(version.entries)} entries, ${version.timestamp}` : null],
+    ["proposals before it", explanation.state === "waiting" ? count(explanation.before_it) : null],
+    ["known from", explanation.told_by], ["what to do", explanation.advice], ["not searched", explanation.not_looked_at.join("; ")],
+  ];
+  return [
+    make("ol", { class: "path", "aria-label": "the path of the proposal" }, steps.map(([name, text]) =>
+      make("li", { class: text ? null : "none" }, make("strong", {}, name), make("div", {}, text || "–")))),
+    make("dl", {}, facts.filter(([, text]) => text).flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
+    make("p", {}, "The same in a terminal:"), make("pre", {}, make("code", {}, explanation.command)),
+  ];
+}
+
+function chips(ids) {
+  if (!ids || !ids.length) return null;
+  const shown = ids.slice(0, 50).map((id) => make("span", { class: "chip" }, id));
+  return make("span", {}, shown, ids.length > 50 ? ` and ${count(ids.length - 50)} more` : "");
+}
+
+/** Returns the dead letters with what to do about each. */
+export function letters(page) {
+  if (!page.letters.length) return make("p", {}, "No proposal was refused, as far as the topic of dead letters shows.");
+  return make("div", {}, page.left_out ? make("p", { class: "faint" }, `${count(page.left_out)} older ones are not shown; lakefold redrive lists all.`) : null,
+    grid("refused proposals, the newest first", [
+      ["time", (letter) => time(format.millis(letter.time))],
+      ["table", (letter) => letter.table],
+      ["proposal", (letter) => link(letter.app_id ? `${letter.app_id}:${letter.batch_id}` : letter.uuid || "not a proposal", "proposal", {
+        uri: letter.table, branch: letter.branch, proposal: `${letter.position.topic}/${letter.position.partition}@${letter.position.offset}` })],
+      ["operation", (letter) => letter.operation || "–"],
+      ["reason", (letter) => letter.reason],
+      ["what to do", (letter) => make("div", {}, letter.hint || letter.obstacle || "correct the cause, then send it again:",
+        letter.command ? make("div", {}, make("code", {}, letter.command)) : null)],
+    ], page.letters));
+}
+
+/** Returns the partitions of the log and the committers. */
+export function log(overview) {
+  const committer = overview.committer;
+  return [
+    make("h1", {}, `Log: ${overview.topic || "not known yet"}`),
+    make("p", {}, committer.problem || `The committer says: ${committer.state}`),
+    grid(`partitions; group ${overview.group || ""}`, [
+      ["partition", (row) => count(row.partition), true], ["oldest offset", (row) => count(row.low), true],
+      ["end", (row) => count(row.high), true], ["answered up to", (row) => count(row.committed), true],
+      ["lag", (row) => count(row.lag), true], ["folded by", (row) => row.committer || "–"]], overview.partitions),
+    make("p", { class: "faint" }, "Who folds a partition is known if the committers share the partitions (--partitions shared)."),
+    make("h2", {}, "Brokers"),
+    make("p", {}, `cluster ${overview.cluster_id || "–"}: `, (overview.brokers || []).map((broker) => make("span", { class: "chip" }, `${broker.id}: ${broker.address}`))),
+    make("h2", {}, "Parked tables"),
+    committer.parked.length ? make("ul", {}, committer.parked.map((each) => make("li", {}, link(each.table, "table", { uri: each.table }), parked([each]))))
+      : make("p", { class: "faint" }, committer.problem ? "Not known." : "None."),
+  ];
+}

@@ -1,0 +1,210 @@
+"""Watches the brokers, the committers and the outcomes topic, in threads of its own.
+
+While no page is open, the brokers are asked seldom. If they can't be reached, the last answer is shown
+together with the reason, and the requests are repeated.
+"""
+
+from __future__ import annotations
+
+import http
+import http.client
+import threading
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold.setup.status import parked_tables
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.members import SUFFIX
+from lakefold_log.client.overview import overview
+from lakefold_log.client.questions import group_members
+from lakefold_log.read.outcome_feed import OutcomeFeed
+from lakefold_table.errors import LakefoldError
+from lakefold_table.new_threads import start_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold.console.settings import Settings
+    from lakefold.web.activity import Activity
+    from lakefold_log.client.overview import Overview
+
+WATCHED_S: Final = 2.0
+"""How often the brokers are asked while a page is open."""
+UNWATCHED_S: Final = 30.0
+NAMES_S: Final = 30.0
+"""How often the tables are listed."""
+BACK: Final = 20_000
+"""How many earlier outcomes of each partition are read at first, so that the plots begin with them."""
+_OPEN_S: Final = 15.0
+_TIMEOUT_S: Final = 5.0
+_RETRY_S: Final = 2.0
+_JOIN_S: Final = 1.0
+_POLL_S: Final = 0.5
+
+
+class ClusterWatch:
+    """The state of the log and the committers. `list_tables` is called from time to time. For any thread."""
+
+    def __init__(self, settings: Settings, activity: Activity, list_tables: Callable[[], None]) -> None:
+        self._settings = settings
+        self._activity = activity
+        self._list_tables = list_tables
+        self._stopped = threading.Event()
+        self._wanted = threading.Event()
+        self._seen_at = time.monotonic()
+        self._listed_at: float | None = None
+        self._document: dict[str, Any] = {"partitions": [], "problem": "the brokers were not asked yet"}
+        self._committer: dict[str, Any] = {"problem": "no committer was asked yet", "parked": []}
+        self.problem = ""
+        self._threads = [
+            threading.Thread(target=work, name=f"console-{name}", daemon=True)
+            for name, work in (("outcomes", self._follow), ("brokers", self._watch))
+        ]
+        for thread in self._threads:
+            start_thread(thread)
+
+    def close(self) -> None:
+        """Ends its threads."""
+        self._stopped.set()
+        self._wanted.set()
+        for thread in self._threads:
+            # A request to brokers that are away ends later; its thread then ends by itself.
+            thread.join(_JOIN_S)
+
+    def touch(self) -> None:
+        """Records that a page is open, so that the brokers are asked more often."""
+        was_idle = time.monotonic() - self._seen_at > _OPEN_S
+        self._seen_at = time.monotonic()
+        if was_idle:
+            self._wanted.set()
+
+    def document(self) -> dict[str, Any]:
+        """Returns what is known of the brokers, the partitions and the committer."""
+        return {**self._document, "feed_problem": self.problem, "committer": self._committer}
+
+    def parked_of(self, uri: str) -> list[dict[str, Any]]:
+        """Returns the branches of the table that the committer has parked."""
+        return [each for each in self._committer["parked"] if each["table"] == uri]
+
+    def _follow(self) -> None:
+        """Reads the outcomes until the watch is closed, and begins again if that fails."""
+        config, topic = self._settings.kafka_config(), self._settings.outcomes_topic
+        back = BACK
+        while not self._stopped.is_set():
+            try:
+                with OutcomeFeed(config, topic, back=back) as feed:
+                    self.problem, back = "", 0
+                    while not self._stopped.is_set():
+                        reported = feed.poll(_POLL_S)
+                        if reported:
+                            self._activity.add(reported)
+            except LakefoldError as error:
+                self.problem = str(error)
+            self._stopped.wait(_RETRY_S)
+
+    def _watch(self) -> None:
+        """Asks brokers and committer until the watch is closed."""
+        admin: Admin | None = None
+        while not self._stopped.is_set():
+            now = time.monotonic()
+            if self._listed_at is None or now - self._listed_at >= NAMES_S:
+                self._list_tables()
+                self._listed_at = time.monotonic()
+            admin = admin or self._admin()
+            if admin is not None:
+                self._ask_brokers(admin)
+            self._ask_committer()
+            watched = time.monotonic() - self._seen_at <= _OPEN_S
+            self._wanted.wait(WATCHED_S if watched else UNWATCHED_S)
+            self._wanted.clear()
+
+    def _admin(self) -> Admin | None:
+        """Returns a client for the requests, None if it can't be set up now."""
+        try:
+            return Admin(self._settings.kafka_config(), timeout_s=_TIMEOUT_S)
+        except LakefoldError as error:
+            self._document = {**self._document, "problem": str(error)}
+            return None
+
+    def _ask_brokers(self, admin: Admin) -> None:
+        settings = self._settings
+        try:
+            topics = settings.topics()
+            names = (topics.transactions, topics.outcomes, topics.dead_letters)
+            cluster = overview(admin, settings.group, names)
+            self._document = {**_plain(cluster, settings, _members(admin, settings)), "problem": ""}
+            self._activity.add_lag(self._document["lag"])
+        except LakefoldError as error:
+            self._document = {**self._document, "problem": str(error)}
+
+    def _ask_committer(self) -> None:
+        host, port = self._settings.http_host, self._settings.http_port
+        before = self._committer
+        parked = parked_tables(host, port, _TIMEOUT_S)
+        if parked is None:
+            where = f"{host}:{port}"
+            problem = f"no committer answers at {where}, so its state and parked tables are not known"
+            self._committer = {"problem": problem, "parked": [], "state": "", "ready": False}
+        else:
+            ready, state = _readiness(host, port)
+            self._committer = {"problem": "", "parked": parked, "state": state, "ready": ready}
+        if self._committer != before:
+            self._activity.wake()
+
+
+def _members(admin: Admin, settings: Settings) -> list[dict[str, Any]]:
+    """Returns the committers that share the partitions, none if they don't share them or it isn't known."""
+    try:
+        members = group_members(admin, settings.group + SUFFIX)
+    except LakefoldError:
+        return []
+    return [asdict(member) for member in members]
+
+
+def _plain(cluster: Overview, settings: Settings, members: list[dict[str, Any]]) -> dict[str, Any]:
+    folders = {
+        partition: member["host"].lstrip("/")
+        for member in members
+        for topic, partition in member["partitions"]
+        if topic == settings.transactions_topic
+    }
+    log = [view for view in cluster.partitions if view.topic == settings.transactions_topic]
+    letters = [view for view in cluster.partitions if view.topic == settings.dead_letters_topic]
+    return {
+        "cluster_id": cluster.cluster_id,
+        "brokers": [{"id": node, "address": address} for node, address in cluster.brokers.items()],
+        "topic": settings.transactions_topic,
+        "group": settings.group,
+        "lag": sum(view.lag for view in log),
+        "dead_letters": sum(view.high - view.low for view in letters),
+        "partitions": [
+            {
+                "partition": view.partition,
+                "low": view.low,
+                "high": view.high,
+                "committed": view.committed,
+                "lag": view.lag,
+                "committer": folders.get(view.partition, ""),
+            }
+            for view in log
+        ],
+        "members": len(members),
+    }
+
+
+def _readiness(host: str, port: int) -> tuple[bool, str]:
+    """Returns whether the committer at this address is ready, and what it says about that."""
+    connection = http.client.HTTPConnection(
+        "127.0.0.1" if host == "0.0.0.0" else host,  # noqa: S104 - compared, not bound
+        port,
+        timeout=_TIMEOUT_S,
+    )
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return answer.status == http.HTTPStatus.OK, answer.read(4096).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException):
+        return False, "it does not answer"
+    finally:
+        connection.close()

@@ -1,0 +1,95 @@
+"""`lakefold console`: serves the web page until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Final
+
+import click
+import structlog
+
+from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.output import print_json, print_line
+from lakefold.errors import SettingError
+
+if TYPE_CHECKING:
+    from lakefold.console.settings import Settings
+
+LOG = structlog.get_logger("lakefold.console")
+PORT: Final = 8081
+
+
+@click.command(
+    epilog=examples(
+        "lakefold console",
+        "lakefold console --bootstrap-servers broker-1:9092 --root s3://lake",
+        "lakefold console --port 0 --json",
+    )
+)
+@settings_options(*KAFKA, *TOPICS, "group", "roots", "http_host", "http_port", *STORE)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address on which the page is served; other machines reach 0.0.0.0.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=PORT,
+    show_default=True,
+    help="The port of the page; 0: any free one.",
+)
+@click.option(
+    "--token",
+    envvar="LAKEFOLD_CONSOLE_TOKEN",
+    help="A text that a client has to know: the printed address has it, programs send it as a bearer token. "
+    "Set it by the environment, because every user of the machine can see flags.  "
+    "[env: LAKEFOLD_CONSOLE_TOKEN]",
+)
+@json_option
+def command(settings: Settings, host: str, port: int, token: str | None, *, as_json: bool) -> None:
+    """Serve a web page that shows the tables, the log and the committers. It changes nothing.
+
+    The page has the tables below the roots with their rate, fragments and consumers, the history of each, the
+    outcome of a proposal and its reason, the dead letters, the partitions of the log and their lag, and plots
+    of the last hour. It is updated as outcomes are reported. The state of a committer, and which tables are
+    parked, is requested at --http-host and --http-port.
+
+    It is served to this machine only, unless --host says otherwise; then set a token. It runs until SIGTERM
+    or Ctrl-C.
+    """
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    from lakefold.web.site import ConsoleSite, is_loopback
+    from lakefold_committer.observability.web_server import WebServer
+
+    token = token or settings.console_token
+    # A wrong setting of the brokers or topics is an error before the page is served.
+    settings.kafka_config()
+    settings.topics()
+    with ConsoleSite(settings, host, token) as site:
+        try:
+            server = WebServer(host, port, site.respond, "console")
+        except OSError as error:
+            message = f"{host}:{port} can't be served: {error.strerror}"
+            hint = "give another --port, or 0 for any free one; --host must be an address of this machine"
+            raise SettingError(message, where="--port", hint=hint) from error
+        with server:
+            if not token and not is_loopback(host):
+                LOG.warning("served without a token", hint="anyone who reaches this port can read the page")
+            _print_address(host, server.port, token, as_json=as_json)
+            stopped.wait()
+
+
+def _print_address(host: str, port: int, token: str, *, as_json: bool) -> None:
+    from urllib.parse import quote
+
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
+    url = f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")
+    if as_json:
+        print_json({"url": url, "host": host, "port": port})
+    else:
+        print_line(f"the console is at {url}")

@@ -1,0 +1,210 @@
+"""What the page shows of one table, one proposal and the dead letters, as plain values."""
+
+from __future__ import annotations
+
+import bisect
+import shlex
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold.proposals.explain import brokers_of, explanation_document
+from lakefold.proposals.explain_proposal import explain
+from lakefold.proposals.redrive import plain_letter
+from lakefold.reading.refs import refs_document
+from lakefold.web.tables import consumers_of, policy_in
+from lakefold_log.client.admin import Admin
+from lakefold_log.client.topics import MissingTopicError, describe, watermarks
+from lakefold_log.read.dead_letters import read_dead_letters
+from lakefold_reader.as_json import iso, plain_history, plain_table
+from lakefold_reader.opening import in_its_format, on_branch, open_source
+from lakefold_reader.snapshot.history import history_page
+from lakefold_reader.snapshot.snapshot import table_of
+from lakefold_reader.versions.branches import branched, main_and_branch
+from lakefold_reader.versions.proposals import sought_of
+from lakefold_reader.versions.times import time_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakefold.console.settings import Settings
+    from lakefold_reader.format.source import Source
+    from lakefold_reader.snapshot.snapshot import Table
+    from lakefold_table.position import LogId
+
+MOST_VERSIONS: Final = 200
+"""The most versions of a page of the history."""
+MOST_LETTERS: Final = 200
+"""The most dead letters that are shown of a partition, the newest."""
+MOST_APPS: Final = 200
+"""The most apps whose batches are shown."""
+SEARCHED: Final = 1_000
+"""How many of the newest versions are searched for a proposal."""
+TIMEOUT_S: Final = 10.0
+ROW_BOUNDS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+"""The bounds of the groups in which fragments are counted by their rows."""
+SHARE_BOUNDS: Final = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75)
+"""The bounds of the groups in which fragments are counted by their deleted share."""
+
+
+def table_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the newest version of a table's main branch, its tags and branches, and its consumers.
+
+    Raises `NotATableError`, `DamagedError`, `RetryError`.
+    """
+
+    def read(source: Source) -> dict[str, Any]:
+        main, _ = main_and_branch(source)
+        document = plain_table(table_of(main))
+        if document["marks"] is not None:
+            apps = document["marks"]["apps"]
+            document["marks"]["apps"] = dict(list(apps.items())[:MOST_APPS])
+            document["marks"]["uuids"] = len(document["marks"]["uuids"])
+        refs = refs_document(main)
+        return {
+            **document,
+            "tags": refs["tags"],
+            "branches": refs["branches"],
+            "consumers": consumers_of(main),
+        }
+
+    return in_its_format(open_source(uri, options), read)
+
+
+def fragments_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Returns how many fragments of the newest version have how many rows, and which share is deleted."""
+
+    def read(source: Source) -> dict[str, Any]:
+        return _fragments(table_of(source))
+
+    return in_its_format(open_source(uri, options), read)
+
+
+def _fragments(table: Table) -> dict[str, Any]:
+    policy = policy_in(table.config)
+    by_rows, by_share = [0] * (len(ROW_BOUNDS) + 1), [0] * (len(SHARE_BOUNDS) + 1)
+    count = small = unknown = size_in_bytes = deleted = 0
+    for size in table.fragment_sizes():
+        count += 1
+        deleted += size.deleted
+        size_in_bytes += size.bytes or 0
+        unknown += size.bytes is None
+        rows = size.rows or 0
+        small += rows < policy.target_rows and (size.bytes or 0) < policy.target_bytes
+        by_rows[bisect.bisect_right(ROW_BOUNDS, rows - size.deleted)] += 1
+        by_share[bisect.bisect_left(SHARE_BOUNDS, size.deleted / max(1, rows))] += 1
+    return {
+        "version": table.version,
+        "fragments": count,
+        "small": small,
+        "target_rows": policy.target_rows,
+        "deleted_rows": deleted,
+        "bytes": size_in_bytes,
+        "without_bytes": unknown,
+        "rows_bounds": ROW_BOUNDS,
+        "by_rows": by_rows,
+        "share_bounds": SHARE_BOUNDS,
+        "by_deleted_share": by_share,
+    }
+
+
+def versions_document(
+    uri: str, options: Mapping[str, str], *, branch: str, last: int | None, most: int
+) -> dict[str, Any]:
+    """Returns at most `most` versions from `last` on down, newest first, as `lakefold log` prints them."""
+
+    def read(source: Source) -> dict[str, Any]:
+        chosen = branched(source, branch) if branch else source
+        rows = history_page(chosen, last, min(most, MOST_VERSIONS))
+        versions = [plain_history(row) for row in rows]
+        older = rows[-1].version - 1 if len(rows) == min(most, MOST_VERSIONS) else None
+        return {"versions": versions, "older": older}
+
+    return in_its_format(open_source(uri, options), read)
+
+
+def schemas_document(uri: str, options: Mapping[str, str], *, most: int) -> dict[str, Any]:
+    """Returns the schema's changes among the newest `most` versions: the columns that came and went.
+
+    A version is read whole only if its format has to.
+    """
+
+    def read(source: Source) -> dict[str, Any]:
+        newest = table_of(source)
+        columns = {field.name: str(field.type) for field in newest.schema}
+        changes: list[dict[str, Any]] = []
+        oldest = newest.version
+        for number in range(newest.version - 1, max(-1, newest.version - 1 - most), -1):
+            summary = source.summary(number, whole=True)
+            if summary is None:
+                break
+            oldest = number
+            schema = source.format.schema(summary)
+            if schema is None:
+                continue
+            before = {field.name: str(field.type) for field in schema.arrow}
+            if before != columns:
+                changes.append(_schema_change(number + 1, before, columns))
+            columns = before
+        return {"changes": changes, "searched_from": oldest, "searched_to": newest.version}
+
+    return in_its_format(open_source(uri, options), read)
+
+
+def _schema_change(version: int, before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "version": version,
+        "added": {name: kind for name, kind in after.items() if name not in before},
+        "removed": {name: kind for name, kind in before.items() if name not in after},
+        "changed": {
+            name: [before[name], kind]
+            for name, kind in after.items()
+            if name in before and before[name] != kind
+        },
+        "reordered": set(before) == set(after) and list(before) != list(after),
+    }
+
+
+def proposal_document(uri: str, proposal: str, branch: str, settings: Settings) -> dict[str, Any]:
+    """Returns what is known of a proposal as `lakefold explain` prints it, and that command.
+
+    Raises `InvalidError` if nothing is known of it, `RetryError` if a source can't be read now.
+    """
+    brokers = brokers_of(settings, TIMEOUT_S)
+    search = partial(explain, sought=sought_of(proposal), brokers=brokers, versions=SEARCHED)
+    explanation = on_branch(uri, branch or None, settings.storage_options, search)
+    words = ["lakefold", "explain", uri, proposal]
+    words += ["--branch", branch] if branch else []
+    words += ["--bootstrap-servers", settings.brokers()]
+    document = explanation_document(explanation)
+    if explanation.proposal is not None:
+        document["logged_at"] = iso(time_of(explanation.proposal.time_us))
+    return {**document, "command": shlex.join(words)}
+
+
+def dead_letters_document(settings: Settings, most: int) -> dict[str, Any]:
+    """Returns the newest dead letters of each partition, the newest first, with the command for each.
+
+    Raises `RetryError` if no broker answers.
+    """
+    config, topic = settings.kafka_config(), settings.dead_letters_topic
+    admin = Admin(config, timeout_s=TIMEOUT_S)
+    read_to: dict[LogId, int] = {}
+    left_out = 0
+    try:
+        description = describe(admin, topic)
+        for partition in range(description.partitions):
+            start, end = watermarks(admin, topic, partition)
+            first = max(start, end - min(most, MOST_LETTERS))
+            left_out += first - start
+            read_to[description.log_id(partition)] = first
+        letters = list(read_dead_letters(config, topic, timeout_s=TIMEOUT_S, read_to=read_to))
+    except MissingTopicError:
+        return {"letters": [], "left_out": 0}
+    letters.sort(key=lambda letter: letter.time_us, reverse=True)
+    plain = []
+    for letter in letters:
+        at = f"{letter.position.log.partition}/{letter.position.offset}"
+        words = ["lakefold", "redrive", "--offset", at, "--bootstrap-servers", settings.brokers()]
+        command = "" if letter.obstacle else shlex.join(words)
+        plain.append({**plain_letter(letter), "command": command})
+    return {"letters": plain, "left_out": left_out}

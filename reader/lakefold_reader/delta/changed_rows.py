@@ -1,0 +1,138 @@
+"""The rows that a version of a Delta table inserted, and how much a reader has to read for them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lakefold_reader.delta.feed.commit_changes import changes_in, count_of
+from lakefold_reader.delta.feed.plan import content_parts, parts_of
+from lakefold_reader.delta.versions import content_of, metadata_at
+from lakefold_reader.format.changes import NOTHING, ChangeType, UnknownChangeError, Weight
+from lakefold_table.errors import LakefoldError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from lakefold_reader.delta.feed.commit_changes import CommitChanges
+    from lakefold_reader.delta.feed.parts import FilePart
+    from lakefold_reader.delta.schema import DeltaSchema
+    from lakefold_reader.format.changes import Misfits
+    from lakefold_reader.format.source import ChangePart, Source
+    from lakefold_table.format import VersionSummary
+
+
+class ChangedFiles:
+    """What a version did to the rows of its table. `whole`: all its rows count as inserted."""
+
+    def __init__(self, source: Source, summary: VersionSummary, schema: DeltaSchema, *, whole: bool) -> None:
+        self._source = source
+        self._summary = summary
+        self._schema = schema
+        self._whole = whole
+
+    @cached_property
+    def only_inserts(self) -> bool:
+        """See `VersionChange.only_inserts`. The version before is read if this one has new metadata."""
+        return self._whole or (self._changes.only_adds and self._keeps_columns)
+
+    @cached_property
+    def rows(self) -> int | None:
+        """See `VersionChange.rows`."""
+        if not self._is_known:
+            return None
+        counts = [part.rows.rows for part in self._inserts]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    @property
+    def weight(self) -> Weight:
+        """The rows and bytes of the files that the version added, and the rows that it deleted."""
+        if self._whole:
+            return sum((part.weight for part in self._inserts), start=NOTHING)
+        changes = self._changes
+        deleted = count_of(changes.removed) or 0
+        gone = sum(rows.rows or 0 for rows in changes.deleted)
+        size = sum(file.size for file in changes.added) + sum(file.size for file in changes.change_files)
+        return Weight((count_of(changes.added) or 0) + deleted + gone, size)
+
+    def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+        """See `Change.inserted`."""
+        import pyarrow as pa
+
+        from lakefold_reader.delta.feed.rows import FilePartReader
+
+        schema = self._schema.chosen(columns)
+        if not self._is_known:
+            raise self._not_known()
+        reader = FilePartReader(self._source, schema)
+        parts = self._inserts
+        batches = (batch for part in parts for batch in reader.stored(part))
+        return pa.RecordBatchReader.from_batches(schema.arrow, batches)
+
+    def appended(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+        """See `Change.appended`. Which files have new rows alone is known only if the version did no more."""
+        return self.inserted(columns)
+
+    def feed(self, columns: Sequence[str] | None, misfits: Misfits) -> pa.RecordBatchReader:
+        """See `Change.feed`."""
+        from lakefold_reader.delta.feed.rows import feed_of
+
+        parts = self._inserts if self._whole else self._parts
+        return feed_of(self._source, parts, self._schema.chosen(columns), misfits)
+
+    def is_appended(self) -> Callable[[ChangePart], bool]:
+        """See `VersionChange.is_appended`."""
+        is_known = self._changes.only_adds
+
+        def appended(part: ChangePart) -> bool:
+            return is_known and part.change_type is ChangeType.INSERT
+
+        return appended
+
+    @cached_property
+    def _changes(self) -> CommitChanges:
+        return changes_in(content_of(self._summary))
+
+    @cached_property
+    def _parts(self) -> list[FilePart]:
+        return list(parts_of(self._source, self._summary, self._changes))
+
+    @cached_property
+    def _inserts(self) -> list[FilePart]:
+        if self._whole:
+            return list(content_parts(self._source, self._summary.version))
+        return [part for part in self._parts if part.change_type is ChangeType.INSERT]
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether rows that are new can be distinguished from rows that another file had before."""
+        changes = self._changes
+        moves_rows = bool(changes.added) and bool(changes.removed or changes.deleted)
+        return self._whole or changes.replaces or not moves_rows
+
+    @property
+    def _keeps_columns(self) -> bool:
+        """Whether the columns of the version before still have their values. New columns are null there."""
+        metadata, version = self._changes.metadata, self._summary.version
+        if metadata is None or version == self._source.versions.first:
+            return True
+        from lakefold_reader.delta.schema import schema_in
+
+        try:
+            before = schema_in(metadata_at(self._source, version - 1)).forms()
+        except LakefoldError:
+            # The version before is gone. It is not known which columns it had.
+            return False
+        now = self._schema.forms()
+        return all(now.get(name) == form for name, form in before.items())
+
+    def _not_known(self) -> UnknownChangeError:
+        summary = self._summary
+        return UnknownChangeError(
+            f"version {summary.version} ({summary.operation}) does not record which rows it inserted",
+            where=self._source.uri,
+            hint="`feed` and `lakefold.changes` return what it deleted and inserted; a table with "
+            "delta.enableChangeDataFeed = true records which rows its writers changed",
+        )

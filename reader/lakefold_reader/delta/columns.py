@@ -1,0 +1,93 @@
+"""Columns of data files as columns of the table: other names, missing fields, wider types.
+
+See Delta facts 8.2 and 8.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_reader.delta.schema import DeltaColumn
+
+FIELD_ID: Final = b"PARQUET:field_id"
+_NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+def stored_field(fields: Iterable[pa.Field], column: DeltaColumn) -> pa.Field | None:
+    """Returns the field of a data file that has a column: by its id if it has one, else by its name."""
+    listed = list(fields)
+    if column.id is not None:
+        number = str(column.id).encode()
+        return next((field for field in listed if (field.metadata or {}).get(FIELD_ID) == number), None)
+    return next((field for field in listed if field.name == column.physical), None)
+
+
+def shaped(values: pa.Array, column: DeltaColumn) -> pa.Array:
+    """Returns stored values in the type of their column. Raises `pa.ArrowException` if one doesn't fit.
+
+    A field of a struct that the data file lacks is null.
+    """
+    kind = column.field.type
+    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
+        return _struct(values, column)
+    if pa.types.is_map(kind) and pa.types.is_map(values.type):
+        key, item = column.children
+        parts = shaped(values.keys, key), shaped(values.items, item)
+        return pa.MapArray.from_arrays(values.offsets, *parts, type=kind, mask=_nulls(values))
+    if pa.types.is_list(kind) and (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
+        offsets = values.offsets.cast(pa.int32())
+        items = shaped(values.values, column.children[0])
+        return pa.ListArray.from_arrays(offsets, items, type=kind, mask=_nulls(values))
+    if values.type == kind:
+        return values
+    # Files of old writers have times in nanoseconds (INT96).
+    return pc.cast(
+        values, kind, safe=not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type))
+    )
+
+
+def inner(values: pa.Array, column: DeltaColumn) -> pa.Array:
+    """Returns the values of a column from those of the column at the top level that it is in."""
+    for step in (*column.path[1:], column)[: len(column.path)]:
+        index = values.type.get_field_index(step.field.name.rpartition(".")[2])
+        values = pc.struct_field(values, [index])
+    return values
+
+
+def partition_values(text: str | None, field: pa.Field, rows: int) -> pa.Array:
+    """Returns the column of a partition's value, which is text in the log; empty text is null."""
+    if text is None or text == _NULL_PARTITION or (not text and not pa.types.is_binary(field.type)):
+        return pa.nulls(rows, field.type)
+    if pa.types.is_timestamp(field.type):
+        plain = pa.scalar(text.removesuffix("Z").replace("T", " "))
+        value = pc.cast(plain, pa.timestamp("us")).cast(field.type)
+    elif pa.types.is_binary(field.type):
+        value = pa.scalar(text.encode("latin-1"), field.type)
+    else:
+        value = pc.cast(pa.scalar(text), field.type)
+    return pa.repeat(value, rows)
+
+
+def _struct(values: pa.Array, column: DeltaColumn) -> pa.Array:
+    fields = [values.type.field(number) for number in range(values.type.num_fields)]
+    arrays = []
+    for child in column.children:
+        field = stored_field(fields, child)
+        arrays.append(
+            pa.nulls(len(values), child.field.type)
+            if field is None
+            else shaped(values.field(fields.index(field)), child)
+        )
+    if not arrays:
+        return pa.nulls(len(values), column.field.type)
+    return pa.StructArray.from_arrays(arrays, fields=list(column.field.type), mask=values.is_null())
+
+
+def _nulls(values: pa.Array) -> pa.Array | None:
+    return values.is_null() if values.null_count else None

@@ -1,0 +1,104 @@
+"""Plans the change feed of a Delta table from the commits alone, version by version."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakefold_reader.delta.data_files import live_rows
+from lakefold_reader.delta.feed.commit_changes import changes_in, last_offset, offsets_of
+from lakefold_reader.delta.feed.parts import FilePart
+from lakefold_reader.delta.versions import content_of, read_state
+from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError
+from lakefold_reader.versions.ranges import expired
+from lakefold_reader.versions.stray_files import expired_stray, is_stray
+from lakefold_table.delta.record_counts import record_count
+from lakefold_table.marks.record import decode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakefold_reader.delta.feed.commit_changes import CommitChanges
+    from lakefold_reader.format.source import Source
+    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+    from lakefold_table.format import VersionSummary
+
+ORDER: Final = (
+    ChangeType.DELETE,
+    ChangeType.UPDATE_PREIMAGE,
+    ChangeType.UPDATE_POSTIMAGE,
+    ChangeType.INSERT,
+)
+"""The order of the parts of a version: applied in it, a row is never there twice."""
+
+
+def summaries_between(source: Source, after: int, to: int) -> Iterator[VersionSummary]:
+    """Yields the versions after `after` up to `to`. Raises `VersionExpiredError` in its turn."""
+    before: VersionSummary | None = None
+    for version in range(after + 1, to + 1):
+        summary = source.summary(version)
+        if summary is None:
+            raise expired(source, f"version {version} is gone: it was cleaned up")
+        if before is not None:
+            if is_stray(source, before, summary):
+                raise expired_stray(source, before.version)
+            yield before
+        before = summary
+    if before is not None:
+        yield before
+
+
+def plan_summaries(
+    source: Source, summaries: Iterable[VersionSummary], rewritten: Rewritten
+) -> Iterator[FilePart]:
+    """Yields what these versions did. Raises `RewrittenError` if that was chosen."""
+    for summary in summaries:
+        changes = changes_in(content_of(summary))
+        is_first = summary.version == source.versions.first
+        if changes.replaces and not is_first and rewritten is not Rewritten.ROWS:
+            if rewritten is Rewritten.FAIL:
+                raise RewrittenError(
+                    f"version {summary.version} ({summary.operation}) replaced the table's content",
+                    version=summary.version,
+                    where=source.uri,
+                    hint='read that version whole, or choose rewritten="rows" or "skip"',
+                )
+            continue
+        yield from parts_of(source, summary, changes)
+
+
+def parts_of(source: Source, summary: VersionSummary, changes: CommitChanges) -> Iterator[FilePart]:
+    """Yields what a version did to rows, in the order of `ORDER`."""
+    record = decode_record(summary.properties, source.uri) if summary.own else None
+    last = last_offset(record)
+    version, time_us = summary.version, summary.time_us
+    for file in changes.removed:
+        rows = live_rows(_described(source, version, file), record_count(file))
+        yield FilePart(version, time_us, ChangeType.DELETE, last, rows)
+    for deleted in changes.deleted:
+        yield FilePart(version, time_us, ChangeType.DELETE, last, deleted)
+    for kind in ORDER:
+        for change_file in changes.change_files:
+            yield FilePart(version, time_us, kind, last, live_rows(change_file), in_change_file=True)
+    for restored in changes.restored:
+        yield FilePart(version, time_us, ChangeType.INSERT, last, restored)
+    for added, offset in zip(changes.added, offsets_of(changes.added, record), strict=True):
+        yield FilePart(version, time_us, ChangeType.INSERT, offset, live_rows(added, record_count(added)))
+
+
+def content_parts(source: Source, version: int) -> Iterator[FilePart]:
+    """Yields the whole content of a version as inserts. Raises as `read_state`."""
+    state, snapshot = read_state(source, version)
+    for file in sorted(snapshot.files.values(), key=lambda each: each.path):
+        rows = live_rows(file, record_count(file))
+        yield FilePart(version, state.time_us, ChangeType.INSERT, None, rows)
+
+
+def _described(source: Source, version: int, file: RemoveFile) -> AddFile | RemoveFile:
+    """Returns a removed file with its partition values and size, which its action may lack."""
+    if file.partition_values is not None and file.size is not None:
+        return file
+    before = read_state(source, version - 1)[1].files.get(file.path)
+    if before is None:
+        return file
+    return replace(file, partition_values=before.partition_values, size=before.size)

@@ -1,0 +1,97 @@
+"""Reads the rows of a change feed part by part, and shows them in the columns of the last version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lakefold_reader.delta.columns import shaped
+from lakefold_reader.delta.data_files import DataFile
+from lakefold_reader.delta.filters.condition import Condition
+from lakefold_reader.delta.schema import DeltaColumn, DeltaSchema
+from lakefold_reader.format.changes import Misfits
+from lakefold_reader.format.feed_rows import (
+    CHANGE_FIELDS,
+    added_values,
+    check_free_names,
+    fitted_one_by_one,
+    misfit,
+    warn_of_misfits,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lakefold_reader.delta.data_files import Shape
+    from lakefold_reader.delta.feed.parts import FilePart
+    from lakefold_reader.format.source import Source
+
+CHANGE_TYPE: Final = DeltaColumn(CHANGE_FIELDS[0], CHANGE_FIELDS[0].name, type_name="string")
+"""The column of change files that says what became of a row."""
+
+
+def feed_schema(columns: DeltaSchema) -> pa.Schema:
+    """Returns the Arrow schema of a feed with these columns: any may be null, in older rows.
+
+    Raises `InvalidError` if a column has the name of a column that the feed adds.
+    """
+    check_free_names(columns.names)
+    return pa.schema([*(pa.field(field.name, field.type) for field in columns.arrow), *CHANGE_FIELDS])
+
+
+def feed_of(
+    source: Source, parts: Iterable[FilePart], columns: DeltaSchema, misfits: Misfits
+) -> pa.RecordBatchReader:
+    """Returns the rows of these parts in these columns."""
+    batches = chain.from_iterable(map(FilePartReader(source, columns, misfits).read, parts))
+    return pa.RecordBatchReader.from_batches(feed_schema(columns), batches)
+
+
+class FilePartReader:
+    """Reads parts of a feed. `columns`: those of the feed's last version that are shown."""
+
+    def __init__(self, source: Source, columns: DeltaSchema, misfits: Misfits = Misfits.FAIL) -> None:
+        self._source = source
+        self._columns = columns.columns
+        self._schema = feed_schema(columns)
+        self._misfits = misfits
+
+    def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a part, in the schema `feed_schema(columns)`.
+
+        Raises `VersionExpiredError` if the file was cleaned up meanwhile, `DamagedError` if it is missing or
+        can't be read, `MisfitError` if a value doesn't fit the last version's type and misfits are not to be
+        null.
+        """
+        skipped: Counter[str] = Counter()
+        for batch in self.stored(part, partial(self._shaped, part, skipped)):
+            added = added_values(
+                batch.num_rows, str(part.change_type), part.version, part.time_us, part.log_offset
+            )
+            yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self._schema)
+        warn_of_misfits(self._source.uri, part.version, part.change_type, skipped)
+
+    def stored(self, part: FilePart, shape: Shape = shaped) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a part in the table's columns alone."""
+        condition = None
+        if part.in_change_file:
+            of_kind = DeltaSchema((CHANGE_TYPE,), (CHANGE_TYPE,))
+            condition = Condition(f"{CHANGE_TYPE.physical} = '{part.change_type}'", of_kind)
+        return DataFile(self._source, part.rows, shape).batches(self._columns, condition)
+
+    def _shaped(
+        self, part: FilePart, skipped: Counter[str], values: pa.Array, column: DeltaColumn
+    ) -> pa.Array:
+        try:
+            return shaped(values, column)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if self._misfits is Misfits.FAIL:
+                raise misfit(column.field, values.type, part.version, part.version, error) from error
+        one_by_one = fitted_one_by_one(values, column.field.type, partial(shaped, column=column))
+        fitting = pa.concat_arrays(one_by_one)
+        skipped[column.field.name] += fitting.null_count - values.null_count
+        return fitting

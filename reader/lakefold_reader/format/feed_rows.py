@@ -1,0 +1,96 @@
+"""The rows of a change feed as all formats give them: the columns that it adds, values that don't fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import structlog
+
+from lakefold_reader.format.changes import MisfitError
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+LOG: Final = structlog.get_logger("lakefold.reader")
+CHANGE_FIELDS = (
+    pa.field("_change_type", pa.string(), nullable=False),
+    pa.field("_commit_version", pa.int64(), nullable=False),
+    pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False),
+    pa.field("_log_offset", pa.int64()),
+)
+"""The columns that a feed adds after the table's own."""
+
+
+def check_free_names(names: Sequence[str]) -> None:
+    """Raises `InvalidError` if a column has the name of a column that the feed adds."""
+    added = {field.name for field in CHANGE_FIELDS}
+    taken = [name for name in names if name in added]
+    if taken:
+        raise InvalidError(
+            f"the table's own columns {taken} have names of the change feed",
+            where="columns",
+            hint="choose the columns without them",
+        )
+
+
+def added_values(
+    rows: int, change_type: str, version: int, time_us: int, log_offset: int | None
+) -> list[pa.Array]:
+    """Returns the values of the columns that the feed adds, the same for so many rows."""
+    values = (change_type, version, time_us, log_offset)
+    return [
+        pa.repeat(pa.scalar(given, field.type), rows)
+        for given, field in zip(values, CHANGE_FIELDS, strict=True)
+    ]
+
+
+def fitted_one_by_one(
+    values: pa.Array, kind: pa.DataType, shape: Callable[[pa.Array], pa.Array]
+) -> list[pa.Array]:
+    """Returns the values by `shape`, in order, in arrays; null if it raises for a value alone.
+
+    It bisects the values, so it costs little if few values don't fit.
+    """
+    try:
+        return [shape(values)]
+    except pa.ArrowNotImplementedError:
+        return [pa.nulls(len(values), kind)]
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            return [pa.nulls(1, kind)]
+    half = len(values) // 2
+    return [
+        *fitted_one_by_one(values.slice(0, half), kind, shape),
+        *fitted_one_by_one(values.slice(half), kind, shape),
+    ]
+
+
+def misfit(field: pa.Field, kind: pa.DataType, at: int, version: int, error: Exception) -> MisfitError:
+    """Returns the error for values of version `at`, of another type, that can't be shown as `field`.
+
+    `version`: the version that changed the rows.
+    """
+    return MisfitError(
+        f"column {field.name} is {kind} in version {at} and {field.type} in the feed's last, "
+        f"so what version {version} did can't be shown: {error}",
+        version=version,
+        column=field.name,
+        where="columns",
+        hint="misfits='null' (--misfits null, Spark's option misfits) shows such values as null and logs "
+        "how many; or leave the column out, or end the feed before the version that changed its type",
+    )
+
+
+def warn_of_misfits(table: str, version: int, change_type: str, skipped: Mapping[str, int]) -> None:
+    """Logs how many values of a version's changes are shown as null, for each column in `skipped`."""
+    for column, values in skipped.items():
+        LOG.warning(
+            "values that don't fit the column's type are null in the change feed",
+            table=table,
+            version=version,
+            change=str(change_type),
+            column=column,
+            values=values,
+        )

@@ -1,0 +1,162 @@
+"""The console's page beside a real broker: by the committer on its port, and as a verb of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from lakefold import cli
+from lakefold_table.uri import canonical
+from tests.integration.committers import running_committer
+from tests.integration.copies import command_line
+from tests.integration.own_log import OwnLog
+from tests.proposals import append, creation, rows
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.position import Position
+    from tests.integration.committers import CommitterProcess
+    from tests.integration.conftest import TopicNames
+
+SECONDS = 60.0
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Page:
+    """The JSON of a page that is served on a port of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def get(self, path: str, **parameters: object) -> dict[str, Any]:
+        """The document at this path."""
+        query = "&".join(f"{name}={quote(str(value))}" for name, value in parameters.items())
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=SECONDS)
+        try:
+            connection.request("GET", f"/api/{path}?{query}")
+            answer = connection.getresponse()
+            document: dict[str, Any] = json.loads(answer.read())
+        finally:
+            connection.close()
+        assert answer.status == 200, document
+        return document
+
+    @contextmanager
+    def events(self) -> Iterator[Iterator[dict[str, Any]]]:
+        """The events from now on."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=SECONDS)
+        try:
+            connection.request("GET", "/api/events")
+            answer = connection.getresponse()
+            lines = iter(answer.readline, b"")
+            yield (json.loads(line[6:]) for line in lines if line.startswith(b"data: "))
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def served(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> Iterator[tuple[OwnLog, CommitterProcess]]:
+    """A log, and a committer that folds it and serves the page."""
+    own = OwnLog.make(bootstrap, topic_names)
+    with running_committer(bootstrap, topic_names, tmp_path, "--console", "true") as committer:
+        committer.wait_until_ready()
+        yield own, committer
+
+
+def sent(own: OwnLog, *envelopes: Envelope) -> list[Position]:
+    with own.proposer() as proposer:
+        return [proposer.send_wait(envelope) for envelope in envelopes]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    """What a verb prints as JSON."""
+    capsys.readouterr()
+    assert cli.run([*words, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_page_shows_what_the_verbs_show(
+    served: tuple[OwnLog, CommitterProcess], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, committer = served
+    page, uri = Page(committer.http_port), canonical(tmp_path / HOSTILE)
+    with page.events() as events:
+        next(events)
+        [created] = sent(own, creation(uri))
+        # The page learns of the new table from its outcome, without asking.
+        assert any(uri in event["tables"] for event in events)
+    added, refused = sent(own, append(uri, rows([1, 2]), 1, "app", 5), creation(uri))
+    until(lambda: len(own.answers()) == 3, "three outcomes", seconds=SECONDS)
+
+    def listed() -> dict[str, Any] | None:
+        found = [row for row in page.get("tables", order="recent")["tables"] if row["table"] == uri]
+        last = found[0]["activity"]["last"] if found else None
+        return found[0] if last is not None and last["kind"] == "rejected" and found[0]["version"] else None
+
+    until(listed, "the table with its last outcome", seconds=SECONDS)
+    row = listed()
+    assert row is not None
+    [version] = shown(capsys, "show", uri)
+    assert {name: row[name] for name in ("version", "rows", "fragments")} == {
+        name: version[name] for name in ("version", "rows", "fragments")
+    }
+    assert page.get("table", uri=uri)["schema"] == version["schema"]
+    assert page.get("versions", uri=uri)["versions"] == shown(capsys, "log", uri)
+
+    def is_settled() -> bool:
+        overview = page.get("overview")
+        ends = [(each["partition"], each["high"], each["lag"]) for each in overview["partitions"]]
+        return overview["committer"]["ready"] and ends == [(0, 3, 0)]
+
+    until(is_settled, "a ready committer without lag", seconds=SECONDS)
+
+    found = page.get("proposal", uri=uri, proposal=refused)
+    assert (found["state"], found["position"]["offset"]) == ("rejected", refused.offset)
+    assert found["outcome"]["rejected"]["other_version"] == "2"
+    assert found["command"].startswith("lakefold explain ")
+    assert page.get("proposal", uri=uri, proposal="app:5")["position"]["offset"] == added.offset
+    [letter] = page.get("dead-letters")["letters"]
+    assert (letter["table"], letter["position"]["offset"]) == (uri, refused.offset)
+    assert f"--offset 0/{refused.offset}" in letter["command"]
+    series = page.get("activity")
+    # The plots have figures per second, in steps of ten seconds.
+    assert round(sum(series["committed"]) * series["step_seconds"]) == 2
+    assert round(sum(series["rejected"]) * series["step_seconds"]) == 1
+    assert created.offset == 0
+    assert committer.stop() == 0
+
+
+def test_the_verb_serves_the_page_until_it_is_stopped(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    own = OwnLog.make(bootstrap, topic_names)
+    words = ["console", "--bootstrap-servers", bootstrap, "--root", str(tmp_path), "--port", "0", "--json"]
+    words += ["--transactions-topic", own.topics.transactions, "--outcomes-topic", own.topics.outcomes]
+    words += ["--dead-letters-topic", own.topics.dead_letters, "--group", own.group, "--http-port", "0"]
+    output, log = tmp_path / "stdout", tmp_path / "stderr"
+    with output.open("wb") as stdout, log.open("wb") as stderr:
+        process = command_line().start(words, stdout=stdout, stderr=stderr)
+    try:
+        until(lambda: process.poll() is not None or output.read_bytes(), "the address", seconds=SECONDS)
+        assert process.poll() is None, log.read_text()
+        port = urlsplit(json.loads(output.read_text())["url"]).port
+        assert port is not None
+        page = Page(port)
+        until(lambda: page.get("overview")["partitions"], "the partitions", seconds=SECONDS)
+        assert page.get("overview")["problem"] == page.get("overview")["feed_problem"] == ""
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0, log.read_text()
+    finally:
+        process.kill()

@@ -1,0 +1,439 @@
+"""Rows that are appended to Delta tables, judged by delta-rs: rows, statistics, partitions; and refusals."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import lakefold
+from lakefold_ingest.delta.partitions import divided, folder_of, log_path
+from lakefold_ingest.delta.statistics import rounded_up
+from lakefold_ingest.formats import FORMATS, read_view
+from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.delete import DeleteWhere
+from lakefold_ingest.operations.replace_delta import ReplaceDelta
+from lakefold_ingest.options.given import read_write_options
+from lakefold_ingest.options.write_options import WriteUse
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.task_files import collect_files
+from lakefold_ingest.spark.write_plan import plan_write
+from lakefold_ingest.view import BatchColumns
+from lakefold_ingest.writing.batch import check_kind
+from lakefold_ingest.writing.settings import WriteSettings
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.topic_names import Topics
+from lakefold_table.entry import Committed, Duplicate
+from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.uri import canonical
+from tests.delta_logs.actions import metadata, text
+from tests.unit.test_delta_format import Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakefold_ingest.delta.writing import DeltaView
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.entry import Result
+
+WHEN = dt.datetime(2026, 1, 2, 3, 4, 5, 6, dt.UTC)
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "part": ["a", "b c/é=%", None],
+        "day": pa.array([dt.date(2026, 1, 2), None, dt.date(2026, 1, 3)]),
+        "at": pa.array([WHEN, None, None], pa.timestamp("us", "UTC")),
+        "plain": pa.array([WHEN.replace(tzinfo=None), None, None], pa.timestamp("us")),
+        # delta-rs can't read a negative one as a partition.
+        "price": pa.array([Decimal("1.50"), None, Decimal("2.25")], pa.decimal128(9, 2)),
+        "tags": pa.array([["x", None], [], None], pa.list_(pa.string())),
+        "place": pa.array([{"x": 1.5}, None, {"x": None}], pa.struct([("x", pa.float64())])),
+        "long": ["x" * 50, "y", None],
+        "small": pa.array([1, 2, 3], pa.uint8()),
+        "flag": [True, None, False],
+        "bytes": [b"a", b"b", None],
+    }
+)
+
+
+@dataclass
+class Written:
+    """A Delta table on a local disk: proposals are built by the product and folded here."""
+
+    path: Path
+    partition_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.table = Table(self.path)
+        self.batch = 0
+
+    def settings(self, **changes: Any) -> WriteSettings:  # noqa: ANN401 - the test names the field
+        given = WriteSettings(canonical(self.path), KafkaConfig("127.0.0.1:1"), Topics(), format="delta")
+        return replace(given, partition_by=self.partition_by, **changes)
+
+    def create(self, schema: pa.Schema) -> None:
+        (created,) = self.fold(FORMATS["delta"].creation(self.settings(), Key("app", 0), schema))
+        assert isinstance(created, Committed)
+
+    def view(self, *, afresh: bool = False) -> DeltaView:
+        view = read_view(canonical(self.path), {}, afresh=afresh)
+        assert view is not None
+        return view  # type: ignore[return-value] # it is a Delta table
+
+    def fold(self, *envelopes: Envelope) -> list[Result]:
+        self.batch += 1
+        return self.table.fold(*envelopes, log=f"{self.batch:08d}-6f1c-4f0b-9a5e-0f3b7a1c2d3e")
+
+    def build(self, rows: pa.Table, **changes: Any) -> Envelope:  # noqa: ANN401 - the test names the field
+        key = Key("app", self.batch)
+        envelope = append_source(RowSource(rows)).build(self.view(), key, self.settings(**changes))
+        assert envelope is not None
+        return envelope
+
+    def append(self, rows: pa.Table, **changes: Any) -> None:  # noqa: ANN401 - the test names the field
+        (result,) = self.fold(self.build(rows, **changes))
+        assert isinstance(result, Committed), result
+        assert result.rows_added == rows.num_rows
+
+
+def by_id(rows: object) -> list[dict[str, Any]]:
+    return sorted(pa.table(rows).to_pylist(), key=lambda row: int(row["id"]))
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [(), ("part",), ("day", "part"), ("at", "plain", "price", "flag", "bytes", "small"), ("id",)],
+    ids=",".join,
+)
+def test_rows_are_those_that_delta_rs_reads(tmp_path: Path, partitions: tuple[str, ...]) -> None:
+    table = Written(tmp_path / "t", partitions)
+    table.create(ROWS.schema)
+    table.append(ROWS)
+    table.append(ROWS.slice(1), max_rows_per_file=1)
+    newest = DeltaTable(str(table.path))
+    assert newest.version() == 2
+    assert tuple(newest.metadata().partition_columns) == partitions
+    for version, expected in ((1, ROWS), (2, pa.concat_tables([ROWS, ROWS.slice(1)]))):
+        theirs = DeltaTable(str(table.path), version=version).to_pyarrow_table()
+        wanted = by_id(expected)
+        assert by_id(theirs) == wanted
+        assert by_id(lakefold.open(table.path, version).to_arrow()) == wanted
+    files = pa.table(newest.get_add_actions(flatten=True)).to_pylist()
+    assert sum(each["num_records"] for each in files) == 5
+    assert len(files) == 5 if partitions else 3
+    view = table.view()
+    assert isinstance(view.folded(Key("app", 1)), Duplicate)
+    assert view.folded(Key("app", 9)) is None
+    # The same by what changed since, and by the whole log.
+    assert table.view(afresh=True) == view
+
+
+def test_statistics_hold_for_what_delta_rs_counts(tmp_path: Path) -> None:
+    table = Written(tmp_path / "t")
+    table.create(ROWS.schema)
+    table.append(ROWS)
+    theirs = tmp_path / "theirs"
+    write_deltalake(str(theirs), pa.table({**{n: ROWS[n] for n in ROWS.column_names if n != "small"}}))
+    (own,) = pa.table(DeltaTable(str(table.path)).get_add_actions(flatten=True)).to_pylist()
+    (other,) = pa.table(DeltaTable(str(theirs)).get_add_actions(flatten=True)).to_pylist()
+    # delta-rs counts none in bytes, and the items of lists.
+    names = [name for name in other if name.startswith("null_count.") and other[name] is not None]
+    names = [name for name in names if "tags" not in name]
+    assert {name: own[name] for name in names} == {name: other[name] for name in names}
+    for name in ("id", "part", "day", "price", "place.x"):
+        assert (own[f"min.{name}"], own[f"max.{name}"]) == (other[f"min.{name}"], other[f"max.{name}"])
+    assert own["min.long"] == "x" * 32
+    # They have milliseconds; the greatest is not below the value.
+    assert own["min.at"] <= WHEN <= own["max.at"] <= WHEN + dt.timedelta(milliseconds=1)
+
+
+def test_statistics_have_32_columns_and_no_bounds_that_json_lacks(tmp_path: Path) -> None:
+    columns = {f"c{number}": pa.array([1.0]) for number in range(40)}
+    columns["c3"] = pa.array([float("nan")])
+    columns["c4"] = pa.array([float("inf")])
+    rows = pa.table({"id": pa.array([1, None], pa.int64()).slice(0, 1), **columns})
+    table = Written(tmp_path / "t")
+    table.create(rows.schema)
+    envelope = table.build(rows)
+    stats = json.loads(json.loads(envelope.delta.actions)["add"]["stats"])
+    assert list(stats["nullCount"]) == ["id", *(f"c{number}" for number in range(31))]
+    assert stats["nullCount"].keys() - stats["minValues"].keys() == {"c3", "c4"}
+
+
+@pytest.mark.parametrize(
+    ("value", "bound"),
+    [("a" * 32, "a" * 32), ("a" * 33, "a" * 31 + "b"), ("a" * 31 + "\U0010ffff" * 2, "a" * 30 + "b")],
+)
+def test_a_long_text_is_rounded_up(value: str, bound: str) -> None:
+    assert rounded_up(value) == bound >= value
+    assert rounded_up("\U0010ffff" * 33) is None
+    assert rounded_up("\ud7ff" * 33) == "\ud7ff" * 31 + "\ue000"
+
+
+def test_the_rows_of_a_partition_are_together(tmp_path: Path) -> None:
+    batch = pa.record_batch({"a": ["x", None, "x", None], "n": [1, 2, 3, 4]})
+    parts = {values: rows.column("n").to_pylist() for values, rows in divided(batch, ["a", "absent"])}
+    assert parts == {("x", None): [1, 3], (None, None): [4]} or parts[("x", None)] == [1, 3]
+    assert sorted(n for rows in divided(batch, ["a"]) for n in rows[1].column("n").to_pylist()) == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    folder = folder_of(["a/b"], ("é" * 100,))
+    assert len(folder) < 200
+    assert log_path("a%20b=c/d") == "a%2520b=c/d"
+    table = Written(tmp_path / "t", ("a",))
+    table.create(pa.schema([pa.field("a", pa.string(), nullable=False), ("n", pa.int64())]))
+    with pytest.raises(InvalidError, match="a value is empty"):
+        table.build(pa.table({"a": [""], "n": [1]}))
+
+
+def log_of(path: Path, schema: list[dict[str, Any]], features: list[str], **configuration: str) -> Written:
+    """A table with these columns and writer features, as another client made it."""
+    log = path / "_delta_log"
+    log.mkdir(parents=True)
+    readers = [name for name in features if name == "columnMapping"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers}
+    text_of_schema = json.dumps({"type": "struct", "fields": schema})
+    actions = [
+        {"protocol": {**protocol, "writerFeatures": features}},
+        metadata(text_of_schema, **configuration),
+    ]
+    (log / f"{0:020}.json").write_bytes(text(actions))
+    return Written(path)
+
+
+def field(name: str, kind: Any = "long", metadata: Any = None) -> dict[str, Any]:  # noqa: ANN401 - JSON values
+    return {"name": name, "type": kind, "nullable": True, "metadata": metadata or {}}
+
+
+def test_constraints_hold_for_each_row(tmp_path: Path) -> None:
+    table = log_of(
+        tmp_path / "t",
+        [
+            field("x", metadata={"delta.invariants": json.dumps({"expression": {"expression": "x > 0"}})}),
+            field("s", "string"),
+        ],
+        ["checkConstraints", "invariants"],
+        **{"delta.constraints.few": "x < 10 AND (S IN ('a', 'b') OR s IS NULL)"},
+    )
+    table.append(pa.table({"x": [1, 9], "s": ["a", None]}))
+    for rows, name in (
+        ({"x": [1, 10], "s": ["a", "a"]}, "the constraint few"),
+        ({"x": [1], "s": ["c"]}, "the constraint few"),
+        ({"x": [0], "s": ["a"]}, "the invariant of the column x"),
+        ({"x": pa.array([None], pa.int64())}, "the constraint few"),
+    ):
+        with pytest.raises(InvalidError, match=f"1 rows don't meet {name}"):
+            table.build(pa.table(rows))
+    assert DeltaTable(str(table.path)).to_pyarrow_table()["x"].to_pylist() == [1, 9]
+
+
+@pytest.mark.parametrize(
+    ("columns", "features", "configuration", "message"),
+    [
+        ([field("x")], ["checkConstraints"], {"delta.constraints.c": "x % 2 = 0"}, "the constraint c, which"),
+        ([field("x")], ["checkConstraints"], {"delta.constraints.c": "y = 1"}, "there is no column y"),
+        (
+            [field("x")],
+            ["checkConstraints"],
+            {"delta.constraints.c": "x < 'a'"},
+            "'a' can't be compared with int64",
+        ),
+        (
+            [field("x"), field("y", metadata={"delta.generationExpression": "x + 1"})],
+            ["generatedColumns"],
+            {},
+            "column y is generated as x",
+        ),
+        (
+            [field("x"), field("y", metadata={"CURRENT_DEFAULT": "7"})],
+            ["allowColumnDefaults"],
+            {},
+            "the column y, whose default is 7",
+        ),
+        (
+            [field("x", metadata={"delta.identity.start": 1})],
+            ["identityColumns"],
+            {},
+            "feature identityColumns",
+        ),
+        ([field("x")], ["parquet"], {}, "feature parquet: unknown"),
+        ([field("x")], [], {"delta.parquet.compression.codec": "lzo"}, "'lzo', which can't be written"),
+    ],
+)
+def test_what_can_not_be_written_is_named_before_a_file_is(
+    tmp_path: Path,
+    columns: list[dict[str, Any]],
+    features: list[str],
+    configuration: dict[str, str],
+    message: str,
+) -> None:
+    table = log_of(tmp_path / "t", columns, features, **configuration)
+    with pytest.raises(InvalidError, match=message):
+        table.build(pa.table({"x": [2]}))
+    assert [path.name for path in table.path.iterdir()] == ["_delta_log"]
+
+
+def test_mapped_columns_are_stored_under_their_physical_names(tmp_path: Path) -> None:
+    mapping = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c-1"}
+    inner = {"type": "struct", "fields": [field("y", metadata={**mapping, "delta.columnMapping.id": 3})]}
+    place = {**mapping, "delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "c-2"}
+    table = log_of(
+        tmp_path / "t",
+        [field("x", metadata=mapping), {**field("place"), "type": inner, "metadata": place}],
+        ["columnMapping"],
+        **{"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"},
+    )
+    rows = pa.table({"x": [7], "place": pa.array([{"y": 8}])})
+    addition = table.view().addition(BatchColumns(rows.append_column("new", pa.array([1.5])).schema))
+    assert addition is not None
+    (added,) = table.fold(addition.envelope)
+    assert isinstance(added, Committed)
+    table.append(rows.append_column("new", pa.array([1.5])))
+    (file,) = table.path.glob("*.parquet")
+    schema = pq.read_schema(file)
+    *_, new = schema.names
+    assert schema.names[:2] == ["c-1", "c-2"]
+    assert new.startswith("col-")
+    assert [schema.field(name).metadata[b"PARQUET:field_id"] for name in schema.names] == [b"1", b"2", b"4"]
+    line = (table.path / "_delta_log" / f"{2:020}.json").read_text().splitlines()[-1]
+    assert json.loads(json.loads(line)["add"]["stats"])["minValues"] == {
+        "c-1": 7,
+        "c-2": {"c-1": 8},
+        new: 1.5,
+    }
+
+
+def test_new_columns_are_added_before_their_rows(tmp_path: Path) -> None:
+    table = Written(tmp_path / "t")
+    table.create(pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int32())]))]))
+    nested = pa.array([{"a": 1, "b": "x"}], pa.struct([("a", pa.int32()), ("b", pa.string())]))
+    rows = pa.table({"id": [1], "s": nested, "n": [1.5]})
+    addition = table.view().addition(BatchColumns(rows.schema))
+    assert addition is not None
+    assert addition.text == "the new columns s.b, n"
+    table.append(pa.table({"id": [0]}))
+    (result,) = table.fold(addition.envelope)
+    assert isinstance(result, Committed)
+    assert table.view().addition(BatchColumns(rows.schema)) is None
+    table.append(rows)
+    read = DeltaTable(str(table.path)).to_pyarrow_table()
+    assert by_id(read) == [{"id": 0, "s": None, "n": None}, {"id": 1, "s": {"a": 1, "b": "x"}, "n": 1.5}]
+    with pytest.raises(InvalidError, match="ID can't be added, because the table has id"):
+        table.view().addition(BatchColumns(pa.schema([("ID", pa.int64())])))
+
+
+def test_a_table_keeps_its_format_and_its_partitions(tmp_path: Path) -> None:
+    table = Written(tmp_path / "t", ("a",))
+    table.create(pa.schema([("a", pa.string()), ("n", pa.int64())]))
+    view = table.view()
+    check_kind(table.settings(), view)
+    with pytest.raises(InvalidError, match="the format delta, not lance"):
+        check_kind(replace(table.settings(), format="lance"), view)
+    with pytest.raises(InvalidError, match=r"partition columns \(a\), not \(n\)"):
+        check_kind(replace(table.settings(), partition_by=("n",)), view)
+    creation = FORMATS["delta"].creation
+    key = Key("app", 0)
+    for columns, message in (
+        ([("a", pa.string()), ("t", pa.time64("us"))], "t: Delta has no type for time64"),
+        ([("a", pa.string()), ("A", pa.string())], "two columns have this name"),
+        ([("b", pa.string())], "there is no column 'a'"),
+        ([("a", pa.string())], "these are all columns"),
+        ([("a", pa.list_(pa.string())), ("n", pa.int8())], "files can't be partitioned by that"),
+    ):
+        with pytest.raises(InvalidError, match=message):
+            creation(table.settings(), key, pa.schema(columns))
+    with pytest.raises(InvalidError, match="Lance tables have no partitions"):
+        FORMATS["lance"].creation(table.settings(), key, pa.schema([("a", pa.string())]))
+
+
+def test_a_table_that_was_created_again_is_read_again(tmp_path: Path) -> None:
+    """Another one of as many versions is at the same location."""
+    table = Written(tmp_path / "t")
+    table.create(pa.schema([("a", pa.string())]))
+    assert table.view().schema.names == ["a"]
+    (table.path / "_delta_log" / f"{0:020}.json").unlink()
+    write_deltalake(str(table.path), pa.table({"other": [1]}))
+    assert table.view().schema.names == ["other"]
+
+
+@pytest.mark.parametrize("where", ["", "a = 'x'", "a IS NULL OR a = 'y'"])
+def test_rows_are_replaced_all_or_by_partitions(tmp_path: Path, where: str) -> None:
+    table = Written(tmp_path / "t", ("a",))
+    table.create(pa.schema([("a", pa.string()), ("id", pa.int64())]))
+    table.append(pa.table({"a": ["x", "y", None], "id": [1, 2, 3]}))
+    new = {"": ["x", "z"], "a = 'x'": ["x", "x"]}.get(where, ["y", None])
+    rows = pa.table({"a": new, "id": [8, 9]})
+    options = {"replaceWhere": where} if where else {}
+    given = read_write_options({"path": str(table.path), **options})
+    key = Key("app", 7)
+    plan = plan_write(given, table.settings(), rows.schema, key, use=WriteUse.BATCH, overwrite=True)
+    files = collect_files(plan.target, [plan.run(rows.to_batches())])
+    operation = ReplaceDelta(files, table.view().metadata.schema_text, where)
+    envelope = operation.build(table.view(), key, table.settings())
+    assert envelope is not None
+    (result,) = table.fold(envelope)
+    assert isinstance(result, Committed)
+    kept = {"": [], "a = 'x'": [2, 3]}.get(where, [1])
+    read = DeltaTable(str(table.path)).to_pyarrow_table()
+    assert sorted(pa.table(read)["id"].to_pylist()) == [*kept, 8, 9]
+    assert DeltaTable(str(table.path)).history(1)[0]["operationParameters"]["mode"] == "Overwrite"
+    # Another one that was built before it is refused, and may be built again.
+    (again,) = table.fold(envelope)
+    assert not isinstance(again, Committed)
+    assert (
+        ReplaceDelta([], table.view().metadata.schema_text, "a = 'none'").build(
+            table.view(), key, table.settings()
+        )
+        is None
+    )
+
+
+def test_rows_that_can_not_be_replaced_are_named(tmp_path: Path) -> None:
+    table = Written(tmp_path / "t", ("a",))
+    table.create(pa.schema([("a", pa.string()), ("id", pa.int64())]))
+    rows = pa.table({"a": ["x"], "id": [1]})
+    for options, message in (
+        ({"replaceWhere": "id = 1"}, "there is no column id"),
+        ({"replaceWhere": "upper(a) = 'X'"}, "not understood"),
+        ({"overwriteSchema": "true"}, "overwriteSchema is not built for Delta"),
+    ):
+        given = read_write_options({"path": str(table.path), **options})
+        with pytest.raises(InvalidError, match=message):
+            plan_write(given, table.settings(), rows.schema, Key("a", 1), use=WriteUse.BATCH, overwrite=True)
+    with pytest.raises(RetryError, match="columns were changed"):
+        ReplaceDelta([], "{}").build(table.view(), Key("a", 1), table.settings())
+    only = log_of(tmp_path / "only", [field("x")], ["appendOnly"], **{"delta.appendOnly": "true"})
+    with pytest.raises(InvalidError, match="append-only"):
+        ReplaceDelta([], only.view().metadata.schema_text).build(only.view(), Key("a", 1), only.settings())
+
+
+def test_partitions_are_deleted(tmp_path: Path) -> None:
+    table = Written(tmp_path / "t", ("day",))
+    table.create(pa.schema([("day", pa.date32()), ("id", pa.int64())]))
+    days = [dt.date(2026, 1, 1), dt.date(2026, 1, 2), None]
+    table.append(pa.table({"day": days, "id": [1, 2, 3]}))
+
+    def deleted(where: str) -> list[int]:
+        envelope = DeleteWhere(where).build(table.view(), Key("app", table.batch), table.settings())
+        if envelope is not None:
+            (result,) = table.fold(envelope)
+            assert isinstance(result, Committed), result
+            assert result.rows_deleted == 1 + (where == "true")
+        return sorted(pa.table(DeltaTable(str(table.path)).to_pyarrow_table())["id"].to_pylist())
+
+    assert deleted("day < DATE '2026-01-02'") == [2, 3]
+    assert deleted("day < DATE '2026-01-02'") == [2, 3]
+    with pytest.raises(InvalidError, match=r"where: rows of a Delta table are .* no column id"):
+        deleted("id = 2")
+    assert deleted("true") == []

@@ -1,0 +1,304 @@
+"""The console's port by real HTTP, with brokers that are away: pages, JSON, who may read them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+from lakefold.console.settings import Settings
+from lakefold.web.site import ASSETS, ConsoleSite, is_loopback
+from lakefold_committer.observability.web_server import WebServer
+from lakefold_table.storage import open_storage
+from lakefold_table.uri import canonical
+from tests.tables import Folded
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ANSWER_SECONDS = 30.0
+HOSTILE = "<img src=x onerror=alert(1)>"
+ASSET_FOLDER = Path(__file__).parents[2] / "lakefold" / "web" / "assets"
+
+
+class Site:
+    """A running console, and requests to it."""
+
+    def __init__(self, settings: Settings, token: str = "", host: str = "127.0.0.1") -> None:
+        self._site = ConsoleSite(settings, host, token)
+        self._server = WebServer("127.0.0.1", 0, self._site.respond, "console")
+
+    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=ANSWER_SECONDS)
+        try:
+            connection.request("GET", path, headers={"Host": f"127.0.0.1:{self._server.port}", **headers})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def json(self, path: str, code: int = 200) -> dict[str, Any]:
+        """The document at this path."""
+        status, headers, body = self.get(path)
+        assert (status, headers["Content-Type"]) == (code, "application/json"), body
+        document: dict[str, Any] = json.loads(body)
+        return document
+
+    def first_event(self) -> dict[str, Any]:
+        """The first event of a stream."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=ANSWER_SECONDS)
+        try:
+            connection.request("GET", "/api/events")
+            answer = connection.getresponse()
+            assert answer.getheader("Content-Type") == "text/event-stream"
+            while not (line := answer.readline()).startswith(b"data: "):
+                assert line
+            event: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
+            return event
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        self._server.__exit__(None, None, None)
+        self._site.close()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table of an ordinary name, and one of a hostile name."""
+    folder = tmp_path_factory.mktemp("lake")
+    for name in ("flights", HOSTILE):
+        Folded(open_storage(canonical(folder / name))).append_ids([1, 2, 3])
+    return folder
+
+
+def settings_for(root: Path) -> Settings:
+    # Nothing listens on port 1, and no committer answers.
+    return Settings(bootstrap_servers="127.0.0.1:1", roots=(canonical(root),), http_port=0)
+
+
+@pytest.fixture(scope="module")
+def site(root: Path) -> Iterator[Site]:
+    running = Site(settings_for(root))
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize("name", list(ASSETS))
+def test_every_file_of_the_page_is_served_and_asks_for_nothing_from_elsewhere(site: Site, name: str) -> None:
+    path = "/" if name == "index.html" else f"/assets/{name}"
+    status, headers, body = site.get(path)
+    assert (status, headers["Content-Type"]) == (200, ASSETS[name])
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
+    assert body == (ASSET_FOLDER / name).read_bytes()
+    links = set(re.findall(rb"https?://[^\s\"'<>]+", body))
+    assert links <= {b"http://www.w3.org/2000/svg"} or name.startswith("uPlot")
+
+
+def test_the_folder_has_no_file_that_is_not_served() -> None:
+    assert {path.name for path in ASSET_FOLDER.iterdir()} == ASSETS.keys()
+
+
+def test_our_scripts_make_no_markup_from_text() -> None:
+    for name in ("console.js", "views.js", "format.js"):
+        script = (ASSET_FOLDER / name).read_text()
+        for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
+            assert way not in script, (name, way)
+
+
+@pytest.mark.parametrize("path", ["/assets/../site.py", "/assets/", "/api/", "/api/nothing", "/etc/passwd"])
+def test_nothing_else_is_served(site: Site, path: str) -> None:
+    assert site.get(path)[0] == 404
+
+
+def test_tables_are_listed_and_hostile_names_are_only_data(site: Site) -> None:
+    until(lambda: site.json("/api/tables")["total"] == 2, "the list of tables", seconds=ANSWER_SECONDS)
+    rows = {row["name"]: row for row in site.json("/api/tables?order=name")["tables"]}
+    assert rows.keys() == {"flights", HOSTILE}
+    assert rows["flights"]["version"] == 2
+    table = site.json(f"/api/table?uri={quote(rows[HOSTILE]['table'])}")
+    assert table["rows"] == 3
+    for name in ("versions", "fragments", "schemas"):
+        assert site.json(f"/api/{name}?uri={quote(table['table'])}")
+
+
+def test_brokers_that_are_away_are_reported_and_tables_are_shown_all_the_same(site: Site) -> None:
+    def known() -> bool:
+        return "127.0.0.1:1" in str(site.json("/api/overview")["problem"])
+
+    until(known, "the brokers' error", seconds=ANSWER_SECONDS)
+    assert site.json("/api/overview")["committer"]["problem"]
+    assert site.first_event()["overview"]["problem"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/table?uri=file:///etc",
+        "/api/table",
+        "/api/tables?offset=-1",
+        "/api/tables?limit=x",
+        "/api/versions?uri=s3://elsewhere/t",
+        "/api/tables?offset=99999999999999999999999",
+    ],
+)
+def test_a_wrong_request_gets_a_reason(site: Site, path: str) -> None:
+    assert site.json(path, 400)["error"]["message"]
+
+
+def test_a_missing_table_is_not_found(site: Site, root: Path) -> None:
+    assert site.json(f"/api/table?uri={canonical(root / 'none')}", 404)["error"]["message"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8081", "127.0.0.1.evil.example", "[::1", ""])
+def test_a_name_of_another_site_is_refused(site: Site, host: str) -> None:
+    assert site.get("/api/overview", Host=host)[0] == 403
+
+
+def test_localhost_is_this_machine() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LOCALHOST")))
+    assert not any(map(is_loopback, ("0.0.0.0", "192.168.0.1", "", "localhost.evil", "::")))  # noqa: S104 - nothing is bound
+
+
+def test_a_token_is_required_and_kept_in_a_cookie(root: Path) -> None:
+    site = Site(settings_for(root), token="se cret", host="0.0.0.0")  # noqa: S104, S106 - a test of the token
+    try:
+        assert site.get("/")[0] == site.get("/api/overview?token=wrong")[0] == 401
+        assert site.get("/api/overview", Authorization="Bearer se cret")[0] == 200
+        status, headers, _ = site.get("/?token=se%20cret")
+        assert (status, headers["Location"]) == (303, "/")
+        assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in headers["Set-Cookie"].split(";")}
+        cookie = headers["Set-Cookie"].partition(";")[0]
+        assert site.get("/", Cookie=f"other=1; {cookie}", Host="any.host:80")[0] == 401
+        port_cookie = {"Cookie": f"other=1; {cookie}"}
+        assert site.get("/api/overview", **port_cookie)[0] == 200
+    finally:
+        site.close()
+
+
+NODE = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+
+
+def run_node(program: str, folder: Path, given: object = None) -> str:
+    """What a program beside this file prints, which gets a folder of the page's scripts."""
+    for name in ("views.js", "format.js"):
+        shutil.copy(ASSET_FOLDER / name, folder)
+    (folder / "package.json").write_text('{"type": "module"}')
+    done = subprocess.run(
+        ["node", Path(__file__).parent / program, folder],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@NODE
+def test_figures_are_written_as_people_read_them(tmp_path: Path) -> None:
+    run_node("console_format.mjs", tmp_path)
+
+
+def refused(uri: str) -> dict[str, Any]:
+    """A rejected proposal whose every text is hostile, as `lakefold explain` prints it."""
+    return {
+        "table": uri,
+        "branch": "",
+        "state": "rejected",
+        "position": {"topic": HOSTILE, "partition": 0, "offset": 7},
+        "outcome": {
+            "rejected": {
+                "other_version": "3",
+                "other_operation": HOSTILE,
+                "fragment_ids": ["4", "5"],
+                "field_ids": [1],
+                "keys": [HOSTILE],
+                "message": HOSTILE,
+            }
+        },
+        "told_by": HOSTILE,
+        "committed_in": None,
+        "version": None,
+        "proposal": {
+            "operation": "delete",
+            "read_version": 2,
+            "uuid": HOSTILE,
+            "app_id": HOSTILE,
+            "batch_id": 1,
+            "bytes": 5,
+        },
+        "logged_at": "2026-01-01T00:00:00Z",
+        "before_it": None,
+        "advice": HOSTILE,
+        "not_looked_at": [HOSTILE],
+        "command": f"lakefold explain '{HOSTILE}' 7",
+    }
+
+
+@NODE
+def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
+    site: Site, root: Path, tmp_path: Path
+) -> None:
+    uri = canonical(root / HOSTILE)
+    until(lambda: site.json("/api/tables")["total"] == 2, "the list of tables", seconds=ANSWER_SECONDS)
+    parked = {"table": uri, "branch": HOSTILE, "seconds": 5, "entries": 3}
+    parked |= {"reason": HOSTILE, "hint": HOSTILE}
+    partition = {"partition": 0, "low": 0, "high": 9, "committed": 9, "lag": 0, "committer": HOSTILE}
+    overview = site.json("/api/overview") | {"partitions": [partition], "topic": HOSTILE, "dead_letters": 1}
+    overview["committer"] = {"problem": "", "ready": False, "state": HOSTILE, "parked": [parked]}
+    tables = site.json("/api/tables?order=name")
+    last = {
+        "kind": "rejected",
+        "message": HOSTILE,
+        "version": 3,
+        "position": HOSTILE,
+        "branch": "",
+        "time": 9,
+    }
+    for row in tables["tables"]:
+        row["parked"] = [parked]
+        row["activity"]["last"] = last
+    table = site.json(f"/api/table?uri={quote(uri)}")
+    table["tags"] = [{"name": HOSTILE, "version": 1, "branch": ""}]
+    table["branches"] = [{"name": HOSTILE, "version": 2, "parent_branch": "", "parent_version": 1}]
+    consumer = {"name": HOSTILE, "branch": "", "cursor": None, "version": 0, "unread_versions": 2}
+    table["consumers"] = [consumer | {"updated_at": "2026-01-01T00:00:00Z", "by": HOSTILE}]
+    letter = {"time": "2026-01-01T00:00:00Z", "table": HOSTILE, "app_id": HOSTILE, "batch_id": 1, "uuid": ""}
+    letter |= {"branch": "", "operation": HOSTILE, "reason": HOSTILE, "hint": "", "obstacle": HOSTILE}
+    letter |= {"position": {"topic": HOSTILE, "partition": 0, "offset": 1}, "command": HOSTILE}
+    documents = {
+        name: site.json(f"/api/{name}?uri={quote(uri)}") for name in ("versions", "fragments", "schemas")
+    }
+    documents["schemas"]["changes"] = [
+        {"version": 2, "added": {HOSTILE: "int64"}, "removed": {}, "changed": {}, "reordered": False}
+    ]
+    documents |= {
+        "overview": overview,
+        "tables": tables,
+        "table": table,
+        "activity": site.json("/api/activity"),
+    }
+    documents |= {"proposal": refused(uri), "letters": {"letters": [letter], "left_out": 2}}
+    made = json.loads(run_node("console_views.mjs", tmp_path, documents))
+    drawn = made.pop("drawn")
+    for name in ("tables", "table", "graph", "consumers", "schema", "proposal", "letters", "log"):
+        assert HOSTILE in made[name]["text"], name
+    for name, view in made.items():
+        assert not {"img", "script", "iframe", "object", "embed", "style"} & set(view["tags"]), name
+        assert not {each for each in view["attributes"] if each.startswith("on") or each == "src"}, name
+        assert all(each.startswith("#/") for each in view["links"]), name
+    assert "version 3" in made["proposal"]["text"]
+    assert "lakefold explain" in made["proposal"]["text"]
+    assert [(plot["names"], plot["points"]) for plot in drawn] == [(4, 360), (2, 360), (3, 360), (2, 360)]

@@ -1,0 +1,65 @@
+"""The figures of a sink's batches: beside Spark's progress, and as Prometheus reads them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from types import SimpleNamespace
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from lakefold.local.ports import free_port
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.spark.batch_metrics import MetricsAddress, note_batch, progress, serve
+from lakefold_ingest.writing.report import BatchFigures, BatchReport
+from lakefold_table.entry import Committed
+from lakefold_table.errors import InvalidError
+
+FIGURES = BatchFigures(rows=10, files=2, bytes=300, write_s=0.5, wait_s=0.25, unanswered=3, lag_s=1.5)
+
+
+def query_of(run_id: str, *batches: int) -> Any:  # noqa: ANN401 - with what is read of Spark's query
+    recent = [SimpleNamespace(json=json.dumps({"batchId": batch, "numInputRows": 10})) for batch in batches]
+    return SimpleNamespace(runId=uuid.UUID(run_id), recentProgress=recent)
+
+
+def test_progress_has_the_figures_of_the_tables_of_each_batch() -> None:
+    run, other = str(uuid.uuid4()), str(uuid.uuid4())
+    for table in ("file:///a", "file:///b"):
+        note_batch(table, Key("app", 7), run, BatchReport(Committed(4), attempts=2, figures=FIGURES))
+    note_batch("file:///a", Key("app", 7), other, BatchReport(Committed(9)))
+    note_batch("file:///a", Key("app", 7), None, BatchReport(Committed(9)))
+    before, now = progress(query_of(run, 6, 7))
+    assert before == {"batchId": 6, "numInputRows": 10, "lakefold": []}
+    assert [each["table"] for each in now["lakefold"]] == ["file:///a", "file:///b"]
+    shown = now["lakefold"][0]
+    assert (shown["key"], shown["kind"], shown["version"]) == ("batch 7 of app", "committed", 4)
+    assert (shown["attempts"], shown["rows"], shown["bytes"], shown["lag_s"]) == (2, 10, 300, 1.5)
+
+
+def test_the_driver_serves_the_sums_and_refuses_an_address_that_is_taken() -> None:
+    table = f"file:///{uuid.uuid4()}"
+    for attempts in (1, 3):
+        note_batch(table, Key("app", attempts), None, BatchReport(None, attempts, figures=FIGURES))
+    address = MetricsAddress(free_port())
+    serve(address)
+    serve(address)
+    with urlopen(f"http://127.0.0.1:{address.port}/metrics") as answer:
+        served = [line for line in answer.read().decode().splitlines() if table in line]
+    of = f'app_id="app",table="{table}"'
+    for expected in (
+        f'lakefold_sink_batches_total{{app_id="app",kind="sent",table="{table}"}} 2.0',
+        f"lakefold_sink_rows_total{{{of}}} 20.0",
+        f"lakefold_sink_bytes_total{{{of}}} 600.0",
+        f'lakefold_sink_seconds_total{{app_id="app",step="write",table="{table}"}} 1.0',
+        f"lakefold_sink_repeated_proposals_total{{{of}}} 2.0",
+        f"lakefold_sink_unanswered_batches{{{of}}} 3.0",
+        f"lakefold_sink_lag_seconds{{{of}}} 1.5",
+    ):
+        assert expected in served
+    with pytest.raises(InvalidError, match=f"0.0.0.0:{address.port}: metrics can't be served: .* in use"):
+        serve(MetricsAddress(address.port, "0.0.0.0"))  # noqa: S104 - it is refused
+    with pytest.raises(InvalidError, match="70000 is no port"):
+        MetricsAddress(70000)
