@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from array import array
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
+from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 import pytest
@@ -164,16 +166,24 @@ def test_each_fragment_of_a_large_proposal_takes_few_steps() -> None:
     assert (counted[1] - counted[0]) / (2 * AT_ONCE) < STEPS_PER_FRAGMENT
 
 
-def test_a_large_proposal_takes_memory_by_the_bytes_of_its_version() -> None:
-    """As the kernel counts it: decoded messages are in memory that Python doesn't count.
-
-    It takes 2.7 to 3.4 times the version's bytes, by what the process held before.
-    """
+def large_proposal_memory() -> tuple[int, int]:
+    """The bytes that this process takes to fold a large proposal, and the bytes of its version."""
     table, data = grown(SMALL), claimed(LARGE)
     committed(table, claimed(1))
     before = forget_peak()
     size = committed(table, data)
-    assert peak() - before < 4 * size
+    return peak() - before, size
+
+
+def test_a_large_proposal_takes_memory_by_the_bytes_of_its_version() -> None:
+    """As the kernel counts it: decoded messages are in memory that Python doesn't count.
+
+    A process of its own measures it: in one that ran other tests before, the allocator takes more. The
+    process takes 3.1 times the version's bytes.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        taken, size = process.submit(large_proposal_memory).result(timeout=120)
+    assert size < taken < 4 * size
 
 
 def test_opening_a_table_asks_nothing_about_its_old_versions(tmp_path: Path) -> None:
