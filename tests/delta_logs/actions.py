@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefold_table.delta.loading import load_snapshot, missing_files
 from lakefold_table.delta.log_segment.names import FOLDER, SIDECARS, commit_path
 from lakefold_table.delta.log_segment.segment import segment_of
+from lakefold_table.delta.state import load_snapshot, missing_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

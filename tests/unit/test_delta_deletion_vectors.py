@@ -20,13 +20,14 @@ from lakefold_table.delta.deletion_vectors.serialisation import (
     encode_rows,
 )
 from lakefold_table.delta.deletion_vectors.storage import (
+    decode_z85,
+    encode_z85,
     inline_rows,
     inline_vector,
     stored_rows,
     vector_file,
     vector_path,
 )
-from lakefold_table.delta.deletion_vectors.z85 import decode_z85, encode_z85
 from lakefold_table.errors import DamagedError
 
 ID = UUID("d2c639aa-8816-431a-aaf6-d3fe2512ff61")

@@ -6,12 +6,17 @@ a value) follows a deletion and deletes the row of its key. It has an effect if 
 
 Columns that Debezium sends in another type, such as dates as numbers, are converted (`debezium_types`).
 
+Kafka Connect puts a schema before each JSON message, `{"schema": …, "payload": …}`. Nearly all messages have
+the same, often longer than the payload, so each schema is parsed once and the messages without it.
+
 `m` (a message in the log of the database) is about no row and ignored. `t` (truncate) is refused.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +24,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS
-from lakefold_ingest.cdc.debezium_types import converted
+from lakefold_ingest.cdc.debezium_types import common_types, converted, types_in_schema
 from lakefold_ingest.cdc.events import Events, column_at, effects, mask, order_of
 from lakefold_ingest.cdc.json_events import json_structs, parsed
-from lakefold_ingest.cdc.message_schemas import without_schemas
 from lakefold_ingest.rows.fitting import plain_field
 from lakefold_table.errors import InvalidError
 
@@ -39,6 +43,9 @@ if TYPE_CHECKING:
 
 OP, BEFORE, AFTER, PAYLOAD, VALUE, KEY = "op", "before", "after", "payload", "value", "key"
 TRUNCATE, MESSAGE = "t", "m"
+_SCHEMA_BEGIN: Final = rb'\s*\{\s*"schema"\s*:\s*'
+_PAYLOAD_BEGIN: Final = re.compile(r'\s*,\s*"payload"\s*:')
+_JSON: Final = json.JSONDecoder()
 
 
 def needs_types(rows: pa.Schema) -> bool:
@@ -132,7 +139,7 @@ def _envelopes(
             where=VALUE,
             hint="create the table first: append a frame without rows that has its columns",
         )
-    messages, in_schema = without_schemas(rows.column(VALUE))
+    messages, in_schema = _without_schemas(rows.column(VALUE))
     kinds = {**in_schema, **kinds}
     fields = [plain_field(field) for field in table]
     image = _image(fields, kinds)
@@ -175,7 +182,7 @@ def _keys(
         return converted(_without_payload(_fields_of(column, KEY)), kinds, table, faults)
     if table is None or not _is_text(column.type):
         return None
-    messages, in_schema = without_schemas(column)
+    messages, in_schema = _without_schemas(column)
     kinds = {**in_schema, **kinds}
     fields = _image([plain_field(field) for field in table if field.name in format_.keys], kinds)
     kind = _with_field(fields, PAYLOAD, fields)
@@ -246,3 +253,39 @@ def _is_text(kind: pa.DataType) -> bool:
         or types.is_binary(kind)
         or types.is_large_binary(kind)
     )
+
+
+def _without_schemas(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[str, DebeziumType]]:
+    """Returns the messages without their schemas, and the types of Debezium that these name by column.
+
+    `column` has texts or bytes. A message that begins otherwise stays as it is. Raises `InvalidError` if two
+    schemas disagree about a type.
+    """
+    data = column.cast(pa.large_binary())
+    begins = pc.match_substring_regex(data, "^" + _SCHEMA_BEGIN.decode())
+    if not pc.any(begins).as_py():
+        return column, {}
+    known: dict[bytes, dict[str, DebeziumType]] = {}
+    messages = [
+        message if not has_schema else _without_schema(message, known)
+        for message, has_schema in zip(data.to_pylist(), begins.to_pylist(), strict=True)
+    ]
+    return pa.chunked_array([pa.array(messages, pa.large_binary())]), common_types(known.values())
+
+
+def _without_schema(message: bytes, known: dict[bytes, dict[str, DebeziumType]]) -> bytes:
+    for head in known:
+        if message.startswith(head):
+            return b'{"payload":' + message[len(head) :]
+    try:
+        text = message.decode()
+        start = re.match(_SCHEMA_BEGIN.decode(), text)
+        schema, end = _JSON.raw_decode(text, 0 if start is None else start.end())
+    except ValueError:
+        # Who parses the message reports that it is no JSON.
+        return message
+    middle = _PAYLOAD_BEGIN.match(text, end)
+    if middle is None:
+        return message
+    known[text[: middle.end()].encode()] = types_in_schema(schema)
+    return b'{"payload":' + text[middle.end() :].encode()

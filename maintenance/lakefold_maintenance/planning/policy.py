@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from lakefold_maintenance.planning.durations import duration_of
+from lakefold_table.durations import DAY_MS, UNITS_MS, duration_ms
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -32,6 +32,18 @@ LANCE_KEYS: Final = {
 _MOST: Final = 2**62
 _HOURS: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _DAY: Final = 24 * 60
+_POLICY_UNITS_MS: Final = {
+    **UNITS_MS,
+    "ms": 1,
+    **dict.fromkeys(("s", "sec"), 1_000),
+    **dict.fromkeys(("m", "min"), 60_000),
+    **dict.fromkeys(("h", "hr"), DAY_MS // 24),
+    "d": DAY_MS,
+    "w": 7 * DAY_MS,
+    **dict.fromkeys(("M", "month"), 2_630_016_000),
+    **dict.fromkeys(("y", "year"), 31_557_600_000),
+}
+"""The units of our keys (`14d`) and of Lance's own (`2 weeks`, `1 month`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +109,19 @@ def _quiet(text: str) -> QuietHours:
     return QuietHours(begin, end)
 
 
+def _duration(text: str) -> timedelta:
+    milliseconds = duration_ms(text, _POLICY_UNITS_MS)
+    if milliseconds is None:
+        raise ValueError("it is not a duration; write it as 14d, 12h, 30m or 0s")
+    try:
+        return timedelta(milliseconds=milliseconds)
+    except OverflowError as error:
+        raise ValueError("it is too long") from error
+
+
 def _age_from(least: timedelta) -> Callable[[str], timedelta]:
     def parse(text: str) -> timedelta:
-        age = duration_of(text)
+        age = _duration(text)
         if age < least:
             raise ValueError(f"it must be at least {least.total_seconds():.0f}s")
         return age
@@ -152,7 +174,7 @@ class MaintenancePolicy:
     )
     cleanup: bool = field(default=True, metadata=_key(_switch, "whether old versions are removed"))
     version_age: timedelta = field(
-        default=timedelta(days=14), metadata=_key(duration_of, "age from which a version is removed")
+        default=timedelta(days=14), metadata=_key(_duration, "age from which a version is removed")
     )
     min_versions: int = field(
         default=1, metadata=_key(_whole(1), "the newest versions that stay, whatever their age")
@@ -160,13 +182,13 @@ class MaintenancePolicy:
     conflict_files: timedelta = field(
         default=timedelta(0),
         metadata=_key(
-            duration_of, "how long after its conflict with a version the files of a proposal are removed"
+            _duration, "how long after its conflict with a version the files of a proposal are removed"
         ),
     )
     refused_files: timedelta = field(
         default=timedelta(days=7),
         metadata=_key(
-            duration_of,
+            _duration,
             "how long after its last refusal for another reason the files of a proposal are removed",
         ),
     )

@@ -19,7 +19,7 @@ from lakefold_table.delta.commit_head import MARKS_APP
 from lakefold_table.delta.log_segment.names import FOLDER, LogFileKind
 from lakefold_table.delta.log_segment.segment import log_files, segment_of
 from lakefold_table.delta.row_changes.vectors import file_of
-from lakefold_table.delta.snapshot.snapshot import TOMBSTONES, duration_ms
+from lakefold_table.delta.snapshot.snapshot import TOMBSTONES, property_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -62,7 +62,7 @@ def _first_kept(
     marks = snapshot.apps.get(MARKS_APP)
     if marks is not None:
         end = min(end, marks.version)
-    expired_ms = time.time_ns() // 1_000_000 - duration_ms(snapshot.metadata.configuration, TOMBSTONES)
+    expired_ms = time.time_ns() // 1_000_000 - property_ms(snapshot.metadata.configuration, TOMBSTONES)
     for version, actions in _commits(source, versions):
         removes = (each for each in actions if isinstance(each, RemoveFile))
         if any((each.deleted_ms or 0) > expired_ms for each in removes):

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import CommitInfo
+from lakefold_table.delta.checkpoints.content import checkpoint_actions, checkpoint_paths
 from lakefold_table.delta.commit_head import MARKS_APP, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.json_text import is_long
-from lakefold_table.delta.loading import load_snapshot, missing_files
 from lakefold_table.delta.log_segment.last_checkpoint import checkpoint_hint
-from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, commit_path
+from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, LogFileKind, commit_path
 from lakefold_table.delta.log_segment.segment import segment_of
 from lakefold_table.delta.naming import NAMING
 from lakefold_table.delta.proposal import NAME
-from lakefold_table.errors import DamagedError
+from lakefold_table.delta.snapshot.checksum import check_snapshot, version_checksum
+from lakefold_table.delta.snapshot.reconciliation import Reconciliation
+from lakefold_table.errors import RESTORE, DamagedError
 from lakefold_table.format import NO_FILES
 from lakefold_table.values import uuid_form
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_table.delta.actions.table_actions import Action
+    from lakefold_table.delta.log_segment.segment import LogSegment
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
     from lakefold_table.format import CommitMetadata, Files
 
@@ -222,3 +225,38 @@ def _marks_in(path: str, data: bytes | None, version: int, uri: str) -> Mapping[
         message = f"the marks of version {version}, the last one that a committer made, are gone"
         raise DamagedError(message, where=f"{uri}/{path}", hint=_GONE)
     return head.metadata
+
+
+def missing_files(segment: LogSegment, files: Files, where: str = "") -> tuple[str, ...]:
+    """Returns the paths of the files that are still to be read to make this version; none if all were.
+
+    To be called again with what was read: a checkpoint names its sidecars. Raises `DamagedError`.
+    """
+    needed = [*checkpoint_paths(segment.checkpoint, files, where), *(file.path for file in segment.commits)]
+    if segment.checksum is not None:
+        needed.append(segment.checksum.path)
+    return tuple(path for path in needed if path not in files)
+
+
+def load_snapshot(segment: LogSegment, files: Files, where: str = "") -> DeltaSnapshot:
+    """Returns the version that the files make, all of which were read. Raises `DamagedError`.
+
+    If the version has a checksum file that exists, the version is compared with it.
+    """
+    reconciliation = Reconciliation()
+    if segment.checkpoint:
+        path = f"{where}/{segment.checkpoint[0].path}"
+        reconciliation.add_checkpoint(checkpoint_actions(segment.checkpoint, files, where), path)
+    for file in segment.commits:
+        data = files.get(file.path)
+        path = f"{where}/{file.path}"
+        if data is None:
+            raise DamagedError("the file of a version is missing", where=path, hint=RESTORE)
+        compacted = file.kind is LogFileKind.COMPACTED
+        reconciliation.add_commit(parse_actions(data, path), path, compacted=compacted)
+    snapshot = reconciliation.snapshot(segment.version, where)
+    checksum = None if segment.checksum is None else files.get(segment.checksum.path)
+    if segment.checksum is not None and checksum is not None:
+        path = f"{where}/{segment.checksum.path}"
+        check_snapshot(snapshot, version_checksum(checksum, path), path)
+    return snapshot

@@ -1,14 +1,17 @@
-"""Where deletion vectors are stored, and how they are read from there (Delta facts 5.4, 5.5)."""
+"""Where deletion vectors are stored, and how they are read from there (Delta facts 5.4, 5.5).
+
+Actions hold bytes as Z85, a text in base 85: four bytes in five characters (Delta fact 5.1).
+"""
 
 from __future__ import annotations
 
+import base64
 import zlib
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from lakefold_table.delta.actions.file_actions import DeletionVector
 from lakefold_table.delta.deletion_vectors.serialisation import count_rows, decode_rows, encode_rows
-from lakefold_table.delta.deletion_vectors.z85 import decode_z85, encode_z85
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -24,6 +27,13 @@ FILE_VERSION: Final = 1
 LENGTH_BYTES: Final = 4
 CHECKSUM_BYTES: Final = 4
 _UUID_CHARACTERS: Final = 20
+_Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_RFC_1924: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_PYTHON: Final = bytes.maketrans(_Z85, _RFC_1924)
+_FROM_PYTHON: Final = bytes.maketrans(_RFC_1924, _Z85)
+_ALPHABET: Final = frozenset(_Z85.decode())
+_Z85_BYTES: Final = 4
+_Z85_CHARACTERS: Final = 5
 _HINT: Final = "restore the deletion vector from a copy: without it deleted rows would be read"
 
 
@@ -101,3 +111,19 @@ def _checked(vector: DeletionVector, data: bytes, where: str) -> dict[int, Bitma
         message = f"the deletion vector has {count_rows(rows)} rows, its action says {vector.cardinality}"
         raise DamagedError(message, where=where, hint=_HINT)
     return rows
+
+
+def decode_z85(text: str, where: str = "") -> bytes:
+    """Returns the bytes of a text. Raises `DamagedError` if it is no Z85."""
+    if len(text) % _Z85_CHARACTERS or not _ALPHABET.issuperset(text):
+        raise DamagedError(f"{text[:40]!r} is not encoded in Z85", where=where)
+    try:
+        return base64.b85decode(text.encode().translate(_TO_PYTHON))
+    except ValueError as error:
+        raise DamagedError(f"{text[:40]!r} is not encoded in Z85", where=where) from error
+
+
+def encode_z85(data: bytes) -> str:
+    """Returns the text of bytes, filled up with zeros to a multiple of four."""
+    filled = data + bytes(-len(data) % _Z85_BYTES)
+    return base64.b85encode(filled).translate(_FROM_PYTHON).decode()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.durations import DAY_MS, UNITS_MS, duration_ms
 from lakefold_table.errors import DamagedError
 from lakefold_table.layered_map import LayeredMap
 from lakefold_table.values import value
@@ -21,17 +21,6 @@ if TYPE_CHECKING:
         TableProtocol,
     )
 
-_DAY: Final = 86_400_000
-_UNITS: Final = {
-    "week": 7 * _DAY,
-    "day": _DAY,
-    "hour": _DAY // 24,
-    "minute": 60_000,
-    "second": 1_000,
-    "millisecond": 1,
-}
-_PART: Final = re.compile(r"(\d{1,9}) +([a-z]+?)s?(?: +|$)")
-
 
 @value()
 class DurationProperty:
@@ -41,7 +30,7 @@ class DurationProperty:
     default_ms: int
 
 
-TOMBSTONES: Final = DurationProperty("delta.deletedFileRetentionDuration", 7 * _DAY)
+TOMBSTONES: Final = DurationProperty("delta.deletedFileRetentionDuration", 7 * DAY_MS)
 
 
 @value()
@@ -73,7 +62,7 @@ class DeltaSnapshot:
 
         Raises `DamagedError` if the table's property for that is no duration.
         """
-        expired = now_ms - duration_ms(self.metadata.configuration, TOMBSTONES)
+        expired = now_ms - property_ms(self.metadata.configuration, TOMBSTONES)
         return {key: file for key, file in self.tombstones.items() if (file.deleted_ms or 0) > expired}
 
     def without_expired(self, now_ms: int) -> DeltaSnapshot:
@@ -88,7 +77,7 @@ class DeltaSnapshot:
         return self if len(kept) == len(self.tombstones) else replace(self, tombstones=LayeredMap(kept))
 
 
-def duration_ms(configuration: Mapping[str, str | None], of: DurationProperty) -> int:
+def property_ms(configuration: Mapping[str, str | None], of: DurationProperty) -> int:
     """Returns the milliseconds of a duration such as `interval 1 week`, by the table's properties.
 
     See Delta fact 3.5. Months and years are refused, since their length differs.
@@ -97,13 +86,8 @@ def duration_ms(configuration: Mapping[str, str | None], of: DurationProperty) -
     text = configuration.get(of.name)
     if text is None:
         return of.default_ms
-    rest = text.strip().lower().removeprefix("interval").strip()
-    total, at = 0, 0
-    while match := _PART.match(rest, at):
-        if match[2] not in _UNITS:
-            break
-        total, at = total + int(match[1]) * _UNITS[match[2]], match.end()
-    if not rest or at < len(rest):
+    total = duration_ms(text.strip().lower().removeprefix("interval").strip(), UNITS_MS)
+    if total is None:
         message = f"the property {of.name} is {text!r}, which is no duration"
         raise DamagedError(message, hint="set it to weeks, days or hours, as in `interval 1 week`")
     return total
