@@ -31,7 +31,11 @@ from lakefold_table.lance.rows.merge_deletions import MAX_EVIDENCE
 from lakefold_table.lance.rows.rewritten_rows import count_live_rows, with_lineage
 from lakefold_table.lance.rows.row_order import ROW_ORDER, groups_of, record_order, states_order
 from lakefold_table.lance.schemas.columns import some
-from lakefold_table.lance.schemas.fragment_files import field_locations, shared_file_fault
+from lakefold_table.lance.schemas.fragment_files import (
+    field_locations,
+    shared_file_fault,
+    without_dropped_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -209,22 +213,12 @@ def _bare(fragment: DataFragment, dropped: set[int]) -> DataFragment:
 
     A compaction that began before a Project still writes the dropped columns; they are never read.
     """
-    bare = DataFragment(id=fragment.id, physical_rows=fragment.physical_rows, overlays=fragment.overlays)
+    bare = DataFragment(
+        id=fragment.id, physical_rows=fragment.physical_rows, overlays=fragment.overlays, files=fragment.files
+    )
     if fragment.HasField("deletion_file"):
         bare.deletion_file.CopyFrom(fragment.deletion_file)
-    for file in fragment.files:
-        kept_indices = [index for index, number in enumerate(file.fields) if number not in dropped]
-        if len(kept_indices) == len(file.fields) or not file.column_indices:
-            bare.files.add().CopyFrom(file)
-        elif kept_indices:
-            trimmed = bare.files.add()
-            trimmed.CopyFrom(file)
-            del trimmed.fields[:], trimmed.column_indices[:]
-            trimmed.fields.extend(file.fields[index] for index in kept_indices)
-            trimmed.column_indices.extend(
-                file.column_indices[index] for index in kept_indices if index < len(file.column_indices)
-            )
-    return bare
+    return without_dropped_fields(bare, frozenset(dropped))
 
 
 @dataclass(frozen=True, slots=True)
