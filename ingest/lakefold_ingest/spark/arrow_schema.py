@@ -1,4 +1,4 @@
-"""The Arrow schema of Spark's rows."""
+"""Converts schemas between Spark and Arrow: of the rows that are written, and of what tasks return."""
 
 from __future__ import annotations
 
@@ -36,3 +36,10 @@ def arrow_schema_of(rows: StructType) -> pa.Schema:
         reason = f"these columns can't be converted to Arrow: {'; '.join(faults)}"
         raise InvalidError(reason, hint="cast them, or leave them out")
     return pa.schema(columns)
+
+
+def spark_schema_of(rows: pa.Schema) -> StructType:
+    """Returns Spark's schema of rows that a task returns by `mapInArrow`."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(rows)

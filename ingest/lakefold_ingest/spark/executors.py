@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance, pylance_release
 from lakefold_ingest.rows.unused_files import remove_files
+from lakefold_ingest.spark.arrow_schema import spark_schema_of
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage import open_storage
@@ -30,8 +31,7 @@ MOST_TASKS: Final = 32
 """So many tasks check at most: as many as Spark runs at once, so that each executor has some."""
 _CONTENT: Final = b"written by the driver to see whether the executors have the same store"
 _REASON: Final = "the executors were checked by them"
-_RESULT: Final = "fault string"
-_ARROW_RESULT: Final = pa.schema({"fault": pa.string()})
+_RESULT: Final = pa.schema({"fault": pa.string()})
 _MISSING: Final = "ModuleNotFoundError:"
 _HINT: Final = (
     "the executors need lakefold[ingest] in the driver's releases, and access to the table under the same "
@@ -71,7 +71,8 @@ def _check(spark: SparkSession, settings: WriteSettings, probe: str) -> None:
         _check_in_task, pylance_release() or UNKNOWN, settings.table, dict(settings.storage_options), probe
     )
     try:
-        faults = [row.fault for row in spark.range(0, tasks, 1, tasks).mapInArrow(check, _RESULT).collect()]
+        checked = spark.range(0, tasks, 1, tasks).mapInArrow(check, spark_schema_of(_RESULT))
+        faults = [row.fault for row in checked.collect()]
     except PySparkException as error:
         missing = [line for line in str(error).splitlines() if _MISSING in line]
         if not missing:
@@ -101,7 +102,7 @@ def _check_in_task(
             _check_store(table, storage_options, probe)
     except (LakefoldError, OSError) as error:
         fault = error.message if isinstance(error, LakefoldError) else str(error)
-    yield pa.RecordBatch.from_pylist([{"fault": fault}], _ARROW_RESULT)
+    yield pa.RecordBatch.from_pylist([{"fault": fault}], _RESULT)
 
 
 def _check_store(table: str, storage_options: Mapping[str, str], probe: str) -> None:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart, PartFault
 from lakefold_ingest.rows.staged_rows import StagedFile, TaskRows
-from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -37,15 +37,10 @@ _NUMBERED: Final = pa.schema({KEY_NUMBER: pa.int64(), ROW_NUMBER: pa.int64(), FA
 """What rows get before they are partitioned: their key's number, their order, and why they can't be read."""
 _ROW_BITS: Final = 40
 """A row's number is its index in its partition, with the partition's above these bits."""
-_MERGED: Final = "part binary, bad_rows binary, fault string"
-_ARROW_MERGED: Final = pa.schema({"part": pa.binary(), "bad_rows": pa.binary(), "fault": pa.string()})
-_STAGED: Final = (
-    "data binary, files array<struct<path: string, lengths: array<bigint>, rows: array<bigint>, "
-    "sizes: array<bigint>>>, rows bigint, size bigint, seconds double, fault array<string>"
-)
+_MERGED: Final = pa.schema({"part": pa.binary(), "bad_rows": pa.binary(), "fault": pa.string()})
 _NUMBERS: Final = pa.list_(pa.int64())
 _FILE: Final = pa.struct({"path": pa.string(), "lengths": _NUMBERS, "rows": _NUMBERS, "sizes": _NUMBERS})
-_ARROW_STAGED: Final = pa.schema(
+_STAGED: Final = pa.schema(
     {
         "data": pa.binary(),
         "files": pa.list_(_FILE),
@@ -59,15 +54,15 @@ _ARROW_STAGED: Final = pa.schema(
 
 def in_tasks(frame: DataFrame, operation_of: Callable[[pa.Table], KeyedOperation], tasks: int) -> KeyedParts:
     """Returns what does an operation in so many tasks, with the rows of `frame`."""
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
+    from pyspark.sql.types import StructType
 
     schema = arrow_schema_of(frame.schema)
-    kinds = {KEY_NUMBER: LongType(), ROW_NUMBER: LongType(), FAULT: StringType()}
-    numbered = StructType([*frame.schema, *(StructField(name, kind) for name, kind in kinds.items())])
+    numbered = StructType([*frame.schema, *spark_schema_of(_NUMBERED)])
+    merged = spark_schema_of(_MERGED)
 
     def run(task: MergeTask) -> list[MergedPart]:
         rows = frame.mapInArrow(partial(_number_rows, task, schema), numbered)
-        parts = rows.repartition(tasks, KEY_NUMBER).mapInArrow(partial(_merge_rows, task, schema), _MERGED)
+        parts = rows.repartition(tasks, KEY_NUMBER).mapInArrow(partial(_merge_rows, task, schema), merged)
         return [
             MergedPart(
                 bytes(row.part),
@@ -119,7 +114,7 @@ def _merge_rows(
         merged = task.run(rows.drop_columns(_NUMBERED.names).cast(schema))
     fault = None if merged.fault is None else merged.fault.text
     yield pa.RecordBatch.from_pylist(
-        [{"part": merged.part, "bad_rows": merged.bad_rows, "fault": fault}], _ARROW_MERGED
+        [{"part": merged.part, "bad_rows": merged.bad_rows, "fault": fault}], _MERGED
     )
 
 
@@ -129,7 +124,7 @@ def staged(frame: DataFrame, plan: KeyedPlan) -> Iterator[KeyedOperation | Keyed
 
     Raises as `keyed_plan.merging`.
     """
-    rows = frame.mapInArrow(partial(_stage_rows, plan), _STAGED).collect()
+    rows = frame.mapInArrow(partial(_stage_rows, plan), spark_schema_of(_STAGED)).collect()
     tasks = [
         TaskRows(
             bytes(row.data),
@@ -150,4 +145,4 @@ def staged(frame: DataFrame, plan: KeyedPlan) -> Iterator[KeyedOperation | Keyed
 
 def _stage_rows(plan: KeyedPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Stages the rows of a task. Yields one row that says where they are."""
-    yield pa.RecordBatch.from_pylist([asdict(plan.run(batches))], _ARROW_STAGED)
+    yield pa.RecordBatch.from_pylist([asdict(plan.run(batches))], _STAGED)

@@ -23,7 +23,7 @@ from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows, check_waits
 from lakefold_ingest.proposals.key import Key, check_app_id
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, write_task
-from lakefold_ingest.spark.arrow_schema import arrow_schema_of
+from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
 from lakefold_ingest.spark.batch_metrics import MetricsAddress, note_batch, serve
 from lakefold_ingest.spark.executors import check_executors
 from lakefold_ingest.spark.keyed_plan import plan_merge
@@ -48,8 +48,7 @@ SinkMode = Literal["append", "upsert", "delete", "cdc"]
 ROWS_A_TASK = 50_000
 """So many rows are merged, or events applied, by one task; each task reads the table's key columns."""
 _QUERY_ID = "sql.streaming.queryId"
-_RESULT = "fragments array<binary>, fault array<string>, seconds double, misfits bigint, bad_rows binary"
-_ARROW_RESULT = pa.schema(
+_RESULT = pa.schema(
     {
         "fragments": pa.list_(pa.binary()),
         "fault": pa.list_(pa.string()),
@@ -251,7 +250,7 @@ def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[W
     Returns the files in the order of the frame's partitions, and puts rows that don't fit into `bad_rows`
     if the target keeps them. Raises as `collect_files`.
     """
-    rows = frame.mapInArrow(partial(_write_task, target), _RESULT).collect()
+    rows = frame.mapInArrow(partial(_write_task, target), spark_schema_of(_RESULT)).collect()
     tasks = [
         TaskFiles(
             tuple(bytes(fragment) for fragment in row.fragments),
@@ -269,4 +268,4 @@ def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[W
 
 def _write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Writes the rows of a task. Yields one row that says what it wrote."""
-    yield pa.RecordBatch.from_pylist([asdict(write_task(target, batches))], schema=_ARROW_RESULT)
+    yield pa.RecordBatch.from_pylist([asdict(write_task(target, batches))], schema=_RESULT)

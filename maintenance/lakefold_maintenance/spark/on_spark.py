@@ -19,6 +19,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakefold_maintenance.rewriting.engines import fragments_of
 from lakefold_maintenance.rewriting.tasks import RewrittenTask, TaskLimits, remove_files
@@ -39,8 +40,7 @@ They are not cancelled when the compaction stops: the files of a job that is can
 """
 MOST_TEXT: Final = 500
 """Of Spark's own errors, which have many lines, so many characters are shown."""
-_RESULT: Final = "new array<binary>, moved_rows binary, fault array<string>"
-_ARROW_RESULT: Final = pa.schema(
+_RESULT: Final = pa.schema(
     {"new": pa.list_(pa.binary()), "moved_rows": pa.binary(), "fault": pa.list_(pa.string())}
 )
 
@@ -96,7 +96,7 @@ class OnSpark:
         """Runs a task as a job of Spark's, and returns its result or its error."""
         try:
             one_row = self._session.range(0, 1, 1, 1)
-            (row,) = one_row.mapInArrow(partial(_rewrite, sent), _RESULT).collect()
+            (row,) = one_row.mapInArrow(partial(_rewrite, sent), from_arrow_schema(_RESULT)).collect()
         except (PySparkException, Py4JError) as error:
             message = f"Spark has not run the task: {str(error)[:MOST_TEXT]}"
             return RetryError(message, where=sent.uri, hint="see the log of Spark's driver and executors")
@@ -111,4 +111,4 @@ def _rewrite(sent: SentTask, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
         continue
     result = sent.run()
     row = {"new": list(result.new), "moved_rows": result.moved_rows, "fault": result.fault}
-    yield pa.RecordBatch.from_pylist([row], _ARROW_RESULT)
+    yield pa.RecordBatch.from_pylist([row], _RESULT)
