@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from contextlib import ExitStack
@@ -50,9 +51,16 @@ SETTINGS = ("group", "roots", "http_host", "http_port", "umask", "maintenance")
     metavar="SECONDS",
     help="The seconds from one round to the next. Tables that grow fast are compacted in between.",
 )
+@click.option(
+    "--niceness",
+    type=click.IntRange(0, 19),
+    default=10,
+    show_default=True,
+    help="By how much it yields to writers and committers on the same busy machine (see `man nice`); 0: not.",
+)
 @json_option
 @click.pass_context
-def command(
+def command(  # noqa: PLR0913 - click passes each option
     context: click.Context,
     /,
     settings: Settings,
@@ -62,6 +70,7 @@ def command(
     dry_run: bool,
     every: float,
     engine: str,
+    niceness: int,
     as_json: bool,
 ) -> None:
     """Compact tables and remove their old versions, by the policy of each table, while writers go on.
@@ -80,11 +89,14 @@ def command(
     if dry_run and not once:
         raise click.UsageError("--dry-run needs --once")
     from lakefold_maintenance.planning.policy import policy_of
-    from lakefold_maintenance.rewriting.compact import Silent
-    from lakefold_maintenance.rewriting.tasks import THREADS
 
     # A setting that makes no sense would fail the round of each table, again and again.
     policy_of({}, settings.maintenance)
+    # Only threads that begin later have it. Those of pylance, which rewrites, begin when it is imported.
+    os.nice(niceness)
+    from lakefold_maintenance.rewriting.compact import Silent
+    from lakefold_maintenance.rewriting.tasks import THREADS
+
     # A session of Spark's sets a handler of its own for Ctrl-C, so it begins before.
     rewrites = engine_of(HERE if dry_run else engine, THREADS)
     stopped = threading.Event()

@@ -62,7 +62,7 @@ VERBS = {
     "compact": f"TABLE {KAFKA} {TOPICS} {STORE} --branch --by-policy --threads --wait --engine --dry-run",
     "optimize-indices": f"TABLE {STORE} --branch --dry-run",
     "maintain": f"TABLES {KAFKA} {TOPICS} {STORE} --once --dry-run --every --engine --roots --http-port "
-    "--http-host",
+    "--http-host --niceness",
     "explain": f"TABLE PROPOSAL {KAFKA} {TOPICS} {STORE} --group --branch --versions --timeout",
     "replay": f"TABLE {KAFKA} {STORE} --check --from --to --branch --file --log-id",
     "redrive": f"{KAFKA} {TOPICS} {STORE} --table --offset --all --dry-run --wait",

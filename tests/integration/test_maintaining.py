@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -141,7 +142,13 @@ def maintaining(table: CompactedTable) -> Iterator[CommitterProcess]:
         process.wait()
 
 
-def test_the_daemon_keeps_up_with_writers_and_stops_when_told(table: CompactedTable) -> None:
+def niceness(pid: int) -> list[int]:
+    """Returns that of each thread: the 17th field after the name of the program (man 5 proc)."""
+    stats = [(each / "stat").read_text() for each in Path(f"/proc/{pid}/task").iterdir()]
+    return [int(stat.rpartition(")")[2].split()[16]) for stat in stats]
+
+
+def test_the_daemon_keeps_up_with_writers_at_a_lower_priority_until_a_signal(table: CompactedTable) -> None:
     with running_committer(table.bootstrap, table.names, table.root) as committer:
         committer.wait_until_ready()
         with maintaining(table) as first, maintaining(table) as second:
@@ -154,6 +161,7 @@ def test_the_daemon_keeps_up_with_writers_and_stops_when_told(table: CompactedTa
                 seconds=60,
             )
             until(lambda: len(lance.dataset(table.path).get_fragments()) < 20, "few fragments", seconds=60)
+            assert set(niceness(first.process.pid)) == {min(os.nice(0) + 10, 19)}
             first.process.send_signal(signal.SIGINT)
             assert first.process.wait(30) == 0, first.log.read_text()
             assert second.stop() == 0, second.log.read_text()
