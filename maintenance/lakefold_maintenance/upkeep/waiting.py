@@ -68,15 +68,13 @@ def read_waiting(
     status = lookup.status(group)
     if status.next_offset >= status.end:
         return WaitingProposals()
-    done: set[int] = set()
-    if status.outcomes_from is not None:
-        done.update(
-            answered_offsets(
-                kafka, topics, lookup.log, status.next_offset, status.outcomes_from, status.trust
-            )
-        )
     key = survey.table.encode()
     with PartitionReader(kafka, topics.transactions, status.log, status.next_offset) as reader:
+        # The reader fetches messages already while it is read which of them are answered.
+        done: set[int] = set()
+        if status.outcomes_from is not None:
+            first, trust = status.outcomes_from, status.trust
+            done.update(answered_offsets(kafka, topics, lookup.log, status.next_offset, first, trust))
 
         def envelopes() -> Iterator[Envelope]:
             """Yields what waits for the table, one after the other: there may be a hundred thousand."""
