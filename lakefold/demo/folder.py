@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakefold.demo.table_format import FORMATS
 from lakefold.errors import SetupError
 from lakefold.local.broker import Broker
 from lakefold_table.formats import BUILT_IN
@@ -16,22 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from lakefold.demo.table_format import DemoFormat
+
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The folder of a run, and the paths inside it."""
+    """The folder of a run, and the paths inside it. `format`: that of the table, a name of `FORMATS`."""
 
     root: Path
+    format: str = "lance"
+
+    @property
+    def table_format(self) -> DemoFormat:
+        """The table's format."""
+        return FORMATS[self.format]
 
     @property
     def table(self) -> Path:
-        """The table. LanceDB opens only folders with this suffix."""
-        return self.root / "flights.lance"
-
-    @property
-    def table_before(self) -> Path:
-        """The table's path in earlier releases."""
-        return self.root / "flights"
+        """The table."""
+        return self.root / self.table_format.folder
 
     @property
     def broker(self) -> Path:
@@ -60,12 +64,12 @@ class Folder:
 
 
 @contextmanager
-def claim(root: Path) -> Iterator[Folder]:
+def claim(root: Path, format_: str = "lance") -> Iterator[Folder]:
     """Locks the folder for a run and removes the files of an earlier run. Removes scratch files at the end.
 
     Raises `SetupError` if the folder contains other files, or if a demo or a broker runs in it.
     """
-    folder = Folder(root)
+    folder = Folder(root, format_)
     _refuse_foreign(folder)
     root.mkdir(parents=True, exist_ok=True)
     with folder.mark.open("a") as mark:
@@ -78,10 +82,12 @@ def claim(root: Path) -> Iterator[Folder]:
             message = "the broker of an earlier demo runs in this folder"
             hint = f"stop it by `lakefold down --dir {folder.broker}`"
             raise SetupError(message, where=str(root), hint=hint)
-        for old in (folder.table, folder.broker, folder.logs, folder.checkpoint, folder.scratch):
+        for old in (folder.broker, folder.logs, folder.checkpoint, folder.scratch):
             shutil.rmtree(old, ignore_errors=True)
-        if any((folder.table_before / table_format.folder).is_dir() for table_format in BUILT_IN):
-            shutil.rmtree(folder.table_before, ignore_errors=True)
+        for table in (root / each.folder for each in FORMATS.values()):
+            is_table = any((table / table_format.folder).is_dir() for table_format in BUILT_IN)
+            if table == folder.table or is_table:
+                shutil.rmtree(table, ignore_errors=True)
         for new in (folder.logs, folder.scratch):
             new.mkdir()
         try:

@@ -43,6 +43,7 @@ class Job:
             "bootstrap-servers": bootstrap_servers,
             "topic": topic.name,
             "table": folder.table,
+            "format": folder.format,
             "checkpoint": folder.checkpoint,
             "scratch": folder.scratch,
             "progress": self._progress.path,

@@ -12,9 +12,8 @@ from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    import pyarrow as pa
+    from lakefold.demo.folder import Folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,13 @@ class DemoProof:
     same: bool
 
 
-def question(sent: Checksum, tailed: Checksum, table: Path) -> list[DemoProof]:
+def question(sent: Checksum, tailed: Checksum, folder: Folder) -> list[DemoProof]:
     """Returns the checksums of the CSV file, of both readers of the table, and of the rows of the tail."""
-    summer = Summer(SCHEMA)
+    summer, table, format_ = Summer(SCHEMA), folder.table, folder.table_format
     checksums = [
         ("lakefold.open", summer.of(lakefold.open(table).to_arrow(), "lakefold.open")),
         ("lakefold.tail", tailed),
-        ("pylance", summer.of(read_with_pylance(table), "pylance")),
+        (format_.client, summer.of(format_.read(table), format_.client)),
     ]
     return [
         DemoProof("the CSV file", sent, same=True),
@@ -53,15 +52,3 @@ def _difference(saw: Checksum, sent: Checksum) -> str:
     if saw.rows != sent.rows:
         return f"{saw.rows:,} rows instead of {sent.rows:,}"
     return f"the same number of rows, but their checksum is {saw} instead of {sent}"
-
-
-def read_with_pylance(table: Path) -> pa.Table:
-    """Returns all rows of the table's newest version, after pylance has validated that version.
-
-    It checks Lakefold's reader, so it doesn't use it: this module may import pylance.
-    """
-    import lance
-
-    dataset = lance.dataset(str(table))
-    dataset.validate()
-    return dataset.to_table()

@@ -53,7 +53,11 @@ def start(session: SparkSession, given: argparse.Namespace) -> StreamingQuery:
     event = from_json(col("value").cast("string"), _schema(), {"mode": "FAILFAST"}).alias("event")
     flights: DataFrame = source.select(event).select("event.*")
     to_table = sink(
-        table=given.table, bootstrap_servers=given.bootstrap_servers, app_id="departures", wait="commit"
+        table=given.table,
+        format=given.format,
+        bootstrap_servers=given.bootstrap_servers,
+        app_id="departures",
+        wait="commit",
     )
     return flights.writeStream.foreachBatch(to_table).option("checkpointLocation", given.checkpoint).start()
 
@@ -104,7 +108,7 @@ def _record(progress: IO[str], **values: object) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("bootstrap-servers", "topic", "table", "checkpoint"):
+    for name in ("bootstrap-servers", "topic", "table", "format", "checkpoint"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("scratch", "progress"):
         parser.add_argument(f"--{name}", required=True, type=Path)

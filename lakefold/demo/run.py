@@ -54,7 +54,7 @@ _CATCH_UP_S: Final = 30.0
 _HASTE_S: Final = 5.0
 _STREAMING: Final = "events become rows"
 _INTRODUCTION: Final = (
-    "events are in a Kafka topic; a Spark query writes each batch of them as Lance files (fragments) and",
+    "events are in a Kafka topic; a Spark query writes each batch of them as {files} and",
     "proposes one transaction; the log, another topic, puts the transactions in order; the committer folds",
     "them in that order into versions of the table; a reader follows the versions",
 )
@@ -113,7 +113,7 @@ class Demo:
 
     def _run(self) -> Result:
         for line in _INTRODUCTION:
-            self._screen.note(line)
+            self._screen.note(line.format(files=self._folder.table_format.files))
         with self._stack as stack:
             stack.callback(KillOnExit(remove=self._folder.scratch).release)
             self._fetch_jars()
@@ -234,9 +234,9 @@ class Demo:
         )
 
     def _compare_rows(self, sent: Checksum, follower: Follower) -> list[DemoProof]:
-        seen, table = follower.seen, self._folder.table
+        seen, folder = follower.seen, self._folder
         doing = "reading the table, to compare it with the CSV file"
-        return self._wait_for(Task(lambda: question(sent, seen, table), "proof"), doing)
+        return self._wait_for(Task(lambda: question(sent, seen, folder), "proof"), doing)
 
     def _stop_in_order(self, follower: Follower, job: Job, committers: Committers) -> None:
         def stop() -> None:

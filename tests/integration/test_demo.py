@@ -77,13 +77,14 @@ class Running:
 
 
 @contextmanager
-def running_demo(folder: Path, *before: str) -> Iterator[Running]:
+def running_demo(folder: Path, *before: str, format_: str = "lance") -> Iterator[Running]:
     """A demo in `folder`, killed with all that it started if the test leaves it running."""
     mark = uuid4().hex
     (folder / "tmp").mkdir()
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     environment |= {MARK: mark, "TMPDIR": str(folder / "tmp"), "TERM": "xterm", "COLUMNS": "100"}
     command = [*before, sys.executable, "-m", "lakefold", "demo", "--rows", str(ROWS)]
+    command += ["--format", format_]
     with (folder / "screen").open("wb") as screen:
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=screen, stderr=screen
@@ -123,8 +124,11 @@ def run_in(folder: Path, program: str, text: str) -> subprocess.CompletedProcess
     )
 
 
-def test_proves_itself_survives_the_kill_and_gives_advice_that_works(folder: Path) -> None:
-    with running_demo(folder) as demo:
+@pytest.mark.parametrize(("format_", "client"), [("lance", "pylance"), ("delta", "delta-rs")])
+def test_proves_itself_survives_the_kill_and_gives_advice_that_works(
+    folder: Path, format_: str, client: str
+) -> None:
+    with running_demo(folder, format_=format_) as demo:
         assert demo.process.wait(WHOLE_RUN_SECONDS) == 0, demo.screen
         assert demo.processes() == []
         assert demo.left_over() == []
@@ -135,12 +139,15 @@ def test_proves_itself_survives_the_kill_and_gives_advice_that_works(folder: Pat
     assert "SIGKILL: the committer" in screen
     assert len(set(re.findall(r"committer: pid (\d+)", screen))) == 2
     seen = re.findall(
-        r"^(the CSV file|lakefold\.open|lakefold\.tail|pylance) +5,000 +(\w+) +the same", screen, re.MULTILINE
+        rf"^(the CSV file|lakefold\.open|lakefold\.tail|{client}) +5,000 +(\w+) +the same",
+        screen,
+        re.MULTILINE,
     )
     assert len(seen) == 4
     assert len({checksum for _, checksum in seen}) == 1
     versions = {int(number) for number in re.findall(r"tail: version (\d+)", screen)}
-    assert versions == set(range(1, max(versions) + 1))
+    assert versions == set(range(min(versions), max(versions) + 1))
+    assert min(versions) == {"lance": 1, "delta": 0}[format_]
     assert 11 <= len(versions) <= 20
     try_advice(folder, screen)
 

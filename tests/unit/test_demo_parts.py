@@ -270,6 +270,8 @@ def test_what_is_missing_is_named_before_anything_starts(monkeypatch: pytest.Mon
     monkeypatch.setattr(demo, "find_spec", lambda name: None if name in {"pyspark", "lance"} else object())
     with pytest.raises(SetupError, match="not installed: pylance, pyspark"):
         demo.check_needs(0)
+    with pytest.raises(SetupError, match="not installed: pyspark"):
+        demo.check_needs(0, "delta")
 
 
 def test_advice_can_be_pasted_from_the_current_folder(
