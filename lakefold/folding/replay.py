@@ -103,7 +103,7 @@ def command(
             progress_at = time.monotonic()
             print_line(f"at version {replayed.version:,}: {_counts(kinds)}", err=True)
     if not as_json:
-        print_line(_counts(kinds), err=True)
+        print_line(f"{_counts(kinds)} ({table_format.name} table)", err=True)
     if kinds["different"]:
         context.exit(DAMAGED)
 

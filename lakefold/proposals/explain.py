@@ -113,6 +113,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
     status, position = explanation.status, explanation.position
     return {
         "table": explanation.table,
+        "format": explanation.format,
         "branch": explanation.branch,
         "state": explanation.state,
         "position": None if position is None else plain_position(position),
@@ -172,7 +173,7 @@ def _time(time_us: int) -> str:
 
 def _show(explanation: Explanation) -> None:
     branch = f", branch {explanation.branch}" if explanation.branch else ""
-    print_line(f"{explanation.sought.text} for {explanation.table}{branch}")
+    print_line(f"{explanation.sought.text} for {explanation.table} ({explanation.format}){branch}")
     for name, text in (
         ("proposed", _proposed(explanation)),
         ("position", None if explanation.position is None else str(explanation.position)),

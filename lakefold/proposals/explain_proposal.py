@@ -27,7 +27,7 @@ def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions
     Raises `InvalidError` if nothing is known of it, `RetryError` if a source that may know something can't be
     read now. Both errors name the sources.
     """
-    explanation = Explanation(canonical(source.uri), sought)
+    explanation = Explanation(canonical(source.uri), sought, source.format.name)
     _read_the_table(explanation, source, versions, needed=brokers is None)
     if brokers is None:
         explanation.not_looked_at.append("the log: no brokers are set (--bootstrap-servers)")

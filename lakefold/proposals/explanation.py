@@ -60,7 +60,7 @@ class Brokers:
 
 @dataclass
 class Explanation:
-    """What is known of a proposal.
+    """What is known of a proposal. `format`: the name of the table's, `lance` or `delta`.
 
     `outcomes` are the newest first, those of the log that the table is bound to before those of earlier logs.
     `another` names the entry that was answered at the position and the entry that is there now, if they
@@ -73,6 +73,7 @@ class Explanation:
 
     table: str
     sought: Sought
+    format: str
     branch: str = ""
     finding: Finding | None = None
     outcomes: list[Outcome] = field(default_factory=list)

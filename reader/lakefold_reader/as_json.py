@@ -96,6 +96,7 @@ def plain_consumer(lag: Lag) -> Plain:
     consumer = lag.consumer
     return {
         "name": consumer.name,
+        "format": lag.format,
         "branch": consumer.branch,
         "version": consumer.version,
         "cursor": None if consumer.at is None else str(consumer.at),

@@ -263,7 +263,8 @@ def test_a_consumer_continues_where_it_was(tmp_path: Path, capsys: pytest.Captur
     with lakefold.tail(path, "earliest", consumer="nightly") as tail:
         first = next(tail)
         assert (first.version, first.rows) == (0, 1)
-        assert [lag["unread_versions"] for lag in run(capsys, "consumers", path)] == [2]
+        (lag,) = run(capsys, "consumers", path)
+        assert (lag["unread_versions"], lag["format"]) == (2, "delta")
         tail.commit()
     assert [lag["unread_versions"] for lag in run(capsys, "consumers", path)] == [1]
     with lakefold.tail(path, consumer="nightly") as tail:

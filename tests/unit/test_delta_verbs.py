@@ -136,6 +136,7 @@ def test_positions_lead_to_versions_of_a_delta_table(
         assert cli.run(["explain", str(files.table), proposal, "--json"]) == 0
         explained = json.loads(capsys.readouterr().out)
         assert (explained["state"], explained["committed_in"]) == ("committed", version)
+        assert explained["format"] == "delta"
 
 
 def test_a_table_is_folded_on_after_a_clean_up(files: Files, capsys: pytest.CaptureFixture[str]) -> None:

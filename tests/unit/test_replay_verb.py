@@ -53,7 +53,7 @@ def arguments(table: Path, *more: str) -> list[str]:
     return ["replay", str(table), *files, *more]
 
 
-def test_every_version_is_told_on_a_line(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_version_has_a_line_with_its_verdict(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert cli.run(arguments(table)) == 0
     captured = capsys.readouterr()
@@ -62,7 +62,7 @@ def test_every_version_is_told_on_a_line(table: Path, capsys: pytest.CaptureFixt
     assert all("  same  " in line for line in lines)
     assert lines[1].endswith("@0-1  1 committed, 1 answered otherwise")
     assert lines[2].endswith("@2-3  1 committed, 1 answered otherwise")
-    assert captured.err == "3 same\n"
+    assert captured.err == "3 same (lance table)\n"
 
 
 def test_check_says_nothing_of_what_is_the_same(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +94,7 @@ def test_a_file_that_is_not_given_is_asked_for(table: Path, capsys: pytest.Captu
     captured = capsys.readouterr()
     assert "version 2  not compared" in captured.out
     assert "give that file with --file" in captured.out
-    assert captured.err == "1 not compared\n"
+    assert captured.err == "1 not compared (lance table)\n"
 
 
 def test_a_log_id_goes_with_one_file(table: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -284,17 +284,24 @@ class Consumers:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How many versions of its branch a consumer hasn't read, None if the branch is gone."""
+    """How many versions of its branch a consumer hasn't read, None if the branch is gone.
+
+    `format`: the name of the table's, `lance` or `delta`.
+    """
 
     consumer: Consumer
     versions: int | None
+    format: str
 
 
 def lags(source: Source) -> list[Lag]:
     """All consumers of the table, and how far behind each is. `source`: the table, or a branch of it."""
     consumers = Consumers(source).all()
     numbers = {branch: _numbers(source, branch) for branch in {consumer.branch for consumer in consumers}}
-    return [Lag(consumer, _unread(consumer, numbers[consumer.branch])) for consumer in consumers]
+    return [
+        Lag(consumer, _unread(consumer, numbers[consumer.branch]), source.format.name)
+        for consumer in consumers
+    ]
 
 
 def _numbers(source: Source, branch: str) -> list[int]:
