@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lakefold_committer.fold.grouping import GroupEnd
 from lakefold_committer.observability.metrics import AWAY, OPERATIONS, OUTCOMES, REASONS, FoldStatus, Metrics
+from lakefold_ingest.spark.batch_metrics import SinkMetrics
+from lakefold_ingest.writing.report import BatchReport
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from tests.deploy.manifests import DEPLOY, GOLDEN, ROOT, load, manifests, of_kind, texts
 
@@ -46,13 +48,20 @@ def served() -> dict[str, set[str]]:
     metrics.strangers.labels("0", "unsigned")
     for gauge in (metrics.held_back_offsets, metrics.held_back_seconds):
         gauge.labels("outcomes", "0")
-    pages = [generate_latest(metrics.registry).decode(), maintained()]
+    pages = [generate_latest(metrics.registry).decode(), maintained(), written_by_spark()]
     names: dict[str, set[str]] = {}
     for page in pages:
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
                 names.setdefault(sample.name, set()).update(sample.labels)
     return names
+
+
+def written_by_spark() -> str:
+    """What a driver serves whose sink has written a batch."""
+    metrics = SinkMetrics()
+    metrics.note("t", "app", BatchReport(None))
+    return generate_latest(metrics.registry).decode()
 
 
 def maintained() -> str:

@@ -2,6 +2,7 @@
 
 Run as a program with one JSON object of arguments. In each write the first attempt of task 0 fails after it
 has written its rows, and the process of the first attempt of task 1 is killed then. Spark runs both again.
+With `linger` the first attempt of task 0 goes on without end instead, until a speculative attempt has won.
 Each attempt leaves an empty file `NAME-TASK-ATTEMPT` in the folder `tried`.
 """
 
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
 
 MASTER = "local[2,3]"
 """Two tasks at once, and three attempts of each."""
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+LINGER = "TEST_LINGER"
+"""A variable of the executors' environment."""
 ROWS = 100
 FOLDER, NAME = "testFolder", "testName"
 
@@ -110,7 +121,10 @@ def lose_first_attempt(folder: str, name: str) -> None:
     assert context is not None
     task, attempt = context.partitionId(), context.attemptNumber()
     (Path(folder) / "tried" / f"{name}-{task}-{attempt}").touch()
-    if attempt == 0:
+    if attempt == 0 and LINGER in os.environ:
+        while task == 0:
+            signal.pause()
+    elif attempt == 0:
         if task == 0:
             raise RuntimeError("the task fails after it has written its rows")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -129,12 +143,16 @@ def tried(
     return run
 
 
-def session(folder: Path) -> SparkSession:
-    """Starts Spark."""
+def session(folder: Path, cluster: str) -> SparkSession:
+    """Starts Spark: on this machine, or on a cluster whose executors have one core, if one is given."""
     from pyspark.sql import SparkSession
 
+    options = prepare_session(folder / "spark") | {"spark.master": cluster or MASTER}
+    if cluster:
+        environment = {LINGER: "1", "PYTHONPATH": os.environ["PYTHONPATH"]}
+        options |= SPECULATION | {f"spark.executorEnv.{name}": each for name, each in environment.items()}
     builder = SparkSession.builder
-    for name, value in (prepare_session(folder / "spark") | {"spark.master": MASTER}).items():
+    for name, value in options.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -150,7 +168,7 @@ def rows(spark: SparkSession, start: int, end: int, name: str) -> DataFrame:
 def run(given: dict[str, Any]) -> None:
     """Writes each table twice: the rows 0 to 99, and then in tasks whose first attempts are lost."""
     folder = Path(given["folder"])
-    spark, lake = session(folder), folder / "lake"
+    spark, lake = session(folder, given["cluster"]), folder / "lake"
     merge, write = keyed_tasks._merge_rows, sink_module._write_task
     second = rows(spark, ROWS // 2, ROWS * 2, "second")
     for name in given["names"]:

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold_ingest.cdc.change_format import change_format
 from lakefold_ingest.lance import widening
 from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_table.entry import Committed, Rejected
 from lakefold_table.errors import InvalidError
@@ -188,6 +190,23 @@ def test_an_upsert_makes_its_key_and_values_wider(tmp_path: Path, *, stable: boo
     wide = pa.table({"id": pa.array([2, 2**40], LONG), "v": [0.1, 0.2]})
     put(folding, UpsertRows(wide, Merge(("id",))))
     assert {row["id"]: row["v"] for row in rows_of(folding)} == {1: 1.0, 2: 0.1, 2**40: 0.2}
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
+def test_change_events_make_the_key_they_are_applied_by_wider(tmp_path: Path, *, stable: bool) -> None:
+    """Each event finds its row by the wider key: an update, a deletion, an insertion, one that is too old."""
+    columns = {"id": pa.array([1, 2, 3, 4], INT), "v": pa.array([1.0, 2.0, 3.0, 4.0], FLOAT)}
+    folding = made(tmp_path / "t", pa.table({**columns, "at": [5] * 4}), enable_stable_row_ids=stable)
+    events = pa.table(
+        {
+            "op": ["u", "d", "i", "u"],
+            "id": pa.array([1, 2, 2**40, 4], LONG),
+            "v": pa.array([0.1, None, 0.3, 0.4]),
+            "at": [6, 6, 6, 4],
+        }
+    )
+    put(folding, ApplyChanges(events, change_format("id", "at", operation_column="op")))
+    assert {row["id"]: row["v"] for row in rows_of(folding)} == {1: 0.1, 3: 3.0, 4: 4.0, 2**40: 0.3}
 
 
 def test_readers_follow_a_table_over_a_wider_type(tmp_path: Path) -> None:

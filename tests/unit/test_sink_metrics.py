@@ -12,7 +12,7 @@ import pytest
 
 from lakefold.local.ports import free_port
 from lakefold_ingest.proposals.key import Key
-from lakefold_ingest.spark.batch_metrics import MetricsAddress, note_batch, progress, serve
+from lakefold_ingest.spark.batch_metrics import MetricsAddress, failures_noted, note_batch, progress, serve
 from lakefold_ingest.writing.report import BatchFigures, BatchReport
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError
@@ -43,6 +43,8 @@ def test_the_driver_serves_the_sums_and_refuses_an_address_that_is_taken() -> No
     table = f"file:///{uuid.uuid4()}"
     for attempts in (1, 3):
         note_batch(table, Key("app", attempts), None, BatchReport(None, attempts, figures=FIGURES))
+    with pytest.raises(ValueError, match="a fault"), failures_noted(table, "app"):
+        raise ValueError("a fault")
     address = MetricsAddress(free_port())
     serve(address)
     serve(address)
@@ -51,6 +53,7 @@ def test_the_driver_serves_the_sums_and_refuses_an_address_that_is_taken() -> No
     of = f'app_id="app",table="{table}"'
     for expected in (
         f'lakefold_sink_batches_total{{app_id="app",kind="sent",table="{table}"}} 2.0',
+        f'lakefold_sink_batches_total{{app_id="app",kind="failed",table="{table}"}} 1.0',
         f"lakefold_sink_rows_total{{{of}}} 20.0",
         f"lakefold_sink_bytes_total{{{of}}} 600.0",
         f'lakefold_sink_seconds_total{{app_id="app",step="write",table="{table}"}} 1.0',

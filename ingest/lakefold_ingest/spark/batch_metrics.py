@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql.streaming.query import StreamingQuery
 
     from lakefold_ingest.proposals.key import Key
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 MOST_KEPT: Final = 1000
 """The figures of so many batches are kept. Spark keeps the progress of the newest 100 of each query."""
 LABELS: Final = ("table", "app_id")
+FAILED: Final = "failed"
+"""The kind of a batch that ended by an error. Spark runs it again if the query is started again."""
 
 
 class SinkMetrics:
@@ -35,7 +40,7 @@ class SinkMetrics:
     def __init__(self) -> None:
         self.registry: CollectorRegistry = CollectorRegistry()
         self._batches = self._counter(
-            "batches_total", "Batches that ended, by kind: committed, duplicate, sent, empty", "kind"
+            "batches_total", "Batches that ended, by kind: committed, duplicate, sent, empty, failed", "kind"
         )
         self._rows = self._counter("rows_total", "Rows in the files of proposals")
         self._files = self._counter("files_total", "Data files that proposals name")
@@ -67,6 +72,10 @@ class SinkMetrics:
         self._repeats.labels(*labels).inc(max(report.attempts - 1, 0))
         self._unanswered.labels(*labels).set(figures.unanswered)
         self._lag.labels(*labels).set(figures.lag_s)
+
+    def note_failure(self, table: str, app_id: str) -> None:
+        """Adds a batch that ended by an error."""
+        self._batches.labels(table, app_id, FAILED).inc()
 
     def _counter(self, name: str, text: str, *more: str) -> Counter:
         return Counter(f"lakefold_sink_{name}", text, (*LABELS, *more), registry=self.registry)
@@ -110,6 +119,17 @@ def note_batch(table: str, key: Key, run_id: str | None, report: BatchReport) ->
         _metrics.note(table, key.app_id, report)
         if run_id:
             _kept.append(_Kept(run_id, key.batch_id, shown))
+
+
+@contextmanager
+def failures_noted(table: str, app_id: str) -> Iterator[None]:
+    """Counts a batch as failed if what runs within raises an error."""
+    try:
+        yield
+    except Exception:
+        with _lock:
+            _metrics.note_failure(table, app_id)
+        raise
 
 
 def serve(address: MetricsAddress) -> None:

@@ -24,7 +24,7 @@ from lakefold_ingest.operations.upsert import UpsertRows, check_waits
 from lakefold_ingest.proposals.key import Key, check_app_id
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, write_task
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
-from lakefold_ingest.spark.batch_metrics import MetricsAddress, note_batch, serve
+from lakefold_ingest.spark.batch_metrics import MetricsAddress, failures_noted, note_batch, serve
 from lakefold_ingest.spark.executors import check_executors
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.keyed_tasks import in_tasks, staged
@@ -114,10 +114,11 @@ class Sink:
         query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
         run_id = frame.sparkSession.sparkContext.getLocalProperty(RUN_ID) if query_id else None
-        batch = begin_batch(run_id, key, self.settings)
-        check_executors(frame.sparkSession, self.settings)
-        with self._operation(frame, key) as operation:
-            report = put_batch(self.settings, key, operation, in_order=bool(query_id))
+        with failures_noted(self.settings.table, key.app_id):
+            batch = begin_batch(run_id, key, self.settings)
+            check_executors(frame.sparkSession, self.settings)
+            with self._operation(frame, key) as operation:
+                report = put_batch(self.settings, key, operation, in_order=bool(query_id))
         note_batch(self.settings.table, key, run_id, report)
         if self.on_report is not None:
             self.on_report(report)
