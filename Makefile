@@ -19,7 +19,9 @@ LONGER := $(addprefix tests/,contracts properties scenarios simulation) $(addpre
 	cli.py conflicts_forgotten.py cost.py demo_events.py expansion.py)
 # Races and random faults with a broker or servers, which `make test` runs for a part of the time.
 STORMS := $(addprefix tests/integration/test_,crash.py external_faults.py google_storage.py operations.py s3_race.py)
-# What `make cluster-tools` prepares: binaries, sources and images, some 4 GB.
+# Faults at each step of a committer, of which `make test` plays every second one.
+EACH_POINT := tests/simulation/test_each_step.py tests/simulation/test_delta_format.py tests/scenarios/test_power_cuts.py
+# What `make cluster-tools` prepares: binaries, sources and images, some 5 GB; the test adds 3 GB of images.
 CLUSTER_TOOLS := $(or $(LAKEFOLD_CLUSTER_TOOLS),$(HOME)/.cache/lakefold-cluster)
 STEP = @printf '\n\033[1m== %s\033[0m\n'
 CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -29,7 +31,7 @@ CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 # Tests start hundreds of Python processes on this tree. Each of them would compile it again if it kept no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types test-fast test-rest test-oracle test-integration test-faults test-azure test-clients test-cluster cluster-tools soak bench docs generate charts setup lock clean
+.PHONY: help demo test lint types test-fast test-rest test-oracle test-integration test-faults test-azure test-clients test-cluster cluster-tools soak bench docs site generate charts setup lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1m%-17s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,8 +39,8 @@ help: ## list the targets
 demo: .java $(DEMO_STAMP) ## run all parts on real events, with progress on the screen (FORMAT=delta for a Delta table)
 	@$(BIN)/lakefold demo $(if $(FORMAT),--format $(FORMAT))
 
-test: setup ## run everything that CI runs: lint, types, docs, fast tests, oracle tests, integration tests
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types docs .bytecode
+test: .java setup ## run everything that CI runs: lint, types, docs, fast tests, oracle tests, integration tests
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint types docs .bytecode .classes
 	@$(MAKE) --no-print-directory test-fast
 	@$(MAKE) --no-print-directory test-rest
 
@@ -49,7 +51,7 @@ lint: setup ## check with ruff (all rules), the format, the purity of the core, 
 	@$(BIN)/ruff check --quiet --output-format concise --config ruff-core.toml $(CORE)
 	@shown=$$(PYTHONPATH=$(ROOTS) $(BIN)/lint-imports --no-logo 2>&1) || { echo "$$shown"; exit 1; }
 
-# Each of five test processes would compile the tests for itself. mypy runs meanwhile, in one process.
+# Each of the test processes would compile the tests for itself. mypy runs meanwhile, in one process.
 .PHONY: .bytecode
 .bytecode: setup
 	@shown=$$($(BIN)/pytest -q --collect-only tests --ignore=tests/azure --ignore=tests/clients 2>&1) || \
@@ -59,6 +61,11 @@ types: setup ## check types with mypy, strict, in packages and tests
 	$(STEP) 'types'
 	@$(BIN)/mypy
 
+# With these archives of classes, each of some eighty starts of Java takes half as long.
+.PHONY: .classes
+.classes: .java setup
+	@$(BIN)/python -m tests.servers.quick_java > /dev/null
+
 test-fast: setup ## run the tests that need no broker and no Spark (under a minute)
 	$(STEP) 'fast tests'
 	@$(BIN)/pytest -q tests $(addprefix --ignore=tests/,integration oracle azure clients faults) $(addprefix --ignore=,$(LONGER)) -n 2
@@ -66,7 +73,7 @@ test-fast: setup ## run the tests that need no broker and no Spark (under a minu
 # Integration tests wait for most of their time, oracle tests compute: side by side they take less time.
 test-rest: .java setup ## run the tests of test-oracle and of test-integration side by side
 	$(STEP) 'oracle and integration tests'
-	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) -n 5 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/pytest -q tests/oracle tests/faults tests/integration $(LONGER) -n 4 --dist loadgroup --no-loadscope-reorder
 
 test-oracle: setup ## compare our tables with pylance's; test stores, random and simulated histories, faults
 	$(STEP) 'oracle tests'
@@ -80,7 +87,7 @@ test-faults: .java setup ## run all fault-injection tests (over two hours; needs
 	$(STEP) 'faults, all of them'
 	@command -v strace >/dev/null || { echo 'strace is missing: apt-get install strace' >&2; exit 1; }
 	@command -v faketime >/dev/null || { echo 'faketime is missing: apt-get install faketime' >&2; exit 1; }
-	@$(BIN)/pytest tests/faults tests/simulation/test_each_step.py $(STORMS) --all-faults -n 2
+	@$(BIN)/pytest tests/faults $(EACH_POINT) $(STORMS) --all-faults -n 2
 
 test-azure: setup ## run the tests on Azure's emulator, downloaded once from npm and PyPI; not part of `make test`
 	$(STEP) 'tests on Azure'
@@ -97,14 +104,19 @@ soak: setup ## simulate committers with faults, seed by seed, for SECONDS=600, o
 bench: .java setup ## measure throughput and latency, also of other clients (ONLY="maintenance delta" SOAK=1 for some)
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(SOAK),--soak)
 
-docs: setup ## check that generated files are up to date: protobuf code, docs/conflicts.md, docs/states.md, docs/reference
+docs: setup ## check that generated files are up to date (protobuf code, pages of docs/), and build the site
 	$(STEP) 'generated files'
 	@$(BIN)/python -m protos.generate --check
 	@$(BIN)/python -m docs.generate --check
+	@$(MAKE) --no-print-directory site
 
-generate: setup ## generate files again: protobuf code, docs/conflicts.md, docs/states.md, docs/reference
+site: setup ## build the documentation as a site, in build/site (open build/site/index.html)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+generate: setup ## generate files again: protobuf code, docs/conflicts.md, docs/states.md, docs/reference, diagrams
 	@$(BIN)/python -m protos.generate
 	@$(BIN)/python -m docs.generate
+	@$(BIN)/python -m docs.diagrams
 
 charts: setup ## render the Helm chart again for its tests (needs helm 3: on the PATH, or by `make cluster-tools`)
 	@PATH="$(CLUSTER_TOOLS)/bin:$$PATH" $(BIN)/python deploy/helm/render.py

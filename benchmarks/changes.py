@@ -90,7 +90,7 @@ def _by_pylance(path: str, before: int) -> None:
     reported = (delta.get_updated_rows(), delta.get_inserted_rows(), delta.get_deleted_row_ids())
     counts = [sum(batch.num_rows for batch in each) for each in reported]
     if counts != [CHANGED, 0, CHANGED]:
-        raise ValueError(f"pylance tells {counts}")
+        raise ValueError(f"pylance reports {counts}")
 
 
 def _by_delta(path: str, seen: int) -> None:

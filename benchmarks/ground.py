@@ -199,7 +199,7 @@ def await_answers(ground: Ground) -> None:
 
 def outcomes_of(ground: Ground) -> list[Outcome]:
     """All outcomes, in their order."""
-    return [outcome for _, outcome in read_outcomes(ground.config, ground.topics, 0, 0)]
+    return [outcome for _, outcome in read_outcomes(Admin(ground.config), ground.topics, 0, 0)]
 
 
 def not_committed(outcomes: Sequence[Outcome]) -> float:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SPAWN = multiprocessing.get_context("spawn")
 ACK_SECONDS = 300.0
 AHEAD = 1
-"""How many proposals each producer sends before it stands ready."""
+"""How many proposals each producer sends before it is ready."""
 ON_THEIR_WAY = 1_000
 """How many proposals a producer sends before it waits for the log to have the first of them."""
 STRIDE = 16

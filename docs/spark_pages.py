@@ -16,6 +16,7 @@ from lakefold_reader.spark.options import OPTIONS, Use
 
 SPARK = """\
 ```python
+# needs a Spark session with lakefold[ingest], and a table
 from lakefold.spark import register
 
 register(spark)  # once for each session; the executors need lakefold[ingest] as well
@@ -89,6 +90,7 @@ def spark() -> str:
 
 SPARK_WRITES = """\
 ```python
+# needs a Spark session with lakefold[ingest], brokers, and a frame and a stream of events
 from lakefold.spark import register, sink
 
 register(spark)  # once for each session; the executors need lakefold[ingest] as well
@@ -148,20 +150,37 @@ SPARK_WRITE_NOTES = """\
 
 ## Delta tables
 
-A table that exists is written in its own format. `format=delta` creates a Delta table, with the partitions of
-`partitionBy`. Rows are appended by all of these functions, with `mergeSchema` and `badRecords`; `overwrite`
-replaces all rows, or with `replaceWhere` those of partitions: its condition compares partition columns with
-constants. CHECK constraints and invariants are checked for each row if they compare columns with constants.
-What else a table requires of its writers is refused by name before a file is written: other expressions,
-generated columns, defaults of columns that the batch lacks. Not built: `upsert`, `delete`, `cdc`,
+A table that exists is written in its own format. `format=delta` creates a Delta table, with the
+partitions of `partitionBy`. Rows are appended by all of these functions, with `mergeSchema` and
+`badRecords`; `overwrite` replaces all rows, or with `replaceWhere` those of any condition that readers
+take as a filter; one on partition columns alone reads no rows. `upsert`, `delete` and `cdc` work as for
+Lance tables, with all clauses. CHECK constraints and invariants are checked for each row if they compare
+columns with constants. What else a table requires of its writers is refused by name before a file is
+written: other expressions, generated columns, defaults of columns that the batch lacks. Not built:
 `overwriteSchema` and `commitProperties`.
+
+- **Deletion vectors**: with `delta.enableDeletionVectors` = true deleted and updated rows are marked in a
+  deletion vector of their file, and writers that change different rows of one file don't disturb each
+  other. Without it the files are written again without these rows, and two writers that change rows of
+  one file conflict: the second one reads it again.
+- **New keys**: two upserts that insert the same key conflict, and the second one is built again. The
+  committer compares the inserted keys with the statistics of the files that others added meanwhile, in at
+  most 32 ranges for each key column. So it may also turn back an upsert of other keys in these ranges; a
+  partition column, or keys that grow, keep writers apart. A batch that only updates or deletes rows is
+  not turned back for rows that others add.
+- **Change data**: with `delta.enableChangeDataFeed` = true a batch that changes some rows of a file
+  writes change data files, with the old and the new values of updated rows. Row ids of updated rows stay
+  with `delta.enableRowTracking` = true. A table with `delta.appendOnly` = true takes upserts that only
+  insert.
 
 ## Where rows are merged
 
 This is about the modes `upsert`, `delete` and `cdc`.
 
 - **`sink`** has Spark partition a batch of more than 50,000 rows by its keys. Each task finds its keys in the
-  table and writes the new rows; no row reaches the driver. The driver merges smaller batches itself.
+  table and writes the new rows; no row reaches the driver. The driver merges smaller batches itself. If the
+  newest batches were small, Spark computes the rows once and gives them to the driver; else it keeps and
+  counts them before.
 - **`format("lakefold")`**: Spark doesn't let a Python writer partition the rows. So each task with more than
   1 MiB of rows stages them in files of the table's folder `data`, divided by their keys, and the driver
   merges them in parts of about 64 MiB or 250,000 rows. Its memory doesn't grow with the batch. It removes the
@@ -187,13 +206,32 @@ tasks before those of its batch, so `format("lakefold")` only has this second ch
 ## File sizes
 
 Each task of Spark writes its own files, at most `maxRecordsPerFile` rows or `maxBytesPerFile` bytes in one.
-So a batch of few rows in many partitions becomes many small files. `sink(…, target_rows_per_file=500_000)`
-has Spark keep and count the rows, and writes each batch by so few tasks that a file has about so many rows.
-With `sort_by="at"` the rows of a file are in this order; with both, each file has another part of the range,
-so that a filter on the column reads few files. In other cases use `repartition`, `coalesce` or
-`sortWithinPartitions` of the frame. `lakefold maintain` makes large files of small ones later. Batches
-never share a file ([decision 0089](../decisions/0089-each-batch-keeps-its-own-fragments.md)): for larger ones
-choose a longer trigger.
+
+**Small batches** of `sink` become one file each, whatever the number of tasks: the driver takes their rows
+from Spark as Arrow data and writes them by the code that the tasks use. No task runs Python then, which costs
+a batch more than its file does ([decision 0091](../decisions/0091-the-driver-writes-small-batches.md)). A
+batch is expected to be small if the newest four of the query had at most 25,000 rows and 8 MiB as Arrow data;
+the first one is written by tasks. If a batch turns out to have more than 50,000 rows, or more than 16 MiB
+hold at the width of the newest rows, the tasks write it: the driver never takes more of a partition.
+`driver_rows` is another limit, and with 0 tasks write every append. Give 0 if the driver's Python process
+forks (`multiprocessing` with `fork`), because a process that has used pylance must not fork. With `sort_by`
+the tasks write every batch.
+
+**Larger batches** of few rows a partition become many small files. `sink(…, target_rows_per_file=500_000)`
+has Spark keep and count the rows, and writes each batch by so few tasks that a file has about so many rows;
+`target_file_size="128m"` does it by the bytes that a row took in the newest files of the query, and leaves
+its first batch as it is. With `sort_by="at"` the rows of a file are in this order; with a target as well,
+each file has another part of the range, so that a filter on the column reads few files. `lakefold maintain`
+makes large files of small ones later.
+
+**`format("lakefold")`** gets the partitions of the frame as they are: a Python data source can't ask Spark
+for others. So `repartition("day")`, `repartition(8)` or `coalesce(2)` of the frame decide how many files
+there are and which rows share one; a streaming frame can be repartitioned too, but not sorted. With
+`sortBy=at` each task puts the rows of each file in order itself, nulls first, and holds the rows of a file in
+memory for that (`maxRecordsPerFile`, `maxBytesPerFile`). `lakefold.append`, `lakefold.Writer` and `lakefold
+append --sort-by` do the same. Rows that are merged by keys have no such order, and a compaction joins files
+without sorting. Batches never share a file ([decision
+0089](../decisions/0089-each-batch-keeps-its-own-fragments.md)): for larger ones choose a longer trigger.
 
 ## Columns that change
 
@@ -206,7 +244,9 @@ included) the batch fails instead, before anything is written; the error says ho
 0085](../decisions/0085-a-wider-column-is-written-again-by-the-batch.md)). Indices of the column have to be
 made again. Other writers need no restart, except batches of `format("lakefold")` that were being written for
 the narrow type: they fail and are run again. A whole number never becomes a decimal or a double by itself,
-and vectors keep their type.
+and vectors keep their type. In a Delta table a column gets a wider type only if `delta.enableTypeWidening` is
+true; its older files stay, so neither the number of rows nor other writers matter, and types inside of lists
+and maps stay as they are.
 
 ## Change events
 
@@ -325,7 +365,7 @@ def spark_writes() -> str:
     where = (
         "`write`: `frame.write`; `stream`: `frame.writeStream`; in brackets the modes, if not all.\n"
         "`in Python`: the parameter of `sink`, which also has `kafka`, `storage_options`, `clauses`,\n"
-        "`target_rows_per_file` and `sort_by`.\n\n"
+        "`target_rows_per_file`, `target_file_size`, `sort_by` and `driver_rows`.\n\n"
     )
     return page(
         "Writing tables from Spark",

@@ -21,7 +21,7 @@ DAYS, ROWS_OF_A_DAY = 10, 5_000
 
 
 def write_old_files() -> None:
-    """Stands for what another system left behind: a Parquet file for each day."""
+    """Writes what another system would have left: a Parquet file for each day."""
     OLD.mkdir(exist_ok=True)
     for day in range(DAYS):
         rows = pa.table({"day": [day] * ROWS_OF_A_DAY, "celsius": [20.0 + day] * ROWS_OF_A_DAY})

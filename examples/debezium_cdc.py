@@ -24,7 +24,7 @@ COLUMNS = pa.schema({"id": pa.int64(), "owner": pa.string(), "cents": pa.int64()
 
 
 def bank(bootstrap_servers: str) -> dict[int, dict[str, object]]:
-    """Stands for a database with Debezium beside it; returns the rows that the database has at the end."""
+    """Plays a database with Debezium beside it. Returns the rows that the database has at the end."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     with suppress(KafkaException):  # the topic exists already
         admin.create_topics([NewTopic(TOPIC, num_partitions=4)])[TOPIC].result()

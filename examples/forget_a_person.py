@@ -1,6 +1,6 @@
 """Deletes a person's rows for good, and proves in the data files that nothing of them is left.
 
-A delete marks rows; their values stay in the files until a compaction has written these anew and a clean-up
+A delete marks rows; their values stay in the files until a compaction has rewritten the files and a clean-up
 has removed the versions that need the old files. Run `lakefold up` and `lakefold committer` in this folder
 first. Usage: python forget_a_person.py
 """

@@ -20,7 +20,7 @@ TABLE, TOPIC, COUNT = "clicks.lance", "clicks", 1_000
 
 
 def click(bootstrap_servers: str) -> None:
-    """Stands for the web servers that send clicks as JSON."""
+    """Plays the web servers that send clicks as JSON."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     with suppress(KafkaException):  # the topic exists already
         admin.create_topics([NewTopic(TOPIC, num_partitions=4)])[TOPIC].result()

@@ -15,7 +15,7 @@ TABLE, INBOX, ROWS = "measurements.lance", Path("inbox"), 100
 
 
 def arrive(day: int) -> None:
-    """Stands for another system that leaves a file, under its name once it is complete."""
+    """Plays another system that writes files. A file gets its name once it is complete."""
     INBOX.mkdir(exist_ok=True)
     lines = [
         json.dumps({"day": day, "sensor": number, "celsius": 20 + number / 10}) for number in range(ROWS)

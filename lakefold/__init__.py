@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.report import BatchReport as BatchReport
     from lakefold_reader.consumers.consumers import Consumer as Consumer
     from lakefold_reader.consumers.consumers import consumers as consumers
-    from lakefold_reader.feed.feed import changes as changes
+    from lakefold_reader.feed import changes as changes
     from lakefold_reader.format.changes import MisfitError as MisfitError
     from lakefold_reader.format.changes import RewrittenError as RewrittenError
     from lakefold_reader.format.changes import UnknownChangeError as UnknownChangeError
     from lakefold_reader.format.snapshots import RowsNotFoundError as RowsNotFoundError
     from lakefold_reader.snapshot.snapshot import Table as Table
-    from lakefold_reader.snapshot.snapshot import open_table as open  # noqa: A004 - lakefold.open is the name users know
+    from lakefold_reader.snapshot.snapshot import open_table
     from lakefold_reader.tail.change import Change as Change
     from lakefold_reader.tail.tail import Tail as Tail
     from lakefold_reader.tail.tail import tail as tail
@@ -66,49 +66,7 @@ if TYPE_CHECKING:
     from lakefold_table.errors import VersionExpiredError as VersionExpiredError
     from lakefold_table.versions.refs import UnknownRefError as UnknownRefError
 
-__all__ = [
-    "BadKeysError",
-    "BadRowsError",
-    "BatchReport",
-    "Change",
-    "Consumer",
-    "Cursor",
-    "DamagedError",
-    "InvalidError",
-    "LakefoldError",
-    "MadeAnewError",
-    "MatchedDelete",
-    "MatchedUpdate",
-    "MisfitError",
-    "NotATableError",
-    "NotFoldedYetError",
-    "NotMatchedBySourceDelete",
-    "NotMatchedBySourceUpdate",
-    "NotMatchedInsert",
-    "OutcomesTopic",
-    "Pace",
-    "RefusedError",
-    "RetryError",
-    "RewrittenError",
-    "RowsNotFoundError",
-    "StopError",
-    "Table",
-    "Tail",
-    "UnknownChangeError",
-    "UnknownRefError",
-    "VersionExpiredError",
-    "WriteOptions",
-    "Writer",
-    "append",
-    "apply_changes",
-    "changes",
-    "compact",
-    "consumers",
-    "delete",
-    "open",
-    "tail",
-    "upsert",
-]
+    open = open_table  # noqa: A001 - lakefold.open is the name users know
 
 _HOMES = {
     "lakefold.maintaining.compaction": ("compact",),
@@ -131,18 +89,30 @@ _HOMES = {
     "lakefold_reader.tail.change": ("Change",),
     "lakefold_reader.consumers.consumers": ("Consumer", "consumers"),
     "lakefold_reader.versions.cursor": ("Cursor",),
-    "lakefold_reader.feed.feed": ("changes",),
+    "lakefold_reader.feed": ("changes",),
     "lakefold_reader.format.changes": ("MisfitError", "RewrittenError", "UnknownChangeError"),
     "lakefold_reader.snapshot.snapshot": ("Table",),
     "lakefold_reader.format.snapshots": ("RowsNotFoundError",),
     "lakefold_reader.versions.start": ("MadeAnewError",),
     "lakefold_reader.tail.tail": ("Tail", "tail"),
     "lakefold_reader.tail.wakeup": ("OutcomesTopic", "Pace"),
+    "lakefold_table.errors": (
+        "DamagedError",
+        "InvalidError",
+        "LakefoldError",
+        "NotATableError",
+        "NotFoldedYetError",
+        "RefusedError",
+        "RetryError",
+        "StopError",
+        "VersionExpiredError",
+    ),
     "lakefold_table.versions.refs": ("UnknownRefError",),
 }
-_HOME = {name: ("lakefold_table.errors", name) for name in __all__ if name.endswith("Error")}
-_HOME |= {name: (home, name) for home, names in _HOMES.items() for name in names}
+_HOME = {name: (home, name) for home, names in _HOMES.items() for name in names}
 _HOME["open"] = ("lakefold_reader.snapshot.snapshot", "open_table")
+
+__all__ = sorted(_HOME)  # noqa: PLE0605 - each name is given once, above
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a name may be a class or a function

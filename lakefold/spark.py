@@ -6,25 +6,26 @@ Needs the extra `ingest`, on the driver and on the executors.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 if find_spec("pyspark") is None:
     message = "lakefold.spark needs Spark: install lakefold[ingest]"
     raise ImportError(message, name="pyspark")
 
-from lakefold.writing.options import write_settings
+from lakefold.writing.options import SinkOptions, WriteOptions, write_settings
 from lakefold_ingest.spark.batch_metrics import MetricsAddress, progress
-from lakefold_ingest.spark.sink import FileLayout, Sink, sink_merge
+from lakefold_ingest.spark.file_layout import FileLayout
+from lakefold_ingest.spark.sink import Sink, SinkMode, sink_merge
+from lakefold_ingest.spark.small_batches import MOST_ROWS
+from lakefold_reader.spark.option_values import size
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Unpack
 
     from lakefold.spark_format import register
-    from lakefold.writing.options import SinkOptions, WriteOptions
     from lakefold_ingest.merge.clauses import Clause
-    from lakefold_ingest.spark.sink import SinkMode
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import Wait
 
@@ -55,7 +56,9 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     envelope: str | None = None,
     debezium_types: Mapping[str, str] | None = None,
     target_rows_per_file: int | None = None,
-    sort_by: str | Iterable[str] = (),
+    target_file_size: int | str | None = None,
+    sort_by: str | Iterable[str] | None = None,
+    driver_rows: int = MOST_ROWS,
     on_report: Callable[[BatchReport], object] | None = None,
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
@@ -65,11 +68,11 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
 
         events.writeStream.foreachBatch(sink("/data/flights", "broker:9092"))
 
-    Executors write the rows as Lance files. The driver sends a transaction per batch to the log, and a
-    committer folds it into the table. A batch that Spark runs again after a crash is recognised by its key
-    and not added twice. If the table does not exist, a committer creates it with the schema of the first
-    batch, as nullable as in Spark. Columns are matched by name, case-sensitively; nullable ones may be
-    missing. A batch that doesn't fit fails before it is sent.
+    Executors write the rows as Lance files, and the driver itself those of small batches. The driver sends a
+    transaction per batch to the log, and a committer folds it into the table. A batch that Spark runs again
+    after a crash is recognised by its key and not added twice. If the table does not exist, a committer
+    creates it with the schema of the first batch, as nullable as in Spark. Columns are matched by name,
+    case-sensitively; nullable ones may be missing. A batch that doesn't fit fails before it is sent.
 
     `table` is a URI or path, on a local disk or in a bucket. If `bootstrap_servers`, `transactions_topic`,
     `outcomes_topic`, `kafka` (librdkafka's options) or `storage_options` (pylance's) isn't given, it comes
@@ -86,9 +89,11 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `envelope` (and `debezium_types`).
     `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch whose rows a Restore removed, or that is
     older than the table.
-    `target_rows_per_file`: a batch is appended in files of about so many rows, ordered by `sort_by`.
-    docs/reference/spark-writes.md describes the others; `merge_schema` adds columns that the table lacks and
-    makes types wider, `bad_records` names a table for rows that can't be written.
+    `target_rows_per_file`, `target_file_size` (bytes, or a text as "128m"): a batch is appended in files of
+    about so many rows or bytes, ordered by `sort_by`.
+    `driver_rows`: the driver writes a batch of at most so many rows, if the newest ones were small too; 0:
+    the executors write all. docs/reference/spark-writes.md describes the others; `merge_schema` adds columns
+    and makes types wider, `bad_records` names a table for rows that can't be written.
 
     The function returns the outcome (`Committed`, `Duplicate`; None if it isn't known or nothing changed) and
     logs it (logger `lakefold`). It raises as `lakefold.append` and `lakefold.upsert`; `sink` itself raises
@@ -98,9 +103,22 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     """
     changes = {"envelope": envelope, "operation_column": operation_column, "operations": operations}
     changes["debezium_types"] = debezium_types
-    given: WriteOptions = {**options, "bootstrap_servers": bootstrap_servers, "wait": wait}
+    # Spark sorts the rows of a sink, so those who write the files don't have to.
+    given: WriteOptions = {**options, "bootstrap_servers": bootstrap_servers, "wait": wait, "sort_by": None}
     settings = write_settings(table, given, sink)
     merge = sink_merge(write_mode, keys, order_by, clauses, changes)
-    layout = FileLayout(target_rows_per_file, (sort_by,) if isinstance(sort_by, str) else tuple(sort_by))
+    columns = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by or ())
+    layout = FileLayout(target_rows_per_file, _file_size(target_file_size), columns, driver_rows)
     metrics = None if metrics_port is None else MetricsAddress(metrics_port, metrics_host)
     return Sink(settings, app_id, on_report, merge, layout, metrics)
+
+
+def _file_size(given: int | str | None) -> int | None:
+    """Returns a number of bytes. Raises `InvalidError` if the text is none."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return size(given)
+    except ValueError as error:
+        message = f"{given!r} is not a size: give {error}"
+        raise InvalidError(message, where="target_file_size") from error

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from lakefold.writing.options import write_settings
+from lakefold.writing.options import WriteOptions, write_settings
 from lakefold_ingest.spark.data_source import TableFormat
 from lakefold_reader.spark.data_source import PUSHDOWN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakefold.writing.options import WriteOptions
     from lakefold_ingest.options.given import GivenWrite
     from lakefold_ingest.writing.settings import WriteSettings
 

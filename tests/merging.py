@@ -10,7 +10,7 @@ import lance
 import pyarrow as pa
 
 from lakefold_ingest.formats import read_view
-from lakefold_ingest.merge.read_version import ReadVersion
+from lakefold_ingest.merge.lance.read_version import LanceRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
@@ -35,13 +35,14 @@ Noted = TypeVar("Noted")
 
 
 def record_scans(
-    monkeypatch: pytest.MonkeyPatch, noted: Callable[[ReadVersion, Mapping[int, DataFragment] | None], Noted]
+    monkeypatch: pytest.MonkeyPatch,
+    noted: Callable[[LanceRows, Mapping[int, DataFragment] | None], Noted],
 ) -> list[Noted]:
     """Returns a list to which each scan of a read version adds what `noted` returns for its fragments."""
-    scans, scan = list[Noted](), ReadVersion.scan
+    scans, scan = list[Noted](), LanceRows.scan
 
     def recorded(
-        table: ReadVersion,
+        table: LanceRows,
         columns: Sequence[str],
         where: str | None = None,
         row_bytes: float = 8.0,
@@ -50,7 +51,7 @@ def record_scans(
         scans.append(noted(table, fragments))
         return scan(table, columns, where, row_bytes, fragments)
 
-    monkeypatch.setattr(ReadVersion, "scan", recorded)
+    monkeypatch.setattr(LanceRows, "scan", recorded)
     return scans
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Entry
     from lakefold_table.position import LogId
 
-
 NAME = "replay"
 HERE = f"memory://{NAME}/t"
 

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs the committer from this source tree into a new virtual environment: install.sh TREE TARGET
+# Installs the committer from this source tree into a new virtual environment: install.sh TREE TARGET [with-pylance]
 #
 # The Dockerfile runs it, and so does tests/integration/test_image.py in an empty environment. So the content of the
 # image is tested wherever the tests run, although no image is built there.
 set -eu
-tree=$1 target=$2
+tree=$1 target=$2 pylance=${3:-without-pylance}
 python=${PYTHON:-python3}
 
 work=$(mktemp -d)
@@ -22,9 +22,11 @@ trap 'rm -rf "$work"' EXIT
     --wheel-dir "$work" "$tree"
 
 # pylance writes fragments and reads rows; the committer does neither and never loads it (an import contract says
-# so). It would be two fifths of the image. What exports traces is there: a variable switches it on.
-"$python" "$tree/deploy/image/pins.py" committer otel s3 objects --project "$tree/pyproject.toml" --without pylance \
-    < "$tree/requirements.lock" > "$work/pins.txt"
+# so). It would be two fifths of the image. A maintainer needs it. What exports traces is there: a variable switches
+# it on.
+set -- committer otel s3 objects --project "$tree/pyproject.toml"
+test "$pylance" = with-pylance || set -- "$@" --without pylance
+"$python" "$tree/deploy/image/pins.py" "$@" < "$tree/requirements.lock" > "$work/pins.txt"
 "$python" -m venv "$target"
 "$target/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
     -r "$work/pins.txt"

@@ -8,12 +8,13 @@ the proposals that name their files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from lakefold_ingest.rows.target import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE, Target, WrittenFile
 from lakefold_table.entry import Duplicate
 from lakefold_table.errors import InvalidError
-from lakefold_table.marks.batches import AppMark
+from lakefold_table.marks.batches import AppMark, Interval
 from lakefold_table.marks.content_digest import UNKNOWN, digest_of
 
 if TYPE_CHECKING:
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.rows.target import Target, WrittenFile
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
-    from lakefold_table.marks.batches import Interval
     from lakefold_table.marks.marks import Marks
     from lakefold_table.position import Position
 
@@ -51,52 +50,27 @@ class SchemaChange:
     envelope: Envelope
 
 
-class FileSettings(Protocol):
-    """The settings of a writer that concern data files; see `WriteSettings`."""
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """The settings of a writer that concern the table's files, and a table that it creates.
 
-    @property
-    def storage_options(self) -> Mapping[str, str]:
-        """The options of the table's store."""
-        ...
+    `table` is the canonical URI. A file ends after `max_rows_per_file` rows or `max_bytes_per_file` bytes of
+    rows in memory, and has them in the order of the columns `sort_by`. `bad_records`: the table of rows that
+    can't be written; empty: such rows fail their batch. `stable_row_ids`: rows of a new table keep their ids
+    when they are moved. `data_storage_version`: that of Lance's data files. `partition_by`: the partition
+    columns of a new table.
+    """
 
-    @property
-    def max_rows_per_file(self) -> int:
-        """A file ends after so many rows."""
-        ...
-
-    @property
-    def max_bytes_per_file(self) -> int:
-        """A file ends after so many bytes of rows in memory."""
-        ...
-
-    @property
-    def bad_records(self) -> str:
-        """The table of rows that can't be written; empty: such rows fail their batch."""
-        ...
-
-
-class NewTableSettings(Protocol):
-    """The settings of a writer that concern a table which it creates; see `WriteSettings`."""
-
-    @property
-    def table(self) -> str:
-        """The table's canonical URI."""
-        ...
-
-    @property
-    def stable_row_ids(self) -> bool:
-        """Whether rows keep their ids when they are moved."""
-        ...
-
-    @property
-    def data_storage_version(self) -> str:
-        """The version of Lance's data files."""
-        ...
-
-    @property
-    def partition_by(self) -> tuple[str, ...]:
-        """The columns by which the table's files are partitioned."""
-        ...
+    table: str
+    _: KW_ONLY
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_rows_per_file: int = MAX_ROWS_PER_FILE
+    max_bytes_per_file: int = MAX_BYTES_PER_FILE
+    sort_by: tuple[str, ...] = ()
+    bad_records: str = ""
+    stable_row_ids: bool = False
+    data_storage_version: str
+    partition_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +91,11 @@ class View(ABC):
     bound: Position | None
 
     @abstractmethod
-    def target(self, columns: pa.Schema, settings: FileSettings) -> Target:
+    def target(self, columns: pa.Schema, settings: TableSettings) -> Target:
         """Returns where and how rows with these columns are written for this version.
 
-        Raises `InvalidError`, which lists the columns and types that don't fit the table.
+        Raises `InvalidError`, which lists the columns and types that don't fit the table, or names the one by
+        which rows can't be sorted.
         """
 
     @abstractmethod
@@ -218,11 +193,11 @@ class WriterFormat(Protocol):
         """
         ...
 
-    def creation(self, settings: NewTableSettings, key: Key, schema: pa.Schema) -> Envelope:
+    def creation(self, settings: TableSettings, key: Key, schema: pa.Schema) -> Envelope:
         """Returns the proposal that creates the table with this schema. Raises `InvalidError`."""
         ...
 
-    def evolution(self, settings: FileSettings) -> Evolution:
+    def evolution(self, settings: TableSettings) -> Evolution:
         """Returns what fits a table's schema to a batch that is written with these settings."""
         ...
 

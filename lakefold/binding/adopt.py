@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -28,12 +28,10 @@ UNANSWERED = click.option(
 )
 
 
-@click.command(
-    epilog=examples(
-        "lakefold adopt /data/flights",
-        "lakefold adopt /data/flights --partition 3",
-        "lakefold adopt /data/flights --unproven",
-    )
+@verb(
+    "lakefold adopt /data/flights",
+    "lakefold adopt /data/flights --partition 3",
+    "lakefold adopt /data/flights --unproven",
 )
 @click.argument("table")
 @PARTITION

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.binding.adopt import UNANSWERED, cluster_of, print_moved
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
 
 
-@click.command(
-    epilog=examples(
-        "lakefold detach /data/flights",
-        "lakefold detach /data/flights --unanswered",
-        "lakefold detach /data/flights && lakefold drop /data/flights --yes",
-    )
+@verb(
+    "lakefold detach /data/flights",
+    "lakefold detach /data/flights --unanswered",
+    "lakefold detach /data/flights && lakefold drop /data/flights --yes",
 )
 @click.argument("table")
 @UNANSWERED

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 from lakefold_table.errors import InvalidError, NotATableError, PreconditionError
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from lakefold_table.versions.dropped import Dropped, DroppedBranch
 
 
-@click.command(
-    epilog=examples(
-        "lakefold drop /data/flights",
-        "lakefold drop s3://lake/flights --yes --json",
-        "lakefold drop /data/deleted-by-hand --bootstrap-servers broker-1:9092",
-    ),
+@verb(
+    "lakefold drop /data/flights",
+    "lakefold drop s3://lake/flights --yes --json",
+    "lakefold drop /data/deleted-by-hand --bootstrap-servers broker-1:9092",
 )
 @click.argument("table")
 @click.option("--yes", is_flag=True, help="Delete the table without asking.")

@@ -27,7 +27,7 @@ from lakefold_log.client.topics import describe, watermarks
 from lakefold_table.branch_names import root_of
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError, NotATableError, PreconditionError, RetryError
-from lakefold_table.marks.marks import Rebinding, RebindReason
+from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, canonical, local_path, parse_location
 from lakefold_table.versions.dropped import INSIDE, Dropped, DroppedBranch, read_dropped, write_dropped
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from lakefold.binding.rebinding import Cluster
     from lakefold_committer.fold.fold import FoldedTable
-    from lakefold_table.marks.marks import Marks
     from lakefold_table.position import LogId, Position
 
 _ROUNDS = 20
@@ -139,11 +138,10 @@ def known_dropped(uri: str, storage_options: Mapping[str, str]) -> Dropped | Non
         return None
 
 
-def note(uri: str, branches: tuple[DroppedBranch, ...], storage_options: Mapping[str, str]) -> Dropped:
-    """Writes the note of a dropped table with these branches, joined with earlier notes. Returns the note."""
+def note(uri: str, branches: tuple[DroppedBranch, ...], storage_options: Mapping[str, str]) -> None:
+    """Writes the note of a dropped table with these branches, joined with earlier notes."""
     noted = Dropped(_now_us(), branches).after(known_dropped(uri, storage_options))
     write_dropped(uri, noted, storage_options)
-    return noted
 
 
 def remove(

@@ -18,14 +18,13 @@ from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
 from lakefold_table.formats import BUILT_IN, MANIFESTS
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, local_path, parse_location
-from lakefold_table.versions.dropped import FOLDER, is_note_inside, noted_inside
+from lakefold_table.versions.dropped import FOLDER, DroppedBranch, is_note_inside, noted_inside
 from lakefold_table.versions.removal import everything
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakefold_table.storage.base import Storage
-    from lakefold_table.versions.dropped import DroppedBranch
 
 _FOLDERS: Final = frozenset(table_format.folder for table_format in BUILT_IN)
 _NAMED: Final = 10

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.binding.adopt import PARTITION, UNANSWERED, cluster_of, print_moved
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
 
 
-@click.command(
-    epilog=examples(
-        "lakefold rebind /data/flights --partition 7",
-        "lakefold rebind /data/flights --bootstrap-servers new-cluster:9092 --unanswered",
-        "lakefold rebind /data/flights --restored",
-        "lakefold rebind /data/flights --restored --fold-again",
-    )
+@verb(
+    "lakefold rebind /data/flights --partition 7",
+    "lakefold rebind /data/flights --bootstrap-servers new-cluster:9092 --unanswered",
+    "lakefold rebind /data/flights --restored",
+    "lakefold rebind /data/flights --restored --fold-again",
 )
 @click.argument("table")
 @PARTITION

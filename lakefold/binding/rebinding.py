@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.recovery.open_table import marked_properties
 from lakefold_committer.recovery.outcome_index import OutcomeIndex
-from lakefold_committer.recovery.recovery_context import RecoveryContext
+from lakefold_committer.recovery.recovery_context import RecoveryContext, ReportedVersions
 from lakefold_committer.recovery.restore_check import check_reported
 from lakefold_committer.tables.branches import branch_names, located
-from lakefold_committer.tables.rebinding import publish_move
-from lakefold_log.client.admin import Admin
+from lakefold_committer.tables.rebinding import Moved, publish_move
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.read import offset_metadata
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lakefold_committer.fold.fold import FoldedTable
-    from lakefold_committer.recovery.recovery_context import ReportedVersions
-    from lakefold_committer.tables.rebinding import Moved
-    from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
     from lakefold_table.format import AnyFormat
     from lakefold_table.versions.versions import Versions
@@ -93,7 +90,7 @@ class Cluster:
         admin = Admin(self.kafka)
         committed = offset_metadata.read(admin, self.group, self.topics.transactions, partition)
         trust = Trust(None if committed is None else committed[1].outcomes_key)
-        return OutcomeIndex(self.kafka, admin, self.topics, partition, trust)
+        return OutcomeIndex(admin, self.topics, partition, trust)
 
     def check_none_waits(self, table: FoldedTable, uri: str, branch: str) -> None:
         """Raises `PreconditionError` if an entry of this branch waits in the log that the table is bound to.

@@ -7,24 +7,21 @@ from uuid import uuid4
 
 import click
 
-from lakefold.branching.chosen_version import version_options
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, version_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome
 from lakefold.writing.verb_options import wait_option
 
 if TYPE_CHECKING:
-    from lakefold.branching.chosen_version import ChosenVersion, VersionChoice
     from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
-@click.command(
-    epilog=examples(
-        "lakefold branch /data/flights audit",
-        "lakefold branch /data/flights audit --version 12",
-        "lakefold branch s3://lake/flights next --branch audit",
-        "lakefold branch /data/flights june --as-of 2026-06-01T00:00:00Z --json",
-    )
+@verb(
+    "lakefold branch /data/flights audit",
+    "lakefold branch /data/flights audit --version 12",
+    "lakefold branch s3://lake/flights next --branch audit",
+    "lakefold branch /data/flights june --as-of 2026-06-01T00:00:00Z --json",
 )
 @click.argument("table")
 @click.argument("name")

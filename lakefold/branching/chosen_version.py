@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from lakefold.console.options import check_one_of, point_options
+from lakefold.console.options import Point, check_one_of, point_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakefold.console.options import Point
     from lakefold_reader.format.source import Source
 
 Result = TypeVar("Result")

@@ -7,19 +7,17 @@ from uuid import uuid4
 
 import click
 
-from lakefold.branching.chosen_version import version_options
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, version_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, result_text
 from lakefold.console.output import print_json, print_line
 from lakefold.writing.verb_options import wait_option
-from lakefold_table.entry import Committed
+from lakefold_table.entry import Committed, Outcome
 
 if TYPE_CHECKING:
-    from lakefold.branching.chosen_version import ChosenVersion, VersionChoice
     from lakefold.branching.taken_back import TakenBack
     from lakefold.console.settings import Settings
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome
 
 SEND_AGAIN: Final = (
     "these batches stay folded under their keys, so send them again under another app id; "
@@ -27,13 +25,11 @@ SEND_AGAIN: Final = (
 )
 
 
-@click.command(
-    epilog=examples(
-        "lakefold restore /data/flights --version 12 --dry-run",
-        "lakefold restore /data/flights --version 12",
-        "lakefold restore /data/flights --tag release-3",
-        "lakefold restore /data/flights --as-of 2026-06-01T00:00:00Z --json",
-    )
+@verb(
+    "lakefold restore /data/flights --version 12 --dry-run",
+    "lakefold restore /data/flights --version 12",
+    "lakefold restore /data/flights --tag release-3",
+    "lakefold restore /data/flights --as-of 2026-06-01T00:00:00Z --json",
 )
 @click.argument("table")
 @version_options("Restore the version that")
@@ -104,7 +100,8 @@ def _print(outcome: Outcome | None, chosen: ChosenVersion, lost: TakenBack | Non
         )
         print_line(f"  {app.app_id}: {batches} ({app.count:,})")
     if lost.entries_without_app_id:
-        print_line(f"  {lost.entries_without_app_id:,} proposals without an app id")
+        count = lost.entries_without_app_id
+        print_line(f"  {count:,} proposal{'s' * (count != 1)} without an app id")
     if lost.foreign_versions:
         numbers = ", ".join(f"{number:,}" for number in lost.foreign_versions)
         print_line(f"  versions of other Lance clients: {numbers}")

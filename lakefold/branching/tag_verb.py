@@ -6,25 +6,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.branching.chosen_version import version_options
-from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.branching.chosen_version import VersionChoice, version_options
+from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from lakefold.branching.chosen_version import VersionChoice
     from lakefold.console.settings import Settings
     from lakefold_table.versions.refs import Refs
 
 
-@click.command(
-    epilog=examples(
-        "lakefold tag /data/flights release-3",
-        "lakefold tag /data/flights release-3 --version 12",
-        "lakefold tag /data/flights release-3 --version 14 --move",
-        "lakefold tag /data/flights release-3 --delete",
-        "lakefold show /data/flights --tag release-3",
-    )
+@verb(
+    "lakefold tag /data/flights release-3",
+    "lakefold tag /data/flights release-3 --version 12",
+    "lakefold tag /data/flights release-3 --version 14 --move",
+    "lakefold tag /data/flights release-3 --delete",
+    "lakefold show /data/flights --tag release-3",
 )
 @click.argument("table")
 @click.argument("name")
@@ -43,7 +40,7 @@ def command(
     delete: bool,
     as_json: bool,
 ) -> None:
-    """Let NAME stand for a version of TABLE: its newest one, or the version that is chosen.
+    """Give a version of TABLE the name NAME: the newest version, or the one that is chosen.
 
     Clean-ups keep a version that a tag names. A tag is a file beside the versions, which every Lance client
     reads. It is written at once and doesn't go through the log, so no committer is needed.

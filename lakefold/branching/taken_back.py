@@ -7,14 +7,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from lakefold_reader.snapshot.history import history_of
+from lakefold_reader.snapshot.history import HistoryRow, history_of
 from lakefold_reader.versions.listing import numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold.branching.chosen_version import ChosenVersion
-    from lakefold_reader.snapshot.history import HistoryRow
     from lakefold_table.marks.record import Batches
 
 

@@ -1,6 +1,6 @@
 """Turns settings into options of verbs, so that each setting has the same flag and help text in every verb.
 
-@click.command(epilog=examples("lakefold verb TABLE"))
+@verb("lakefold verb TABLE")
 @settings_options(*KAFKA, *TOPICS)
 @json_option
 def command(settings: Settings, as_json: bool) -> None: ...
@@ -49,6 +49,13 @@ _TYPES: Final[dict[Any, str]] = {
     str | None: "TEXT",
 }
 
+_CONFIG: Final = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar=f"{PREFIX}CONFIG",
+    help=f"A TOML file of settings.  [env: {PREFIX}CONFIG]",
+)
+
 Result = TypeVar("Result")
 
 LOG = structlog.get_logger("lakefold")
@@ -76,7 +83,7 @@ def settings_options(*names: str) -> Callable[[Callable[..., Result]], Callable[
         decorated: Callable[..., Result] = call
         for name in reversed(names):
             decorated = _option(name)(decorated)
-        return _config_option(decorated)
+        return _CONFIG(decorated)
 
     return decorate
 
@@ -125,9 +132,9 @@ def check_one_of(point: Point, **given: object) -> None:
         raise click.UsageError(f"{' and '.join(named)} each choose a version; give only one of them")
 
 
-def examples(*lines: str) -> str:
-    """Returns the end of a verb's help: its examples, each on its own line."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+def verb(*examples: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Returns the decorator of a verb's function. Its help ends with these examples, each on its own line."""
+    return click.command(epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples))
 
 
 def _warn_of_secrets(flags: dict[str, object]) -> None:
@@ -144,16 +151,6 @@ def _warn_of_secrets(flags: dict[str, object]) -> None:
                     hint=f"set {variable_of(setting, option)}, or the option in the table [{setting}] of the "
                     "--config file",
                 )
-
-
-def _config_option(function: Callable[..., Result]) -> Callable[..., Result]:
-    variable = f"{PREFIX}CONFIG"
-    return click.option(
-        "--config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        envvar=variable,
-        help=f"A TOML file of settings.  [env: {variable}]",
-    )(function)
 
 
 def _option(name: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold.console.output import print_json, print_line
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, rolled_back_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import click
-
-    from lakefold_table.entry import Outcome
 
 REFUSED: Final = 3
 """The exit code if a proposal was refused."""

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold.errors import SetupError
 from lakefold.local.kill_on_exit import KillOnExit
-from lakefold_table.errors import RetryError
+from lakefold_table.errors import LakefoldError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from lakefold_table.errors import LakefoldError
 
 _FOREIGN_SETTINGS: Final = re.compile(r"LAKEFOLD_(?!CACHE$)|PYSPARK_|SPARK_")
 """Environment variables that a user may have set for other work, as another topic. The demo removes them."""

@@ -1,4 +1,4 @@
-"""The demo's committer and, after that was killed, the next."""
+"""The demo's committer and, after that was killed, the next; and the web page, which asks the committer."""
 
 from __future__ import annotations
 
@@ -76,3 +76,25 @@ class Committers:
                 return True
         except (urllib.error.URLError, OSError):
             return False
+
+
+class ConsolePage:
+    """A running `lakefold console`. `committer_port`: the health port of the committer that it asks."""
+
+    def __init__(self, folder: Folder, bootstrap_servers: str, committer_port: int) -> None:
+        port = free_port()
+        self.address = f"http://127.0.0.1:{port}/"
+        arguments = ["console", "--port", str(port), "--bootstrap-servers", bootstrap_servers]
+        arguments += ["--root", str(folder.root), "--http-port", str(committer_port)]
+        log = folder.logs / "console.log"
+        self.child = Child("console", "lakefold", arguments, log=log, scratch=folder.scratch)
+
+    def look(self, _: DemoProgress, __: Screen) -> None:
+        """Raises its failure if it exited by itself."""
+        if self.child.exit_code is not None:
+            raise self.child.failure()
+
+    def stop(self, patience_s: float) -> None:
+        """Ends it, by a signal first."""
+        self.child.ask_to_stop()
+        self.child.end(patience_s)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from lakefold.console.options import examples, json_option
+from lakefold.console.options import json_option, verb
 from lakefold.console.output import print_json
 from lakefold.demo import DEPARTURES
 from lakefold.demo.table_format import FORMATS
@@ -31,13 +31,11 @@ _LIBRARIES: Final = {
 """The modules that the demo imports for tables of any format, and the packages that contain them."""
 
 
-@click.command(
-    epilog=examples(
-        "lakefold demo",
-        "lakefold demo --rows 20000",
-        "lakefold demo --format delta",
-        "lakefold demo --dir /data/demo --json",
-    )
+@verb(
+    "lakefold demo",
+    "lakefold demo --rows 20000",
+    "lakefold demo --format delta",
+    "lakefold demo --dir /data/demo --json",
 )
 @click.option(
     "--dir",
@@ -70,9 +68,10 @@ def command(chosen: Path | None, rows: int, port: int, format_: str, *, as_json:
     """Replay the departures of New York's airports in 2013 through Kafka, Spark and Lakefold into a table.
 
     A real broker, a Spark streaming query, a committer and a reader that follows the table run at the same
-    time. Midway the committer is killed and another committer takes over. At the end the rows in the table
-    are read through Lakefold and through pylance, a Delta table through delta-rs, and compared with the data
-    set. Then everything is stopped; the table stays.
+    time; beside them eight services append rows to another table at once. Midway the committer is killed and
+    another committer takes over. At the end the rows in the table are read through Lakefold and through
+    pylance, a Delta table through delta-rs, and compared with the data set. Then everything is stopped; the
+    tables stay.
     """
     check_needs(port, format_)
     from lakefold.demo.proof import judge
@@ -82,7 +81,7 @@ def command(chosen: Path | None, rows: int, port: int, format_: str, *, as_json:
     report = _run((chosen or Path(".lakefold") / "demo").absolute(), format_, rows, port, as_json=as_json)
     if not as_json:
         print_report(report)
-    judge(report.result.proofs)
+    judge(report.result.proofs, report.result.services)
     if as_json:
         print_json(document(report))
 

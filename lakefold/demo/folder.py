@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold.demo.table_format import FORMATS
+from lakefold.demo.table_format import FORMATS, DemoFormat
 from lakefold.errors import SetupError
 from lakefold.local.broker import Broker
 from lakefold_table.formats import BUILT_IN
@@ -16,8 +16,6 @@ from lakefold_table.formats import BUILT_IN
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from lakefold.demo.table_format import DemoFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,11 @@ class Folder:
     def table(self) -> Path:
         """The table."""
         return self.root / self.table_format.folder
+
+    @property
+    def services_table(self) -> Path:
+        """The table that the services append to."""
+        return self.root / self.table_format.services_folder
 
     @property
     def broker(self) -> Path:
@@ -84,9 +87,11 @@ def claim(root: Path, format_: str = "lance") -> Iterator[Folder]:
             raise SetupError(message, where=str(root), hint=hint)
         for old in (folder.broker, folder.logs, folder.checkpoint, folder.scratch):
             shutil.rmtree(old, ignore_errors=True)
-        for table in (root / each.folder for each in FORMATS.values()):
+        for table in (
+            root / name for each in FORMATS.values() for name in (each.folder, each.services_folder)
+        ):
             is_table = any((table / table_format.folder).is_dir() for table_format in BUILT_IN)
-            if table == folder.table or is_table:
+            if table in {folder.table, folder.services_table} or is_table:
                 shutil.rmtree(table, ignore_errors=True)
         for new in (folder.logs, folder.scratch):
             new.mkdir()

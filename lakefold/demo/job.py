@@ -1,10 +1,10 @@
-"""The process of the streaming query: the demo starts it, follows its progress file and ends it."""
+"""The processes that write: the demo starts them, follows their progress files and ends them."""
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold.demo.children import Child
@@ -19,51 +19,65 @@ if TYPE_CHECKING:
 
 BATCHES: Final = 16
 """The number of micro-batches."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """The topic of the events."""
-
-    name: str
-    partitions: int
-
-
+TOPIC: Final = "flights"
+"""The topic of the events."""
+PARTITIONS: Final = 2
 _STOP_S: Final = 20.0
 
 
-class Job:
-    """The query's process. `started` is the monotonic time of its start; `done` is true after all batches."""
+class WritingJob(ABC):
+    """A process that writes to a table and reports to a progress file. `done` is true after all is written.
 
-    def __init__(self, folder: Folder, bootstrap_servers: str, topic: Topic, rows: int) -> None:
-        self.started: float | None = None
+    `name`: of the process, in messages. `more`: arguments that only this one takes.
+    """
+
+    def __init__(
+        self, name: str, module: str, folder: Folder, bootstrap_servers: str, table: Path, **more: object
+    ) -> None:
         self.done = False
-        self._progress = ProgressFile(folder.logs / "query-progress.jsonl")
+        files = folder.logs / module.rpartition(".")[2]
+        self._progress = ProgressFile(files.with_name(f"{files.name}-progress.jsonl"))
         given = {
             "bootstrap-servers": bootstrap_servers,
-            "topic": topic.name,
-            "table": folder.table,
+            "table": table,
             "format": folder.format,
-            "checkpoint": folder.checkpoint,
-            "scratch": folder.scratch,
             "progress": self._progress.path,
-            "rows": rows,
-            # Spark divides the limit among the partitions and rounds down.
-            "batch-rows": -(-rows // BATCHES) + topic.partitions - 1,
+            **{name.replace("_", "-"): value for name, value in more.items()},
         }
         arguments = [f"--{name}={value}" for name, value in given.items()]
-        log = folder.logs / "query.log"
-        self.child = Child(
-            "streaming query", "lakefold.demo.query", arguments, log=log, scratch=folder.scratch
-        )
+        self.child = Child(name, module, arguments, log=files.with_suffix(".log"), scratch=folder.scratch)
 
     def look(self, state: DemoProgress, _: Screen) -> None:
-        """Shows the progress since the last call. Raises the query's failure if it exited too early."""
+        """Shows the progress since the last call. Raises the process's failure if it exited too early."""
         ended = self.child.exit_code is not None
         for event in self._progress.new_lines():
             self._apply(event, state)
         if ended and not self.done:
             raise self.child.failure()
+
+    @abstractmethod
+    def _apply(self, event: dict[str, Any], state: DemoProgress) -> None:
+        """Notes what a line of the progress file says."""
+
+
+class Job(WritingJob):
+    """The query's process. `started` is the monotonic time of its start; it is done after all batches."""
+
+    def __init__(self, folder: Folder, bootstrap_servers: str, rows: int) -> None:
+        self.started: float | None = None
+        super().__init__(
+            "streaming query",
+            "lakefold.demo.query",
+            folder,
+            bootstrap_servers,
+            folder.table,
+            topic=TOPIC,
+            checkpoint=folder.checkpoint,
+            scratch=folder.scratch,
+            rows=rows,
+            # Spark divides the limit among the partitions and rounds down.
+            batch_rows=-(-rows // BATCHES) + PARTITIONS - 1,
+        )
 
     def stop(self) -> None:
         """Waits for the query to exit, as it does when it is done; kills it if that takes too long."""
@@ -81,6 +95,22 @@ class Job:
             case "done":
                 self.done = True
                 state.query = "done"
+
+
+class ServicesJob(WritingJob):
+    """The process of the services. `committed`: how many rows of each are in the table, as it reports."""
+
+    def __init__(self, folder: Folder, bootstrap_servers: str) -> None:
+        self.committed: list[int] = []
+        self.versions = 0
+        super().__init__(
+            "services", "lakefold.demo.services", folder, bootstrap_servers, folder.services_table
+        )
+
+    def _apply(self, event: dict[str, Any], state: DemoProgress) -> None:
+        self.committed, self.versions = event["committed"], event["versions"]
+        self.done = event["event"] == "done"
+        state.service_rows, state.services = sum(self.committed), len(self.committed)
 
 
 class ProgressFile:

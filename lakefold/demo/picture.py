@@ -73,7 +73,9 @@ def drawn(state: DemoProgress) -> RenderableType:
     flow.add_row("  ↓ log", "", f"{state.batches} batches, one transaction each")
     flow.add_row("  ↓ committer", "", Text(state.committer, style="" if folding else "bold yellow"))
     flow.add_row("  ↓ table", "", f"version {state.version}" if state.version else "not created yet")
+    services = f"{state.services} append at once: {state.service_rows:,} rows" if state.services else ""
     flow.add_row("  ↓ tail", _bar(state.visible, state.rows), f"{state.visible:,} rows read")
+    flow.add_row("services", "", services)
     numbers = Text.assemble(
         ("rows/s ", "dim"),
         f"{state.rate:>9,.0f}   ",

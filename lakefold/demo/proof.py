@@ -39,10 +39,33 @@ def question(sent: Checksum, tailed: Checksum, folder: Folder) -> list[DemoProof
     ]
 
 
-def judge(proofs: Sequence[DemoProof]) -> None:
+@dataclass(frozen=True, slots=True)
+class ServicesProof:
+    """The rows of the services, in `versions` versions. `same`: whether the table has each exactly once."""
+
+    services: int
+    rows: int
+    versions: int
+    same: bool
+
+
+def question_services(committed: Sequence[int], versions: int, folder: Folder) -> ServicesProof:
+    """Returns whether the table has the rows 0, 1, 2, … of each service exactly once.
+
+    `committed`: how many rows of each have an outcome that says so. `versions`: in how many versions.
+    """
+    rows = lakefold.open(folder.services_table).to_arrow(columns=["service", "number"])
+    expected = [(service, number) for service, count in enumerate(committed) for number in range(count)]
+    actual = sorted(zip(rows["service"].to_pylist(), rows["number"].to_pylist(), strict=True))
+    return ServicesProof(len(committed), len(actual), versions, actual == expected)
+
+
+def judge(proofs: Sequence[DemoProof], services: ServicesProof) -> None:
     """Raises `DamagedError` with the name of each reader that saw other rows than were sent."""
     sent = proofs[0].saw
     differences = [f"{each.name}: {_difference(each.saw, sent)}" for each in proofs if not each.same]
+    if not services.same:
+        differences.append(f"the services: {services.rows:,} rows, which are not those that they appended")
     if differences:
         message = f"the rows in the table are not the rows that were sent. {'; '.join(differences)}"
         raise DamagedError(message, hint="please report this, with the demo's folder")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lakefold.demo.dataset import QUOTED, SCHEMA
 from lakefold.demo.tasks import Task
-from lakefold_log.write.events import EventSender
+from lakefold_log.write.events import Event, EventSender
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lakefold.demo.screen import Screen
     from lakefold.demo.state import DemoProgress
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.write.events import Event
 
 KEY: Final = "tailnum"
 """The column with the key of the events, so that all departures of an aircraft stay in order."""

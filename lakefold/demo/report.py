@@ -60,6 +60,12 @@ def as_json(report: Report) -> dict[str, Any]:
         "transactions": report.transactions,
         "table": str(report.folder.table),
         "table_bytes": report.table_size,
+        "services": {
+            "services": result.services.services,
+            "rows": result.services.rows,
+            "versions": result.services.versions,
+            "same": result.services.same,
+        },
         "proof": [
             {"witness": each.name, "rows": each.saw.rows, "checksum": str(each.saw), "same": each.same}
             for each in result.proofs
@@ -74,6 +80,12 @@ def print_report(report: Report) -> None:
     rows = [[each.name, each.saw.rows, str(each.saw), _verdict(each.same)] for each in proofs]
     print_columns(["read by", "rows", "checksum of all columns", ""], rows)
     click.echo("Yes." if all(each.same for each in proofs) else "NO.")
+    services = report.result.services
+    click.echo(
+        f"Beside it {services.services} services appended {services.rows:,} rows to another table, all at "
+        f"once, in {services.versions:,} versions: "
+        f"{'each row is there once' if services.same else 'ROWS ARE MISSING OR REPEATED'}"
+    )
     _print_history(report)
     _print_figures(report)
     _print_advice(report)
@@ -107,6 +119,7 @@ def _print_advice(report: Report) -> None:
     folder, advice = report.folder, advice_for(report.folder)
     _head("Where the files are")
     click.echo(f"table   {folder.table} ({report.table_size / _MB:.1f} MB)")
+    click.echo(f"        {folder.services_table} of the services")
     click.echo(f"logs    {folder.logs}, {folder.broker}/broker.log")
     click.echo("All processes are stopped. The next demo replaces this folder.")
     _head("What to try next, from this folder")

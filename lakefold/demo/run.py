@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import lakefold
 from lakefold.demo.checksum import Checksum, Summer
 from lakefold.demo.children import Child
-from lakefold.demo.committers import Committers
-from lakefold.demo.console_page import ConsolePage
+from lakefold.demo.committers import Committers, ConsolePage
 from lakefold.demo.dataset import SCHEMA, Departures, find_csv
 from lakefold.demo.follower import Follower
-from lakefold.demo.job import Job, Topic
-from lakefold.demo.proof import question
+from lakefold.demo.job import PARTITIONS, TOPIC, Job, ServicesJob
+from lakefold.demo.proof import DemoProof, ServicesProof, question, question_services
 from lakefold.demo.replay import Replay
+from lakefold.demo.services import SERVICES
 from lakefold.demo.tasks import Task
 from lakefold.local.broker import Broker
 from lakefold.local.kill_on_exit import KillOnExit
@@ -37,14 +37,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold.demo.folder import Folder
-    from lakefold.demo.proof import DemoProof
     from lakefold.demo.screen import Screen
     from lakefold.demo.signals import Signals
     from lakefold.demo.state import DemoProgress
 
 T = TypeVar("T")
 
-TOPIC: Final = Topic("flights", 2)
 KILL_AT: Final = 0.4
 """The share of the rows that must be visible before the committer is killed."""
 
@@ -56,7 +54,8 @@ _STREAMING: Final = "events become rows"
 _INTRODUCTION: Final = (
     "events are in a Kafka topic; a Spark query writes each batch of them as {files} and",
     "proposes one transaction; the log, another topic, puts the transactions in order; the committer folds",
-    "them in that order into versions of the table; a reader follows the versions",
+    "them in that order into versions of the table; a reader follows the versions; beside them, services",
+    "append small rows to a second table, all at once, through the same log",
 )
 
 
@@ -81,6 +80,7 @@ class Result:
     seconds: float
     pace: tuple[int, float]
     proofs: Sequence[DemoProof]
+    services: ServicesProof
 
 
 class Demo:
@@ -124,12 +124,14 @@ class Demo:
             committers = self._start_committer()
             self._start_page(committers.port)
             follower = self._start_follower()
+            services = self._start_services()
             job = self._start_query()
             seconds = self._stream(replay, committers, follower, job)
+            services_proof = self._stop_services(services)
             proofs = self._compare_rows(sent, follower)
             self._stop_in_order(follower, job, committers)
             self._state.begin("done")
-            return Result(self._state.rows, replay.size, seconds, follower.pace, proofs)
+            return Result(self._state.rows, replay.size, seconds, follower.pace, proofs, services_proof)
 
     def _fetch_jars(self) -> None:
         """Downloads the jars in a separate process, because its Java must end with the demo."""
@@ -168,12 +170,12 @@ class Demo:
 
     def _start_replay(self, texts: pa.Table) -> Replay:
         config = KafkaConfig(self._broker.bootstrap_servers)
-        make_topic(Admin(config), TOPIC.name, TOPIC.partitions)
-        replay = Replay(texts, config, TOPIC.name)
+        make_topic(Admin(config), TOPIC, PARTITIONS)
+        replay = Replay(texts, config, TOPIC)
         self._stack.callback(replay.stop)
         self._parts.append(replay)
         self._screen.note(
-            f"replay: {self._state.rows:,} departures are sent as JSON events to the topic {TOPIC.name}"
+            f"replay: {self._state.rows:,} departures are sent as JSON events to the topic {TOPIC}"
         )
         return replay
 
@@ -200,8 +202,28 @@ class Demo:
         self._parts.append(follower)
         return follower
 
+    def _start_services(self) -> ServicesJob:
+        services = ServicesJob(self._folder, self._broker.bootstrap_servers)
+        self._stack.callback(services.child.end)
+        self._parts.append(services)
+        self._screen.note(
+            f"services: pid {services.child.pid}, append small rows to {self._folder.services_table.name}, "
+            f"{SERVICES} at once, until all events are rows"
+        )
+        return services
+
+    def _stop_services(self, services: ServicesJob) -> ServicesProof:
+        """Lets the services wait for the outcomes of their rows, and compares these with their table."""
+        services.child.ask_to_stop()
+        self._wait_until(lambda: services.done, "the services wait for their last outcomes")
+        self._parts.remove(services)
+        counted = Task(
+            lambda: question_services(services.committed, services.versions, self._folder), "services"
+        )
+        return self._wait_for(counted, "reading the table of the services")
+
     def _start_query(self) -> Job:
-        job = Job(self._folder, self._broker.bootstrap_servers, TOPIC, self._state.rows)
+        job = Job(self._folder, self._broker.bootstrap_servers, self._state.rows)
         self._stack.callback(job.child.end)
         self._parts.append(job)
         self._state.query = "starting"

@@ -16,7 +16,7 @@ class DemoProgress:
 
     `sent` rows are in the topic, `written` rows in batches that the query has finished, `visible` rows were
     read by the tail. `doing` describes the present step of the demo; `query` and `committer` the states of
-    these two.
+    these two. `service_rows` are the rows that `services` services have in their table.
     """
 
     rows: int
@@ -30,6 +30,8 @@ class DemoProgress:
     written: int = 0
     visible: int = 0
     version: int = 0
+    services: int = 0
+    service_rows: int = 0
     _visible_at: deque[tuple[float, int]] = field(default_factory=deque)
 
     @property

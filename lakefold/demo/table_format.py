@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DemoFormat:
-    """A format. `folder`: the table's, in the demo's folder. `files`: what Spark writes.
+    """A format. `folder`: the table's, in the demo's folder; `services_folder`: that of the services' table.
+
+    `files`: what Spark writes.
 
     `client`: the other client. `read`: returns all rows of the newest version by it. `modules`: what the demo
     imports for it, and the packages that contain it. `python`: what a user imports to count the rows of the
@@ -26,6 +28,7 @@ class DemoFormat:
     """
 
     folder: str
+    services_folder: str
     files: str
     client: str
     read: Callable[[Path], pa.Table]
@@ -53,6 +56,7 @@ FORMATS: Final = {
     # LanceDB opens only folders with this suffix.
     "lance": DemoFormat(
         folder="flights.lance",
+        services_folder="requests.lance",
         files="Lance files (fragments)",
         client="pylance",
         read=_read_with_pylance,
@@ -61,6 +65,7 @@ FORMATS: Final = {
     ),
     "delta": DemoFormat(
         folder="flights",
+        services_folder="requests",
         files="Parquet files",
         client="delta-rs",
         read=_read_with_delta_rs,

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lakefold.console.http_port import open_port
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json
-from lakefold.console.settings import SHARED
+from lakefold.console.settings import SHARED, Settings
 from lakefold.errors import SettingError
 from lakefold_table.errors import GapError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold.console.settings import Settings
     from lakefold_committer.observability.health import HealthServer
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.process.daemon import Committer, Options
@@ -58,14 +57,12 @@ WORK = (
 )
 
 
-@click.command(
-    epilog=examples(
-        "lakefold committer --root /data/tables",
-        "lakefold committer --until-caught-up --http-port 0",
-        "lakefold committer --partitions shared",
-        "lakefold committer --accept-new-log",
-        "lakefold committer --config committer.toml --print-config",
-    )
+@verb(
+    "lakefold committer --root /data/tables",
+    "lakefold committer --until-caught-up --http-port 0",
+    "lakefold committer --partitions shared",
+    "lakefold committer --accept-new-log",
+    "lakefold committer --config committer.toml --print-config",
 )
 @settings_options(*KAFKA, *TOPICS, *WORK, *STORE, *PACE)
 @click.option("--until-caught-up", is_flag=True, help="Fold up to the present end of the log, then exit.")

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.outcomes import REFUSED, outcome_line, print_outcome
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
 
 
-@click.command(
-    epilog=examples(
-        "lakefold fold /data/flights proposals.bin --dry-run",
-        "lakefold fold /data/flights proposals.bin --json",
-        "cat proposals.bin | lakefold fold /data/flights -",
-        "lakefold propose /data/flights --transaction 7-0f3c….txn --into proposals.bin",
-    )
+@verb(
+    "lakefold fold /data/flights proposals.bin --dry-run",
+    "lakefold fold /data/flights proposals.bin --json",
+    "cat proposals.bin | lakefold fold /data/flights -",
+    "lakefold propose /data/flights --transaction 7-0f3c….txn --into proposals.bin",
 )
 @click.argument("table")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))

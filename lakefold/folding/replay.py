@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -25,14 +25,12 @@ QUIET = frozenset({"same", "foreign", "moved"})
 """Verdicts that --check doesn't print, unless they have notes."""
 
 
-@click.command(
-    epilog=examples(
-        "lakefold replay /data/flights",
-        "lakefold replay /data/flights --check",
-        "lakefold replay /data/flights --from 1000 --to 2000 --json",
-        "lakefold replay /data/flights --branch audit --check",
-        "lakefold replay /data/flights --file proposals.bin",
-    )
+@verb(
+    "lakefold replay /data/flights",
+    "lakefold replay /data/flights --check",
+    "lakefold replay /data/flights --from 1000 --to 2000 --json",
+    "lakefold replay /data/flights --branch audit --check",
+    "lakefold replay /data/flights --file proposals.bin",
 )
 @click.argument("table")
 @settings_options(*KAFKA, *STORE)
@@ -115,9 +113,10 @@ def _entries(
     from lakefold_log.read.file_log import read_file_log
 
     def opened(topic: str, log: LogId, offset: int) -> Reader:
+        from lakefold_log.client.admin import Admin
         from lakefold_log.read.consumer import PartitionReader
 
-        reader = PartitionReader(settings.kafka_config(), topic, log, offset)
+        reader = PartitionReader(Admin(settings.kafka_config()), topic, log, offset)
         context.call_on_close(reader.close)
         return reader
 

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING
 
 from lakefold.local.ivy import retrieve
 from lakefold.local.maven import find_repository
-from lakefold.local.pins import pinned_jars
+from lakefold.local.pins import Jar, JarSet, pinned_jars
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from lakefold.local.pins import Jar, JarSet
 
 
 def cache_folder() -> Path:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 from lakefold.maintaining.bar import Bar
 from lakefold.maintaining.engine import engine_of, engine_option
@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from lakefold.console.settings import Settings
 
 
-@click.command(
-    epilog=examples(
-        "lakefold compact /data/flights --dry-run",
-        "lakefold compact /data/flights",
-        "lakefold compact /data/flights --maintenance target_rows=500000 --threads 4",
-        "lakefold compact s3://lake/flights --by-policy --json",
-        "lakefold compact s3://lake/flights --engine spark",
-    )
+@verb(
+    "lakefold compact /data/flights --dry-run",
+    "lakefold compact /data/flights",
+    "lakefold compact /data/flights --maintenance target_rows=500000 --threads 4",
+    "lakefold compact s3://lake/flights --by-policy --json",
+    "lakefold compact s3://lake/flights --engine spark",
 )
 @click.argument("table")
 @settings_options(*KAFKA, *TOPICS, *STORE, "maintenance")
@@ -66,6 +64,8 @@ def command(
     This process rewrites the fragments, or Spark's executors do (--engine spark), and it proposes them
     through the log, so no writer is turned back. Rows and their ids stay the same. What counts as small is
     set by the table's configuration (lakefold.maintenance.target_rows, .target_bytes, …) or by --maintenance.
+
+    Of a Delta table this process joins the data files of each partition, and --engine spark is refused.
 
     A rewrite that fails or is refused leaves its fragments as they were, and the others go on. Then the exit
     code is 3 if one was refused, else that of the first failure.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from lakefold.console.settings import read_settings
+from lakefold.console.settings import Settings, read_settings
 from lakefold.maintaining.engine import HERE, engine_of
+from lakefold_maintenance.format import THREADS, TableSurvey
 from lakefold_maintenance.planning.plan import plan
 from lakefold_maintenance.planning.policy import policy_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Progress, planned_report
 from lakefold_maintenance.rewriting.pacing import Pacing
 from lakefold_maintenance.rewriting.sending import TIMEOUT_S, TableLog
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.rewriting.tasks import THREADS
 from lakefold_reader.opening import open_branch
 from lakefold_table.errors import InvalidError
 
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
     from pathlib import Path
-    from typing import Unpack
 
-    from lakefold.console.settings import Settings
     from lakefold_maintenance.rewriting.engines import RewriteEngine
-    from lakefold_maintenance.rewriting.survey import TableSurvey
 
 
 class CompactOptions(TypedDict, total=False):
@@ -122,7 +119,7 @@ def compaction_of(
 def planned(settings: Settings, table: str, branch: str | None, *, full: bool) -> CompactionReport:
     """Returns what a compaction of the newest version would do. Needs no broker."""
     survey = _surveyor(settings, table, branch).survey()
-    return planned_report(survey, plan(survey.figures, survey.policy, full=full))
+    return planned_report(survey, plan(survey.figures, survey.policy, passed_over=survey.fixed, full=full))
 
 
 def _surveyor(settings: Settings, table: str, branch: str | None) -> Surveyor:

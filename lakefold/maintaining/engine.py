@@ -35,11 +35,11 @@ def engine_of(name: str, threads: int) -> RewriteEngine:
 
     `threads`: those that read and write data files in each task. Raises `InvalidError` for another name.
     """
-    from lakefold_maintenance.rewriting.tasks import TaskLimits
+    from lakefold_maintenance.format import TaskLimits
 
     limits = TaskLimits(threads)
     if name == SPARK:
-        from lakefold_maintenance.spark.on_spark import OnSpark, session_for
+        from lakefold_maintenance.rewriting.on_spark import OnSpark, session_for
 
         return OnSpark(session_for("lakefold maintenance"), limits)
     if name != HERE:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakefold.console.http_port import open_port
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 from lakefold.maintaining.bar import Bar
 from lakefold.maintaining.engine import HERE, engine_of, engine_option
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold.console.settings import Settings
+    from lakefold_maintenance.format import TableSurvey
     from lakefold_maintenance.rewriting.compact import Progress
     from lakefold_maintenance.rewriting.engines import RewriteEngine
     from lakefold_maintenance.upkeep.maintainer import Maintainer
@@ -30,13 +31,11 @@ if TYPE_CHECKING:
 SETTINGS = ("group", "roots", "http_host", "http_port", "umask", "maintenance")
 
 
-@click.command(
-    epilog=examples(
-        "lakefold maintain --root /data/tables",
-        "lakefold maintain /data/flights /data/orders --every 30",
-        "lakefold maintain --once --dry-run",
-        "lakefold maintain --once --json --maintenance version_age=2d",
-    )
+@verb(
+    "lakefold maintain --root /data/tables",
+    "lakefold maintain /data/flights /data/orders --every 30",
+    "lakefold maintain --once --dry-run",
+    "lakefold maintain --once --json --maintenance version_age=2d",
 )
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @settings_options(*KAFKA, *TOPICS, *STORE, *SETTINGS)
@@ -56,7 +55,7 @@ SETTINGS = ("group", "roots", "http_host", "http_port", "umask", "maintenance")
     type=click.IntRange(0, 19),
     default=10,
     show_default=True,
-    help="By how much it yields to writers and committers on the same busy machine (see `man nice`); 0: not.",
+    help="Lower its priority by this much, so that writers and committers here come first; 0 keeps it.",
 )
 @json_option
 @click.pass_context
@@ -80,8 +79,9 @@ def command(  # noqa: PLR0913 - click passes each option
     table's configuration (lakefold.maintenance.target_rows, …) and in the setting `maintenance`. Indices that
     lack many rows are brought up to date (unindexed_share). Versions stay that tags, branches, named
     consumers or proposals that wait in the log need. Files of refused proposals and files that nothing names
-    are removed some time later (refused_files, unnamed_files). Several maintainers may run: one of them works
-    on a table at a time.
+    are removed some time later (refused_files, unnamed_files), those that a Delta table has removed when its
+    own delta.deletedFileRetentionDuration has passed. Several maintainers may run: one of them works on a
+    table at a time.
 
     Without --once it runs until SIGTERM or Ctrl-C, which let the current rewrite finish. /livez, /readyz and
     /metrics are served on --http-port. With --once the exit code is that of the first failure.
@@ -94,8 +94,8 @@ def command(  # noqa: PLR0913 - click passes each option
     policy_of({}, settings.maintenance)
     # Only threads that begin later have it. Those of pylance, which rewrites, begin when it is imported.
     os.nice(niceness)
+    from lakefold_maintenance.format import THREADS
     from lakefold_maintenance.rewriting.compact import Silent
-    from lakefold_maintenance.rewriting.tasks import THREADS
 
     # A session of Spark's sets a handler of its own for Ctrl-C, so it begins before.
     rewrites = engine_of(HERE if dry_run else engine, THREADS)
@@ -134,7 +134,7 @@ def _maintainer(
     from lakefold_maintenance.files.refused import RefusedFiles
     from lakefold_maintenance.rewriting.pacing import Pacing
     from lakefold_maintenance.rewriting.sending import TableLog
-    from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
+    from lakefold_maintenance.rewriting.survey import Surveyor
     from lakefold_maintenance.upkeep.maintainer import Maintainer
     from lakefold_maintenance.upkeep.table_upkeep import UpkeepParts
     from lakefold_maintenance.upkeep.waiting import WaitingProposals, read_waiting

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
 
 
-@click.command(
-    epilog=examples(
-        "lakefold optimize-indices /data/flights",
-        "lakefold optimize-indices /data/flights --dry-run --json",
-    )
+@verb(
+    "lakefold optimize-indices /data/flights",
+    "lakefold optimize-indices /data/flights --dry-run --json",
 )
 @click.argument("table")
 @settings_options(*STORE)
@@ -30,7 +28,7 @@ def command(settings: Settings, table: str, *, branch: str | None, dry_run: bool
     After appends and compactions queries are right, but scan the fragments that no index covers. pylance does
     this work and commits the version itself, beside the log; committers fold on top of it.
     """
-    from lakefold_maintenance.rewriting.indices import optimize_indices
+    from lakefold_maintenance.lance.indices import optimize_indices
     from lakefold_reader.opening import open_branch
 
     source = open_branch(table, branch, settings.storage_options)

@@ -23,13 +23,13 @@ def plain_report(report: CompactionReport) -> dict[str, object]:
         "rows": report.rows,
         "bytes": report.bytes,
         "deleted_rows": report.deleted_rows,
-        "failed": [{"fragments": list(each.fragment_ids), "reason": each.message} for each in report.failed],
+        "failed": [{"fragments": list(each.fragments), "reason": each.message} for each in report.failed],
     }
 
 
 def print_failed(report: CompactionReport) -> None:
     """Prints a line for each rewrite that failed or was refused."""
     for each in report.failed:
-        more = ", …" if len(each.fragment_ids) > SHOWN else ""
-        numbers = ", ".join(map(str, each.fragment_ids[:SHOWN]))
+        more = ", …" if len(each.fragments) > SHOWN else ""
+        numbers = ", ".join(map(str, each.fragments[:SHOWN]))
         print_line(f"fragments {numbers}{more} are as they were: {each.message}")

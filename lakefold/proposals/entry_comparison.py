@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_log.read.anchor import Anchor, contradiction
-from lakefold_table.entry import Committed, Entry
+from lakefold_table.entry import Committed, Entry, Outcome
 from lakefold_table.position import Fingerprint, Position
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.lookup import Lookup
     from lakefold_reader.versions.proposals import RecordingVersion
-    from lakefold_table.entry import Outcome
     from lakefold_table.marks.marks import Marks
 
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import IndexMetadata
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.bitmaps import Bitmap, encode_bitmap
+from lakefold_table.bitmaps import Bitmap, encode_bitmap, encode_treemap
 from lakefold_table.branch_names import check_branch_name
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
@@ -27,6 +27,9 @@ MAIN = "main"
 LIMIT = 2**32
 """Fragment ids and row offsets are smaller than this."""
 SHAPE = 'write an object of fragment ids with lists of row offsets, as {"0": [3, 17], "4": [0]}'
+SHAPE_OF_PATHS = (
+    'write an object of the paths that add actions have, with lists of row offsets, as {"a.parquet": [3, 17]}'
+)
 Message = TypeVar("Message", Transaction, IndexMetadata)
 
 
@@ -72,6 +75,8 @@ def delta_envelope(table: str, actions: Path, more: Mapping[str, Any]) -> Envelo
         proposal.read_version = more["read_version"]
     proposal.read_whole_table = more["read_table"]
     proposal.read_files.extend(more["read_files"])
+    proposal.read_predicates.extend(more["read_predicates"])
+    proposal.read_app_ids.extend(more["read_app_ids"])
     proposal.operation = more["operation"]
     proposal.isolation = more["isolation"] or ""
     for number, line in enumerate(proposal.actions.splitlines(), 1):
@@ -88,19 +93,40 @@ def add_affected_rows(envelope: Envelope, file: Path) -> None:
 
     Raises `InvalidError` if the file is not such JSON.
     """
-    try:
-        rows = json.loads(_read(file), object_pairs_hook=_without_repetition)
-    except ValueError as error:
-        raise InvalidError(f"the file is not JSON: {error}", where=str(file), hint=SHAPE) from error
-    if not isinstance(rows, dict):
-        raise InvalidError("the affected rows are not a JSON object", where=str(file), hint=SHAPE)
-    for name, offsets in rows.items():
+    for name, offsets in _rows_in(file, SHAPE).items():
         number = int(name) if name.isascii() and name.isdigit() else LIMIT
         if number >= LIMIT or str(number) != name:
             raise InvalidError(f"{name!r} is not a fragment id", where=str(file), hint=SHAPE)
-        if not isinstance(offsets, list) or not all(map(_is_offset, offsets)):
-            raise InvalidError(f"fragment {number} has no list of row offsets", where=str(file), hint=SHAPE)
-        envelope.affected_rows[number] = encode_bitmap(Bitmap(offsets))
+        envelope.affected_rows[number] = encode_bitmap(
+            Bitmap(_offsets(offsets, f"fragment {name}", file, SHAPE))
+        )
+
+
+def add_rows_of_files(envelope: Envelope, file: Path) -> None:
+    """Adds the rows that a proposal for a Delta table deletes, from JSON: paths with positions of rows.
+
+    Raises `InvalidError` if the file is not such JSON.
+    """
+    for path, offsets in _rows_in(file, SHAPE_OF_PATHS).items():
+        rows = Bitmap(_offsets(offsets, path, file, SHAPE_OF_PATHS))
+        envelope.delta.affected_rows[path] = encode_treemap({0: rows})
+
+
+def _rows_in(file: Path, shape: str) -> dict[str, object]:
+    """Returns the members of the JSON object in a file."""
+    try:
+        rows = json.loads(_read(file), object_pairs_hook=_without_repetition)
+    except (ValueError, RecursionError) as error:
+        raise InvalidError(f"the file is not JSON: {error}", where=str(file), hint=shape) from error
+    if not isinstance(rows, dict):
+        raise InvalidError("the affected rows are not a JSON object", where=str(file), hint=shape)
+    return rows
+
+
+def _offsets(offsets: object, name: str, file: Path, shape: str) -> list[int]:
+    if not isinstance(offsets, list) or not all(map(_is_offset, offsets)):
+        raise InvalidError(f"{name} has no list of row offsets", where=str(file), hint=shape)
+    return offsets
 
 
 def add_reuse_index(envelope: Envelope, file: Path) -> None:

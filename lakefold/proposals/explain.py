@@ -8,29 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import result_text
 from lakefold.console.output import operations_text, print_json, print_line
 from lakefold.errors import SettingError
-from lakefold_table.entry import Entry, Rejected, rolled_back_text
+from lakefold_table.entry import Conflict, Entry, Rejected, rolled_back_text
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold.proposals.explanation import Brokers, Explanation
-    from lakefold_table.entry import Conflict
 
 SHOWN = 10
 """At most this many ids or keys of the evidence are printed as text; `--json` prints all."""
 
 
-@click.command(
-    epilog=examples(
-        "lakefold explain /data/flights loader:12",
-        "lakefold explain /data/flights 1047",
-        "lakefold explain /data/flights lakefold.transactions/3@1047",
-        "lakefold explain /data/flights 0f3c2a77-5a0e-4f7e-9f42-6d1c0a3f2b11 --json | jq .state",
-        "lakefold explain /data/flights loader:12 --branch audit",
-    )
+@verb(
+    "lakefold explain /data/flights loader:12",
+    "lakefold explain /data/flights 1047",
+    "lakefold explain /data/flights lakefold.transactions/3@1047",
+    "lakefold explain /data/flights 0f3c2a77-5a0e-4f7e-9f42-6d1c0a3f2b11 --json | jq .state",
+    "lakefold explain /data/flights loader:12 --branch audit",
 )
 @click.argument("table")
 @click.argument("proposal", metavar="(UUID | OFFSET | TOPIC/PARTITION@OFFSET | APP_ID:BATCH_ID)")

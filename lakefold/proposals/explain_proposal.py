@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold.proposals.explanation import Explanation
+from lakefold.proposals.explanation import Brokers, Explanation
 from lakefold.proposals.topic_lookup import search_the_topics
 from lakefold_reader.versions.listing import OtherFormatError
-from lakefold_reader.versions.proposals import find
+from lakefold_reader.versions.proposals import Sought, find
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
-    from lakefold.proposals.explanation import Brokers
     from lakefold_reader.format.source import Source
-    from lakefold_reader.versions.proposals import Sought
 
 
 def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions: int) -> Explanation:

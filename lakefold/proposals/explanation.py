@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.entry import BUILD_AGAIN, LOOK_FIRST, Committed, Duplicate, Entry, Invalid, Rejected
-from lakefold_table.marks.marks import RebindReason
+from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lakefold_reader.versions.proposals import Finding, Sought
     from lakefold_table.entry import Outcome
     from lakefold_table.errors import LakefoldError
-    from lakefold_table.marks.marks import Marks, Rebinding
     from lakefold_table.position import LogId, Position
 
 COMMITTED: Final = "committed"

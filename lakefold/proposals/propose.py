@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import exit_if_refused, print_outcome
 from lakefold.console.output import print_json, print_line
 from lakefold_table.errors import InvalidError
@@ -22,10 +22,18 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
-FOR_DELTA = ("read_version", "read_table", "read_files", "operation", "isolation")
+FOR_DELTA = (
+    "read_version",
+    "read_table",
+    "read_files",
+    "read_predicates",
+    "read_app_ids",
+    "operation",
+    "isolation",
+)
+REPEATED = {"read_files": "--read-file", "read_predicates": "--read-where", "read_app_ids": "--read-app-id"}
 FOR_LANCE = (
     "branch",
-    "affected_rows",
     "fragment_reuse_index",
     "create",
     "stable_row_ids",
@@ -34,19 +42,19 @@ FOR_LANCE = (
 )
 
 
-@click.command(
-    epilog=examples(
-        "lakefold propose /data/flights --transaction 7-0f3c….txn --wait 10",
-        "lakefold propose /data/flights --transaction batch.txn --app-id loader --batch-id 12",
-        "lakefold propose /data/new --transaction empty-overwrite.txn --create --stable-row-ids --wait 10",
-        "echo '{\"0\": [3, 17]}' > rows.json",
-        "lakefold propose /data/flights --transaction delete.txn --affected-rows rows.json --wait 10",
-        "lakefold propose /data/flights --transaction append.txn --branch audit --wait 10",
-        "lakefold propose /data/flights --transaction append.txn --into proposals.bin",
-        "lakefold propose /data/events --actions create.json --operation 'CREATE TABLE' --wait 10",
-        "lakefold propose /data/events --actions delete.json --read-version 12 --read-table --wait 10",
-        "lakefold fold /data/flights proposals.bin --dry-run",
-    )
+@verb(
+    "lakefold propose /data/flights --transaction 7-0f3c….txn --wait 10",
+    "lakefold propose /data/flights --transaction batch.txn --app-id loader --batch-id 12",
+    "lakefold propose /data/new --transaction empty-overwrite.txn --create --stable-row-ids --wait 10",
+    "echo '{\"0\": [3, 17]}' > rows.json",
+    "lakefold propose /data/flights --transaction delete.txn --affected-rows rows.json --wait 10",
+    "lakefold propose /data/flights --transaction append.txn --branch audit --wait 10",
+    "lakefold propose /data/flights --transaction append.txn --into proposals.bin",
+    "lakefold propose /data/events --actions create.json --operation 'CREATE TABLE' --wait 10",
+    "lakefold propose /data/events --actions delete.json --read-version 12 --read-table --wait 10",
+    "echo '{\"part-0.parquet\": [3, 17]}' > rows.json",
+    "lakefold propose /data/events --actions delete.json --read-version 12 --affected-rows rows.json",
+    "lakefold fold /data/flights proposals.bin --dry-run",
 )
 @click.argument("table")
 @click.option(
@@ -72,6 +80,20 @@ FOR_LANCE = (
     help="With --actions: a data file of that version that was read, as its add action names it; repeatable.",
 )
 @click.option(
+    "--read-where",
+    "read_predicates",
+    multiple=True,
+    metavar="CONDITION",
+    help="With --actions: a condition in SQL by which rows of that version were read; repeatable.",
+)
+@click.option(
+    "--read-app-id",
+    "read_app_ids",
+    multiple=True,
+    metavar="ID",
+    help="With --actions: an application whose last batch in that version was read; repeatable.",
+)
+@click.option(
     "--operation", default="", help="With --actions: the operation's name, as DELETE.  [default: WRITE]"
 )
 @click.option(
@@ -87,8 +109,9 @@ FOR_LANCE = (
 @click.option(
     "--affected-rows",
     type=FILE,
-    help="A JSON file of the rows that a Delete or Update removes: fragment ids with lists of physical row "
-    "offsets. Without it, the proposal is refused if another one has changed the same fragments meanwhile.",
+    help="A JSON file of the rows that a Delete or Update removes: fragment ids (for a Delta table paths of "
+    "data files) with lists of physical row offsets. Without it, the proposal is refused if another one has "
+    "changed the same fragments or files meanwhile.",
 )
 @click.option(
     "--fragment-reuse-index",
@@ -163,7 +186,13 @@ def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:
         raise click.UsageError(
             "--stable-row-ids, --data-storage-version and --v1-manifest-paths need --create"
         )
-    from lakefold.proposals.envelopes import add_affected_rows, add_reuse_index, delta_envelope, envelope_of
+    from lakefold.proposals.envelopes import (
+        add_affected_rows,
+        add_reuse_index,
+        add_rows_of_files,
+        delta_envelope,
+        envelope_of,
+    )
     from lakefold_protos.lakefold.log_pb2 import CreateOptions
 
     if given["actions"] is None:
@@ -173,7 +202,8 @@ def _envelope(table: str, given: Mapping[str, Any]) -> Envelope:
     if given["batch_id"] is not None:
         envelope.app_id, envelope.batch_id = given["app_id"], given["batch_id"]
     if given["affected_rows"] is not None:
-        add_affected_rows(envelope, given["affected_rows"])
+        add = add_affected_rows if given["actions"] is None else add_rows_of_files
+        add(envelope, given["affected_rows"])
     if given["fragment_reuse_index"] is not None:
         add_reuse_index(envelope, given["fragment_reuse_index"])
     if given["create"]:
@@ -188,7 +218,7 @@ def _check_format(given: Mapping[str, Any]) -> None:
     other, needs = (FOR_DELTA, "--actions") if given["actions"] is None else (FOR_LANCE, "--transaction")
     wrong = next((name for name in other if given[name] not in (None, "", False, ())), None)
     if wrong is not None:
-        option = "--read-file" if wrong == "read_files" else f"--{wrong.replace('_', '-')}"
+        option = REPEATED.get(wrong, f"--{wrong.replace('_', '-')}")
         raise click.UsageError(f"{option} needs {needs}")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.outcomes import REFUSED, result_text
 from lakefold.console.output import print_columns, print_json, print_line
 from lakefold_table.entry import Entry
@@ -27,14 +27,12 @@ PATIENCE_S = 30.0
 """While the dead letters are read, the brokers may be silent for this many seconds."""
 
 
-@click.command(
-    epilog=examples(
-        "lakefold redrive",
-        "lakefold redrive --table /data/flights --json | jq .reason",
-        "lakefold redrive --offset 1047",
-        "lakefold redrive --table /data/flights --all --dry-run",
-        "lakefold redrive --table /data/flights --all",
-    )
+@verb(
+    "lakefold redrive",
+    "lakefold redrive --table /data/flights --json | jq .reason",
+    "lakefold redrive --offset 1047",
+    "lakefold redrive --table /data/flights --all --dry-run",
+    "lakefold redrive --table /data/flights --all",
 )
 @settings_options(*KAFKA, *TOPICS, "group", *STORE)
 @click.option("--table", metavar="TABLE", help="Only the dead letters of this table.")

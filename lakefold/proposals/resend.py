@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold.binding.bound_partition import bound_partition
 from lakefold.errors import SettingError
-from lakefold_table.entry import Entry, Invalid, Rejected
+from lakefold_table.entry import Entry, Invalid, Outcome, Rejected
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lakefold_log.read.dead_letters import DeadLetter
     from lakefold_log.write.producer import Proposer
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome
     from lakefold_table.position import Position
 
 AT_ONCE: Final = 1_000
@@ -116,8 +115,8 @@ def _without_files(
     table: str, dead_letters: Sequence[DeadLetter], storage_options: Mapping[str, str]
 ) -> dict[Position, str]:
     """Returns why dead letters of a table can't be sent again of which maintenance removes the files."""
-    from lakefold_maintenance.files.names import files_of
     from lakefold_maintenance.files.removal_note import read_note
+    from lakefold_maintenance.formats import files_of
     from lakefold_table.storage import open_storage
 
     removing = read_note(open_storage(table, storage_options)).removing.keys()

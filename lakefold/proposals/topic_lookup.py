@@ -12,19 +12,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from lakefold.proposals.entry_comparison import compare, differ
-from lakefold_log.read.lookup import Lookup
-from lakefold_table.entry import Committed, Duplicate, Entry
+from lakefold_log.read.lookup import Lookup, PartitionStatus
+from lakefold_table.entry import Committed, Duplicate, Entry, Outcome
 from lakefold_table.errors import InvalidError
-from lakefold_table.position import Position
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefold.proposals.explanation import Brokers, Explanation
     from lakefold_log.codec.envelope import Decoded
-    from lakefold_log.read.lookup import PartitionStatus
-    from lakefold_table.entry import Outcome
-    from lakefold_table.position import LogId
 
 
 def search_the_topics(explanation: Explanation, brokers: Brokers) -> None:

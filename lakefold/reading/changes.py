@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line, row_text
 
 if TYPE_CHECKING:
@@ -27,14 +27,12 @@ def _names(_: click.Context, option: click.Parameter, text: str | None) -> list[
     return names
 
 
-@click.command(
-    epilog=examples(
-        "lakefold changes /data/flights --from 7",
-        "lakefold changes /data/flights --from 7 --to 12 --columns carrier,dep_delay",
-        "lakefold changes /data/flights --from 0 --json | jq -c 'select(._change_type == \"delete\")'",
-        "lakefold changes /data/flights --branch audit --from 7 --rewritten fail",
-        "lakefold changes /data/flights --from 7 --misfits null",
-    )
+@verb(
+    "lakefold changes /data/flights --from 7",
+    "lakefold changes /data/flights --from 7 --to 12 --columns carrier,dep_delay",
+    "lakefold changes /data/flights --from 0 --json | jq -c 'select(._change_type == \"delete\")'",
+    "lakefold changes /data/flights --branch audit --from 7 --rewritten fail",
+    "lakefold changes /data/flights --from 7 --misfits null",
 )
 @click.argument("table")
 @settings_options(*STORE)
@@ -90,7 +88,7 @@ def command(  # noqa: PLR0913 - each is an option of the verb
     change no rows.
     """
     from lakefold_reader.as_json import plain_rows
-    from lakefold_reader.feed.feed import changes
+    from lakefold_reader.feed import changes
 
     reader = changes(
         table,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -34,12 +34,10 @@ class Age(click.ParamType):  # type: ignore[type-arg]
         return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
-@click.command(
-    epilog=examples(
-        "lakefold cleanup /data/flights --dry-run",
-        "lakefold cleanup /data/flights --older-than 30d --keep 100",
-        "lakefold cleanup /data/flights --branch audit --json",
-    )
+@verb(
+    "lakefold cleanup /data/flights --dry-run",
+    "lakefold cleanup /data/flights --older-than 30d --keep 100",
+    "lakefold cleanup /data/flights --branch audit --json",
 )
 @click.argument("table")
 @settings_options(*STORE)
@@ -80,7 +78,7 @@ def command(
     log. A proposal that was built on a removed version is refused and must be built again.
 
     Of a Delta table only versions before a checkpoint are removed, and none in which a tombstone has not
-    expired (delta.deletedFileRetentionDuration). Files that no commit names are left to VACUUM.
+    expired (delta.deletedFileRetentionDuration). Files that no version needs are left to `lakefold maintain`.
     """
     from lakefold_reader.consumers.expire_versions import clean_up, plan
     from lakefold_reader.opening import on_branch

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -15,13 +15,11 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
 
 
-@click.command(
-    epilog=examples(
-        "lakefold consumers /data/flights",
-        "lakefold consumers /data/flights --set nightly 120",
-        "lakefold consumers /data/flights --set nightly earliest",
-        "lakefold consumers /data/flights --drop nightly",
-    )
+@verb(
+    "lakefold consumers /data/flights",
+    "lakefold consumers /data/flights --set nightly 120",
+    "lakefold consumers /data/flights --set nightly earliest",
+    "lakefold consumers /data/flights --drop nightly",
 )
 @click.argument("table")
 @settings_options(*STORE)

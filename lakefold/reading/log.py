@@ -10,10 +10,10 @@ import click
 from lakefold.console.options import (
     STORE,
     check_one_of,
-    examples,
     json_option,
     point_options,
     settings_options,
+    verb,
 )
 from lakefold.console.output import operations_text, print_columns, print_json
 
@@ -41,14 +41,12 @@ PAGE = 50
 """Column widths are computed for this many rows at a time, so that a long history begins to print at once."""
 
 
-@click.command(
-    epilog=examples(
-        "lakefold log /data/flights",
-        "lakefold log /data/flights --from 10 --to 20",
-        "lakefold log /data/flights --branch audit",
-        "lakefold log /data/flights --as-of 2026-05-01T12:00:00Z",
-        "lakefold log /data/flights --json | jq .rows_in",
-    )
+@verb(
+    "lakefold log /data/flights",
+    "lakefold log /data/flights --from 10 --to 20",
+    "lakefold log /data/flights --branch audit",
+    "lakefold log /data/flights --as-of 2026-05-01T12:00:00Z",
+    "lakefold log /data/flights --json | jq .rows_in",
 )
 @click.argument("table")
 @settings_options(*STORE)

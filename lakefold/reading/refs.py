@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import STORE, examples, json_option, settings_options
+from lakefold.console.options import STORE, json_option, settings_options, verb
 from lakefold.console.output import print_columns, print_json
 
 if TYPE_CHECKING:
@@ -15,13 +15,11 @@ if TYPE_CHECKING:
     from lakefold_table.versions.refs import Branch, Tag
 
 
-@click.command(
-    epilog=examples(
-        "lakefold refs /data/flights",
-        "lakefold refs s3://lake/flights --json | jq '.tags[].name'",
-        "lakefold show /data/flights --tag release-3",
-        "lakefold log /data/flights --branch audit",
-    )
+@verb(
+    "lakefold refs /data/flights",
+    "lakefold refs s3://lake/flights --json | jq '.tags[].name'",
+    "lakefold show /data/flights --tag release-3",
+    "lakefold log /data/flights --branch audit",
 )
 @click.argument("table")
 @settings_options(*STORE)

@@ -9,10 +9,10 @@ import click
 from lakefold.console.options import (
     STORE,
     check_one_of,
-    examples,
     json_option,
     point_options,
     settings_options,
+    verb,
 )
 from lakefold.console.output import print_columns, print_json, print_line
 
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
     from lakefold.console.settings import Settings
 
 
-@click.command(
-    epilog=examples(
-        "lakefold show /data/flights",
-        "lakefold show /data/flights --version 12",
-        "lakefold show /data/flights --tag release-3",
-        "lakefold show /data/delta-events --version 0",
-        "lakefold show /data/flights --as-of 2026-05-01T12:00:00Z --json",
-        "lakefold show /data/flights --at-position lakefold.transactions/0@4711",
-    )
+@verb(
+    "lakefold show /data/flights",
+    "lakefold show /data/flights --version 12",
+    "lakefold show /data/flights --tag release-3",
+    "lakefold show /data/delta-events --version 0",
+    "lakefold show /data/flights --as-of 2026-05-01T12:00:00Z --json",
+    "lakefold show /data/flights --at-position lakefold.transactions/0@4711",
 )
 @click.argument("table")
 @settings_options(*STORE)

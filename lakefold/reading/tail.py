@@ -12,10 +12,10 @@ from lakefold.console.options import (
     KAFKA,
     STORE,
     check_one_of,
-    examples,
     json_option,
     point_options,
     settings_options,
+    verb,
 )
 from lakefold.console.output import operations_text, print_json, print_line, row_text
 
@@ -38,17 +38,15 @@ AT_ONCE = 100
 """A consumer is moved after this many versions, and before each wait."""
 
 
-@click.command(
-    epilog=examples(
-        "lakefold tail /data/flights",
-        "lakefold tail /data/flights --follow",
-        "lakefold tail /data/flights --branch audit --follow",
-        "lakefold tail /data/flights --from 12 --rows --json",
-        "lakefold tail /data/flights --from earliest --follow --json | jq .cursor",
-        "lakefold tail /data/flights --as-of 2026-05-01T12:00:00Z",
-        "lakefold tail /data/flights --follow --bootstrap-servers localhost:29092",
-        "lakefold tail /data/flights --consumer nightly --rows --json",
-    )
+@verb(
+    "lakefold tail /data/flights",
+    "lakefold tail /data/flights --follow",
+    "lakefold tail /data/flights --branch audit --follow",
+    "lakefold tail /data/flights --from 12 --rows --json",
+    "lakefold tail /data/flights --from earliest --follow --json | jq .cursor",
+    "lakefold tail /data/flights --as-of 2026-05-01T12:00:00Z",
+    "lakefold tail /data/flights --follow --bootstrap-servers localhost:29092",
+    "lakefold tail /data/flights --consumer nightly --rows --json",
 )
 @click.argument("table")
 @settings_options(*STORE, *KAFKA, "transactions_topic", "outcomes_topic")

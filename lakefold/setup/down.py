@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from lakefold.console.options import examples, json_option
+from lakefold.console.options import json_option, verb
 from lakefold.console.output import print_json
 from lakefold.local.broker import Broker
 from lakefold.local.home import default_folder, forget, known_broker
 
 
-@click.command(epilog=examples("lakefold down", "lakefold down --dir /var/lib/lakefold"))
+@verb("lakefold down", "lakefold down --dir /var/lib/lakefold")
 @click.option(
     "--dir",
     "chosen",

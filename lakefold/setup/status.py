@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_columns, print_json, print_line
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.uri import canonical, is_under
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from lakefold_log.client.overview import Overview, PartitionView
 
 
-@click.command(
-    epilog=examples(
-        "lakefold status",
-        "lakefold status --bootstrap-servers broker-1:9092 --root s3://lake",
-        "lakefold status --json | jq .lag.total",
-    )
+@verb(
+    "lakefold status",
+    "lakefold status --bootstrap-servers broker-1:9092 --root s3://lake",
+    "lakefold status --json | jq .lag.total",
 )
 @settings_options(*KAFKA, *TOPICS, "group", "roots", "http_host", "http_port", *STORE)
 @click.option(

@@ -6,19 +6,17 @@ from pathlib import Path
 
 import click
 
-from lakefold.console.options import examples, json_option
+from lakefold.console.options import json_option, verb
 from lakefold.console.output import print_json
 from lakefold.errors import SetupError
 from lakefold.local.broker import Broker
 from lakefold.local.home import default_folder, known_broker, remember
 
 
-@click.command(
-    epilog=examples(
-        "lakefold up",
-        "lakefold up --port 9092 --dir /var/lib/lakefold",
-        'export LAKEFOLD_BOOTSTRAP_SERVERS="$(lakefold up --json | jq -r .bootstrap_servers)"',
-    )
+@verb(
+    "lakefold up",
+    "lakefold up --port 9092 --dir /var/lib/lakefold",
+    'export LAKEFOLD_BOOTSTRAP_SERVERS="$(lakefold up --json | jq -r .bootstrap_servers)"',
 )
 @click.option(
     "--port",

@@ -12,13 +12,12 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.entry import Committed, Duplicate, Rejected
+from lakefold_table.entry import Committed, Duplicate, Outcome, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from lakefold_log.read.outcome_feed import ReportedOutcome
-    from lakefold_table.entry import Outcome
 
 STEP_S: Final = 10
 """The plots have a point for each of these steps of time."""

@@ -10,13 +10,15 @@ import http
 import http.client
 import threading
 import time
+from collections import deque
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold.setup.status import parked_tables
+from lakefold.web.letter_count import LetterCount
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.members import SUFFIX
-from lakefold_log.client.overview import overview
+from lakefold_log.client.overview import Overview, overview
 from lakefold_log.client.questions import group_members
 from lakefold_log.read.outcome_feed import OutcomeFeed
 from lakefold_table.errors import LakefoldError
@@ -27,20 +29,24 @@ if TYPE_CHECKING:
 
     from lakefold.console.settings import Settings
     from lakefold.web.activity import Activity
-    from lakefold_log.client.overview import Overview
 
 WATCHED_S: Final = 2.0
 """How often the brokers are asked while a page is open."""
+COMMITTER_S: Final = 0.5
+"""How often the committer is asked while a page is open: its death is seen even if another follows."""
 UNWATCHED_S: Final = 30.0
 NAMES_S: Final = 30.0
 """How often the tables are listed."""
 BACK: Final = 20_000
 """How many earlier outcomes of each partition are read at first, so that the plots begin with them."""
+NOT_YET: Final = "the brokers were not asked yet"
 _OPEN_S: Final = 15.0
 _TIMEOUT_S: Final = 5.0
 _RETRY_S: Final = 2.0
 _JOIN_S: Final = 1.0
 _POLL_S: Final = 0.5
+_CHANGES: Final = 20
+"""How many changes of the committer's state are kept."""
 
 
 class ClusterWatch:
@@ -54,8 +60,10 @@ class ClusterWatch:
         self._wanted = threading.Event()
         self._seen_at = time.monotonic()
         self._listed_at: float | None = None
-        self._document: dict[str, Any] = {"partitions": [], "problem": "the brokers were not asked yet"}
+        self._letters = LetterCount()
+        self._document: dict[str, Any] = {"partitions": [], **self._letters.document, "problem": NOT_YET}
         self._committer: dict[str, Any] = {"problem": "no committer was asked yet", "parked": []}
+        self._changes: deque[dict[str, Any]] = deque(maxlen=_CHANGES)
         self.problem = ""
         self._threads = [
             threading.Thread(target=work, name=f"console-{name}", daemon=True)
@@ -81,7 +89,8 @@ class ClusterWatch:
 
     def document(self) -> dict[str, Any]:
         """Returns what is known of the brokers, the partitions and the committer."""
-        return {**self._document, "feed_problem": self.problem, "committer": self._committer}
+        committer = {**self._committer, "changes": list(self._changes)}
+        return {**self._document, "feed_problem": self.problem, "committer": committer}
 
     def parked_of(self, uri: str) -> list[dict[str, Any]]:
         """Returns the branches of the table that the committer has parked."""
@@ -115,9 +124,17 @@ class ClusterWatch:
             if admin is not None:
                 self._ask_brokers(admin)
             self._ask_committer()
-            watched = time.monotonic() - self._seen_at <= _OPEN_S
-            self._wanted.wait(WATCHED_S if watched else UNWATCHED_S)
-            self._wanted.clear()
+            self._wait_for_next()
+
+    def _wait_for_next(self) -> None:
+        """Waits until the brokers are asked again, and asks the committer meanwhile if a page is open."""
+        if time.monotonic() - self._seen_at > _OPEN_S:
+            self._wanted.wait(UNWATCHED_S)
+        else:
+            end = time.monotonic() + WATCHED_S
+            while not self._wanted.wait(COMMITTER_S) and time.monotonic() < end:
+                self._ask_committer()
+        self._wanted.clear()
 
     def _admin(self) -> Admin | None:
         """Returns a client for the requests, None if it can't be set up now."""
@@ -133,8 +150,13 @@ class ClusterWatch:
             topics = settings.topics()
             names = (topics.transactions, topics.outcomes, topics.dead_letters)
             cluster = overview(admin, settings.group, names)
-            self._document = {**_plain(cluster, settings, _members(admin, settings)), "problem": ""}
-            self._activity.add_lag(self._document["lag"])
+            letters = [view for view in cluster.partitions if view.topic == topics.dead_letters]
+            document = {**_plain(cluster, settings, _members(admin, settings)), "problem": ""}
+            # Counting takes longer, and may fail where the rest does not.
+            self._document = {**document, **self._letters.document}
+            self._activity.add_lag(document["lag"])
+            self._letters.count(admin, topics.dead_letters, letters)
+            self._document = {**document, **self._letters.document}
         except LakefoldError as error:
             self._document = {**self._document, "problem": str(error)}
 
@@ -149,8 +171,18 @@ class ClusterWatch:
         else:
             ready, state = _readiness(host, port)
             self._committer = {"problem": "", "parked": parked, "state": state, "ready": ready}
+        state = _state_of(self._committer)
+        if not self._changes or self._changes[-1]["state"] != state:
+            self._changes.append({"time": time.time(), "state": state})
         if self._committer != before:
             self._activity.wake()
+
+
+def _state_of(committer: dict[str, Any]) -> str:
+    """Returns the committer's state in a word or two."""
+    if committer["problem"]:
+        return "no answer"
+    return "ready" if committer["ready"] else "not ready"
 
 
 def _members(admin: Admin, settings: Settings) -> list[dict[str, Any]]:
@@ -170,14 +202,12 @@ def _plain(cluster: Overview, settings: Settings, members: list[dict[str, Any]])
         if topic == settings.transactions_topic
     }
     log = [view for view in cluster.partitions if view.topic == settings.transactions_topic]
-    letters = [view for view in cluster.partitions if view.topic == settings.dead_letters_topic]
     return {
         "cluster_id": cluster.cluster_id,
         "brokers": [{"id": node, "address": address} for node, address in cluster.brokers.items()],
         "topic": settings.transactions_topic,
         "group": settings.group,
         "lag": sum(view.lag for view in log),
-        "dead_letters": sum(view.high - view.low for view in letters),
         "partitions": [
             {
                 "partition": view.partition,

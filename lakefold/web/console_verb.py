@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import structlog
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 from lakefold.errors import SettingError
 
@@ -20,12 +20,10 @@ LOG = structlog.get_logger("lakefold.console")
 PORT: Final = 8081
 
 
-@click.command(
-    epilog=examples(
-        "lakefold console",
-        "lakefold console --bootstrap-servers broker-1:9092 --root s3://lake",
-        "lakefold console --port 0 --json",
-    )
+@verb(
+    "lakefold console",
+    "lakefold console --bootstrap-servers broker-1:9092 --root s3://lake",
+    "lakefold console --port 0 --json",
 )
 @settings_options(*KAFKA, *TOPICS, "group", "roots", "http_host", "http_port", *STORE)
 @click.option(

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import bisect
 import shlex
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold.proposals.explain import brokers_of, explanation_document
 from lakefold.proposals.explain_proposal import explain
 from lakefold.proposals.redrive import plain_letter
 from lakefold.reading.refs import refs_document
+from lakefold.web.evidence import evidence_document
 from lakefold.web.tables import consumers_of, policy_in
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import MissingTopicError, describe, watermarks
 from lakefold_log.read.dead_letters import read_dead_letters
 from lakefold_reader.as_json import iso, plain_history, plain_table
+from lakefold_reader.consumers.expire_versions import CONSUMERS, POLICY, REFS, clean_up, plan
 from lakefold_reader.opening import in_its_format, on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
-from lakefold_reader.snapshot.snapshot import table_of
+from lakefold_reader.snapshot.snapshot import Table, table_of
 from lakefold_reader.versions.branches import branched, main_and_branch
+from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.proposals import sought_of
 from lakefold_reader.versions.times import time_of
 
@@ -27,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold.console.settings import Settings
+    from lakefold.proposals.explanation import Explanation
+    from lakefold_maintenance.planning.policy import MaintenancePolicy
     from lakefold_reader.format.source import Source
-    from lakefold_reader.snapshot.snapshot import Table
     from lakefold_table.position import LogId
 
 MOST_VERSIONS: Final = 200
@@ -39,6 +43,8 @@ MOST_APPS: Final = 200
 """The most apps whose batches are shown."""
 SEARCHED: Final = 1_000
 """How many of the newest versions are searched for a proposal."""
+MOST_ADDED_UP: Final = 2_000
+"""The old versions of a table with more versions are not added up."""
 TIMEOUT_S: Final = 10.0
 ROW_BOUNDS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 """The bounds of the groups in which fragments are counted by their rows."""
@@ -107,6 +113,60 @@ def _fragments(table: Table) -> dict[str, Any]:
     }
 
 
+def kept_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Returns how many old versions the main branch has, what keeps them, and the files that only they need.
+
+    The figures of files are None if the versions are too many to be read for a page, or if the format doesn't
+    count them. Nothing is removed. Raises as `table_document`, and `InvalidError` if a version that a branch
+    was made from is gone.
+    """
+
+    def read(source: Source) -> dict[str, Any]:
+        main, _ = main_and_branch(source)
+        return _kept(main, policy_in(table_of(main).config))
+
+    return in_its_format(open_source(uri, options), read)
+
+
+def _kept(source: Source, policy: MaintenancePolicy) -> dict[str, Any]:
+    numbers = numbers_of(source)
+    if len(numbers) > MOST_ADDED_UP:
+        note = f"{len(numbers):,} versions are too many for a page; lakefold cleanup --dry-run adds them up."
+        return {"kept": [], "held_by": [], "note": note}
+    planned = plan(source, policy.version_age, keep=policy.min_versions)
+    old = numbers[: len(numbers) - planned.kept[POLICY]]
+    needed = min((consumer.version for consumer in planned.held_by), default=planned.newest)
+    without_consumers = sorted({*planned.versions, *(number for number in old if number >= needed)})
+    removable, and_consumers, everything = (
+        clean_up(source, replace(planned, versions=versions), dry_run=True)
+        for versions in (planned.versions, without_consumers, numbers[:-1])
+    )
+    rows = (
+        ("removable", len(planned.versions), removable.data_files, removable.bytes),
+        (
+            CONSUMERS,
+            planned.kept[CONSUMERS],
+            and_consumers.data_files - removable.data_files,
+            and_consumers.bytes - removable.bytes,
+        ),
+        # A clean-up leaves tagged versions out, so the files that only they need are not known.
+        ("refs", planned.kept[REFS], None, None),
+        (
+            POLICY,
+            planned.kept[POLICY] - 1,
+            everything.data_files - and_consumers.data_files,
+            everything.bytes - and_consumers.bytes,
+        ),
+    )
+    names = ("reason", "versions", "files", "bytes")
+    return {
+        "kept": [dict(zip(names, row, strict=True)) for row in rows],
+        "held_by": [consumer.name for consumer in planned.held_by],
+        "note": f"Not counted: what the newest version, {planned.newest:,}, needs, and files that only "
+        "tagged versions need. A consumer tags the version that it has read last.",
+    }
+
+
 def versions_document(
     uri: str, options: Mapping[str, str], *, branch: str, last: int | None, most: int
 ) -> dict[str, Any]:
@@ -165,20 +225,24 @@ def _schema_change(version: int, before: Mapping[str, str], after: Mapping[str, 
 
 
 def proposal_document(uri: str, proposal: str, branch: str, settings: Settings) -> dict[str, Any]:
-    """Returns what is known of a proposal as `lakefold explain` prints it, and that command.
+    """Returns what is known of a proposal as `lakefold explain` prints it, that command, and its conflict.
 
     Raises `InvalidError` if nothing is known of it, `RetryError` if a source can't be read now.
     """
     brokers = brokers_of(settings, TIMEOUT_S)
-    search = partial(explain, sought=sought_of(proposal), brokers=brokers, versions=SEARCHED)
-    explanation = on_branch(uri, branch or None, settings.storage_options, search)
+
+    def search(source: Source) -> tuple[Explanation, dict[str, Any] | None]:
+        explained = explain(source, sought_of(proposal), brokers, versions=SEARCHED)
+        return explained, evidence_document(source, explained)
+
+    explanation, evidence = on_branch(uri, branch or None, settings.storage_options, search)
     words = ["lakefold", "explain", uri, proposal]
     words += ["--branch", branch] if branch else []
     words += ["--bootstrap-servers", settings.brokers()]
     document = explanation_document(explanation)
     if explanation.proposal is not None:
         document["logged_at"] = iso(time_of(explanation.proposal.time_us))
-    return {**document, "command": shlex.join(words)}
+    return {**document, "evidence": evidence, "command": shlex.join(words)}
 
 
 def dead_letters_document(settings: Settings, most: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from lakefold.web.cluster import ClusterWatch
 from lakefold.web.documents import (
     dead_letters_document,
     fragments_document,
+    kept_document,
     proposal_document,
     schemas_document,
     table_document,
@@ -88,6 +89,7 @@ class ConsoleSite(Closing):
             "/api/table": self._table,
             "/api/versions": self._versions,
             "/api/fragments": lambda query: fragments_document(self._uri(query), self._options),
+            "/api/kept": lambda query: kept_document(self._uri(query), self._options),
             "/api/schemas": lambda query: schemas_document(
                 self._uri(query), self._options, most=_whole(query, "most", 20, 200)
             ),

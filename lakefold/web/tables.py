@@ -14,13 +14,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold.setup.tables import all_tables
-from lakefold.web.activity import MAX_TABLES
+from lakefold.web.activity import MAX_TABLES, Activity
 from lakefold_maintenance.planning.policy import MaintenancePolicy, policy_of
 from lakefold_reader.as_json import iso, plain_consumer
 from lakefold_reader.consumers.consumers import lags
 from lakefold_reader.opening import in_its_format, open_source
 from lakefold_reader.snapshot.history import history_page
-from lakefold_reader.snapshot.snapshot import table_of
+from lakefold_reader.snapshot.snapshot import Table, table_of
 from lakefold_reader.versions.listing import newest_of
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.uri import canonical, is_under
@@ -28,9 +28,7 @@ from lakefold_table.uri import canonical, is_under
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakefold.web.activity import Activity
     from lakefold_reader.format.source import Source
-    from lakefold_reader.snapshot.snapshot import Table
 
 FRESH_S: Final = 5.0
 """A table is not checked for a newer version again within this time, unless an outcome reports one."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from lakefold.writing.options import batch_key, write_settings
+from lakefold.writing.options import WriteOptions, batch_key, write_settings
 from lakefold_ingest.operations.append import append_source
-from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writing.batch import put_batch
 
 if TYPE_CHECKING:
     import os
-    from typing import Unpack
 
-    from lakefold.writing.options import WriteOptions
-    from lakefold_ingest.rows.row_source import ArrowStream
     from lakefold_ingest.writing.report import BatchReport
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
-from lakefold.writing.verb_options import FILE, key_options, kind_options, merge_schema_option, wait_option
+from lakefold.writing.verb_options import FILE, MERGE_SCHEMA, key_options, layout_options, wait_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,20 +18,18 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.report import BatchReport
 
 
-@click.command(
-    epilog=examples(
-        "lakefold append /data/flights january.parquet february.parquet",
-        "lakefold append /data/flights today.csv --app-id loader --batch-id 12",
-        "lakefold append /data/flights events.jsonl --wait 5 --json",
-        "lakefold append s3://lake/flights rows.arrow --wait 0",
-        "lakefold append /data/flights wider.parquet --merge-schema",
-        "lakefold append /data/new rows.parquet --format delta --partition-by day",
-    )
+@verb(
+    "lakefold append /data/flights january.parquet february.parquet",
+    "lakefold append /data/flights today.csv --app-id loader --batch-id 12",
+    "lakefold append /data/flights events.jsonl --wait 5 --json",
+    "lakefold append s3://lake/flights rows.arrow --wait 0",
+    "lakefold append /data/flights wider.parquet --merge-schema",
+    "lakefold append /data/new rows.parquet --format delta --partition-by day --sort-by at",
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")
-@merge_schema_option
-@kind_options
+@MERGE_SCHEMA
+@layout_options
 @key_options
 @wait_option(or_log=True)
 @settings_options(*KAFKA, *TOPICS, *STORE)
@@ -44,7 +42,7 @@ def command(
     key: Key,
     wait: float,
     merge_schema: bool,
-    kind: dict[str, Any],
+    layout: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Append the rows of Arrow, Parquet, CSV or JSON-lines files to TABLE, as one batch.
@@ -61,7 +59,7 @@ def command(
     from lakefold_ingest.rows.row_source import RowSource
     from lakefold_ingest.writing.batch import put_batch
 
-    write_settings = settings_for(table, settings, wait_s=wait, merge_schema=merge_schema, **kind)
+    write_settings = settings_for(table, settings, wait_s=wait, merge_schema=merge_schema, **layout)
     rows = rows_for(write_settings, files)
     print_report(put_batch(write_settings, key, append_source(RowSource(rows))), key, as_json=as_json)
 

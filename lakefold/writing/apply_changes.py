@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from lakefold.writing.options import batch_key, write_settings
+from lakefold.writing.options import WriteOptions, batch_key, write_settings
 from lakefold_ingest.cdc.change_format import change_format
 from lakefold_ingest.operations.apply_changes import ApplyChanges
-from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writing.batch import put_batch
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
-    from typing import Unpack
 
-    from lakefold.writing.options import WriteOptions
-    from lakefold_ingest.rows.row_source import ArrowStream
     from lakefold_ingest.writing.report import BatchReport
 
 

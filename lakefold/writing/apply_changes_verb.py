@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.writing.append_verb import print_report
 from lakefold.writing.verb_options import FILE, columns_of, key_options, pairs_option, wait_option
 
@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
 
 
-@click.command(
-    epilog=examples(
-        "lakefold apply-changes /data/people changes.parquet --keys id --operation-column op --order-by at",
-        "lakefold apply-changes /data/people monday.csv --keys id --operation-column op \\\n"
-        "    --operations I=upsert,D=delete --app-id loader --batch-id 12",
-        "lakefold apply-changes /data/people messages.jsonl --keys id --envelope debezium \\\n"
-        "    --order-by source.lsn",
-    )
+@verb(
+    "lakefold apply-changes /data/people changes.parquet --keys id --operation-column op --order-by at",
+    "lakefold apply-changes /data/people monday.csv --keys id --operation-column op \\\n"
+    "    --operations I=upsert,D=delete --app-id loader --batch-id 12",
+    "lakefold apply-changes /data/people messages.jsonl --keys id --envelope debezium \\\n"
+    "    --order-by source.lsn",
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")

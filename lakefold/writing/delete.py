@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from lakefold.writing.options import batch_key, write_settings
+from lakefold.writing.options import WriteOptions, batch_key, write_settings
 from lakefold_ingest.merge.clauses import names_of
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
-from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
-    from typing import Unpack
 
-    from lakefold.writing.options import WriteOptions
-    from lakefold_ingest.rows.row_source import ArrowStream
     from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.report import BatchReport
 
@@ -33,8 +30,6 @@ def delete(
     **options: Unpack[WriteOptions],
 ) -> BatchReport:
     """Deletes rows of a table through the log, and returns what became of it.
-
-    Of a Delta table it deletes partitions, by a predicate that compares partition columns with constants.
 
         lakefold.delete("s3://lake/people", where="country = 'XX'")
         lakefold.delete("s3://lake/people", keys=["id"], rows=ids)

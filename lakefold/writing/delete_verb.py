@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.writing.append_verb import print_report
 from lakefold.writing.verb_options import FILE, columns_of, key_options, wait_option
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
 
 
-@click.command(
-    epilog=examples(
-        "lakefold delete /data/people --where \"country = 'XX'\"",
-        "lakefold delete /data/people --keys id forgotten.csv",
-        "lakefold delete /data/people --keys id forgotten.csv --app-id gdpr --batch-id 3 --json",
-    )
+@verb(
+    "lakefold delete /data/people --where \"country = 'XX'\"",
+    "lakefold delete /data/people --keys id forgotten.csv",
+    "lakefold delete /data/people --keys id forgotten.csv --app-id gdpr --batch-id 3 --json",
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, type=FILE, metavar="[FILE…]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,6 @@ from lakefold_table.errors import InvalidError
 from lakefold_table.storage.os_errors import failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from lakefold_ingest.writing.settings import WriteSettings

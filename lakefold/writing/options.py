@@ -6,9 +6,9 @@ import difflib
 import inspect
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from lakefold.console.settings import read_settings
+from lakefold.console.settings import Settings, read_settings
 from lakefold_ingest.proposals.key import Key, new_key
-from lakefold_ingest.writing.settings import WriteSettings
+from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait, WriteSettings
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
-
-    from lakefold.console.settings import Settings
-    from lakefold_ingest.writing.settings import OnOlderBatch, OnRefused, OnRolledBack, Wait
 
 
 class SinkOptions(TypedDict, total=False):
@@ -62,10 +59,13 @@ class WriteOptions(SinkOptions, total=False):
     `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it
     they fail their batch. `format`: "lance" or "delta", if the table is created (by default Lance); a table
     of another format is refused. `partition_by`: the partition columns of a Delta table that is created.
+    `sort_by`: the rows that are appended are in the order of these columns in each file; the rows of a file
+    are held in memory for that.
     """
 
     bootstrap_servers: str | None
     wait: Wait
+    sort_by: str | Iterable[str] | None
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
@@ -108,9 +108,9 @@ def _settings(
     open_storage(uri, settings.storage_options)
     if "bad_records" in given:
         given = {**given, "bad_records": canonical(cast("str", given["bad_records"]))}
-    if "partition_by" in given:
-        names = cast("str | Iterable[str]", given["partition_by"])
-        given = {**given, "partition_by": (names,) if isinstance(names, str) else tuple(names)}
+    for name in {"partition_by", "sort_by"} & given.keys():
+        names = cast("str | Iterable[str]", given[name])
+        given = {**given, name: (names,) if isinstance(names, str) else tuple(names)}
     return WriteSettings(
         table=uri,
         kafka=settings.kafka_config(),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakefold.console.options import KAFKA, STORE, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.writing.append_verb import print_report
 from lakefold.writing.verb_options import FILE, key_options, merge_options, wait_option
 
@@ -18,14 +18,12 @@ if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
 
 
-@click.command(
-    epilog=examples(
-        "lakefold upsert /data/people changes.parquet --keys id",
-        "lakefold upsert /data/people changes.jsonl --keys country,id --order-by changed_at",
-        "lakefold upsert /data/people monday.csv --keys id --app-id loader --batch-id 12 --json",
-        'lakefold upsert /data/people all.csv --keys id --when-matched-update "source.at > target.at" \\\n'
-        "    --when-not-matched-insert true --when-not-matched-by-source-delete true",
-    )
+@verb(
+    "lakefold upsert /data/people changes.parquet --keys id",
+    "lakefold upsert /data/people changes.jsonl --keys country,id --order-by changed_at",
+    "lakefold upsert /data/people monday.csv --keys id --app-id loader --batch-id 12 --json",
+    'lakefold upsert /data/people all.csv --keys id --when-matched-update "source.at > target.at" \\\n'
+    "    --when-not-matched-insert true --when-not-matched-by-source-delete true",
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")

@@ -35,18 +35,23 @@ def key_options(function: Callable[..., Result]) -> Callable[..., Result]:
     return click.option("--app-id", help="The application that numbers its batches.")(decorated)
 
 
-def kind_options(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Gives a verb `--format` and `--partition-by`, which it gets as `kind`: the settings by their names."""
+def layout_options(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Gives a verb the options of its files, which it gets as `layout`: the settings by their names.
+
+    They are `--format`, `--partition-by` and `--sort-by`.
+    """
 
     @wraps(function)
-    def call(*args: object, table_format: str | None, partition_by: str, **rest: object) -> Result:
-        kind = {"format": table_format or "", "partition_by": columns_of(partition_by)}
-        return function(*args, kind=kind, **rest)
+    def call(
+        *args: object, table_format: str | None, partition_by: str, sort_by: str, **rest: object
+    ) -> Result:
+        columns = {"partition_by": columns_of(partition_by), "sort_by": columns_of(sort_by)}
+        return function(*args, layout={"format": table_format or "", **columns}, **rest)
 
+    text = "Each file has the rows in the order of these columns."
+    decorated: Callable[..., Result] = click.option("--sort-by", default="", metavar="A,B", help=text)(call)
     text = "The partition columns of TABLE, if it is a Delta table that is created."
-    decorated: Callable[..., Result] = click.option("--partition-by", default="", metavar="A,B", help=text)(
-        call
-    )
+    decorated = click.option("--partition-by", default="", metavar="A,B", help=text)(decorated)
     text = "The format of TABLE. If it exists, it must have this one.  [default: its own, or lance]"
     names = click.Choice(["lance", "delta"])
     return click.option("--format", "table_format", type=names, help=text)(decorated)
@@ -154,12 +159,8 @@ def wait_option(*, or_log: bool) -> Callable[[Callable[..., Result]], Callable[.
     )
 
 
-def merge_schema_option(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Gives a verb `--merge-schema`."""
-    option = click.option(
-        "--merge-schema",
-        is_flag=True,
-        help="Before the rows, add columns that TABLE lacks, as nullable ones, and make narrow types wider.",
-    )
-    decorated: Callable[..., Result] = option(function)
-    return decorated
+MERGE_SCHEMA: Final = click.option(
+    "--merge-schema",
+    is_flag=True,
+    help="Before the rows, add columns that TABLE lacks, as nullable ones, and make narrow types wider.",
+)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from lakefold.writing.options import write_settings
+from lakefold.writing.options import WriteOptions, write_settings
 from lakefold_ingest.writer.batch_writer import BatchWriter
 from lakefold_ingest.writer.batching import BatchLimits
 
 if TYPE_CHECKING:
     import os
-    from typing import Unpack
-
-    from lakefold.writing.options import WriteOptions
 
 _QUEUED = 256 * 1024 * 1024
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from lakefold_reader.delta.reader import DeltaReader
-from lakefold_reader.format.source import Source
+from lakefold_reader.format.source import ReaderFormat, Source
 from lakefold_reader.lance.reader import LanceReader
 from lakefold_reader.versions.branches import branched
 from lakefold_reader.versions.listing import OtherFormatError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-    from lakefold_reader.format.source import ReaderFormat
     from lakefold_table.storage.base import Storage
 
 FORMATS: tuple[ReaderFormat, ...] = (LanceReader(),)

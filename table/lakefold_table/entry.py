@@ -8,14 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_table.position import Fingerprint
+from lakefold_table.position import Fingerprint, Position
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.position import Position
     from lakefold_table.proposal import TableProposal
-
 
 BUILD_AGAIN = "build it again on the newest version"
 LOOK_FIRST = "read the table as it is now first: the same change may mean something else"

@@ -97,7 +97,7 @@ def count_parts(data: bytes, kind: type[Message], span: range, most: int) -> Con
         if part is None:
             open_parts.pop()
         elif len(open_parts) > DEEPEST:
-            raise DecodeError(f"messages lie in each other more than {DEEPEST} deep")
+            raise DecodeError(f"messages are nested more than {DEEPEST} deep")
         elif _view_fields(part[2]):
             open_parts.append(counting.parts(*part))
     return Content(

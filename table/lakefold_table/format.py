@@ -7,7 +7,7 @@ the committer fetches them (`Fetched`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -16,7 +16,6 @@ from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Collection, Iterable, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Entry, Invalid, Rejected, Result
@@ -181,11 +180,15 @@ class NewFile:
 class FilesAfter:
     """Files that make it quicker to open a version, in the order in which they are stored.
 
-    `kept`: what the format gets again for a later version, if all of them were stored.
+    `kept`: what the format gets again for a later version, if all of them were stored. `relies_on`: the path
+    of an older file without which others that these need may be gone as well, empty if there is none.
+    `relying`: the path of the one of `files` that needs those others.
     """
 
     files: Sequence[NewFile] = ()
     kept: object = None
+    relies_on: str = ""
+    relying: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +499,8 @@ class Format(Protocol[S]):
         """Returns the state that the file of a version at `path` holds. Raises `DamagedError`.
 
         If other files are needed as well, the state names them (`missing_files`) and is not complete. Then
-        this is called again, with all the files that were named so far, until none is missing.
+        this is called again, with all the files that were named so far, until none is missing. A name that
+        ends with `/` is that of a folder, whose content is the names in it, one in each line (`content_at`).
         """
         ...
 

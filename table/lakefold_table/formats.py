@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_table.delta.format import DeltaFormat
-from lakefold_table.format import ALONE
+from lakefold_table.format import ALONE, AnyFormat, GroupingRule, State
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.manifests.naming import DETACHED_BIT, SUFFIX, VERSIONS, Scheme, detect, version_of
 from lakefold_table.lance.refs import files, names
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
-    from lakefold_table.format import AnyFormat, GroupingRule, State
     from lakefold_table.proposal import LargeProposal, TableProposal
 
 

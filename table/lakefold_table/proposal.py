@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.bitmaps import Bitmap
 
 
 class TableProposal(Protocol):
@@ -41,6 +44,13 @@ class TableProposal(Protocol):
     @property
     def begins_table(self) -> bool:
         """Whether it proposes to begin a table or a branch, though its envelope has no `create`."""
+        ...
+
+    def rows_by_fragment(self) -> Mapping[str, Bitmap]:
+        """Returns the rows that it deletes or moves, as far as it names them, by the name of their fragment.
+
+        Raises `DamagedError` if they can't be decoded.
+        """
         ...
 
     def content(self) -> str:

@@ -45,7 +45,7 @@ def test_a_container_may_be_a_root(azurite: Azurite, container: str) -> None:
     assert not store.anything_at_root(besides={"v"})
 
 
-def test_a_wrong_key_and_a_missing_container_are_told(azurite: Azurite, container: str) -> None:
+def test_a_wrong_key_and_a_missing_container_are_reported(azurite: Azurite, container: str) -> None:
     wrong = {**azurite.options, "azure_storage_account_key": "d3Jvbmc="}
     with pytest.raises(InvalidError, match="answered 403"):
         open_storage(container, wrong).names("v")

@@ -57,7 +57,7 @@ def test_a_table_of_pylance_is_opened_and_tailed(azurite: Azurite, container: st
     assert seen == list(range(VERSIONS))
 
 
-def test_wrong_credentials_are_told_with_the_place(azurite: Azurite, container: str) -> None:
+def test_wrong_credentials_are_reported_with_the_location(azurite: Azurite, container: str) -> None:
     wrong = {**azurite.options, "azure_storage_account_key": "d3Jvbmc="}
     lance.write_dataset(rows([1]), f"{container}/t", storage_options=azurite.options)
     with pytest.raises(InvalidError, match=f"{container}/t") as raised:

@@ -1,4 +1,4 @@
-"""The clients and steps of the matrix, and the file that keeps what came of them for the README."""
+"""The clients and steps of the matrix, and the file of their results, which the page of clients shows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def kept(client: str, step: str) -> Iterator[None]:
 
 
 def table_of(reported: Mapping[str, Mapping[str, str]]) -> str:
-    """The results as the README shows them, and below them what was said where the answer is no."""
+    """The results as the page of clients shows them, and below them what was said where the answer is no."""
     head = ["client", *(step.replace("_", " ") for step in (*READS, *STEPS))]
     lines, notes = [head, ["---"] * len(head)], dict[str, int]()
     for name in (*WRITERS, *READERS):

@@ -1,4 +1,4 @@
-"""Which clients read our tables, and what each may write while we commit: the table of the README.
+"""Which clients read our tables, and what each may write while we commit: docs/reference/clients.md.
 
 A stream of our commits goes on all the time, but for a restore, after which nobody could say which rows are
 to be there. Whatever the client did, the rows are exact afterwards, and the table is sound.

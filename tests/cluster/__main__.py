@@ -1,6 +1,6 @@
 """Tests image, chart and kustomize base on a cluster of two nodes on this machine: `make test-cluster`.
 
-    python -m tests.cluster [SCENARIO]…
+    python -m tests.cluster [SCENARIO]…      # without a scenario all of them, and the compose file
 
 It needs Linux, root, and what `make cluster-tools` has prepared. It stops and removes all that it
 started, also if it fails; the logs of the last run stay in the folder of the tools.
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from lakefold.local.jars import fetch_jars
-from tests.cluster.image import build_image
+from tests.cluster.compose import build_broker
+from tests.cluster.image import build_images
 from tests.cluster.machine import call, in_namespaces
 from tests.cluster.tools import prepared, require_root, tools_folder
 
@@ -24,6 +26,8 @@ from tests.cluster.tools import prepared, require_root, tools_folder
 def main() -> int:
     """Returns the exit code of the test."""
     require_root()
+    # As Ctrl-C does, so that everything is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     tools = tools_folder()
     if not prepared(tools):
         sys.exit(f"{tools} is not prepared: run `make cluster-tools` once (10 minutes of two cores)")
@@ -34,13 +38,17 @@ def main() -> int:
             sys.exit("the test of the cluster runs already on this machine")
         # Both are downloaded here, since the namespaces have no network to the outside.
         fetch_jars("broker")
-        image = build_image(tools)
+        fetch_jars("s3")
+        images = build_images(tools)
+        build_broker(tools)
         began = time.monotonic()
         work = Path(tempfile.mkdtemp(prefix="lakefold-cluster-"))
-        program = [sys.executable, "-m", "tests.cluster.inside", *map(str, (work, tools, image))]
+        program = [sys.executable, "-m", "tests.cluster.inside", *map(str, (work, tools, *images))]
         try:
             work.chmod(0o755)
             code = in_namespaces([*program, *sys.argv[1:]])
+            if not sys.argv[1:]:
+                code = code or in_namespaces([sys.executable, "-m", "tests.cluster.compose", tools])
         finally:
             shutil.rmtree(tools / "logs", ignore_errors=True)
             if (work / "logs").exists():

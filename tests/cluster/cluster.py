@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold.local.broker import Broker
+from tests.cluster.broker import PodsBroker
 from tests.cluster.machine import HOST, NODES, call, on_node
 from tests.cluster.tools import PROGRAMS
 from tests.waiting import until
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMESPACE: Final = "lake"
+DOMAIN: Final = "cluster.local"
 API: Final = f"https://{HOST}:6443"
 TOKEN: Final = "the-administrator-of-this-cluster"  # noqa: S105 - of an API that only these namespaces reach
-KAFKA_PORT: Final = 9092
 CONTAINERD: Final = """\
 version = 2
 root = "{folder}/containerd"
@@ -47,32 +48,13 @@ disabled_plugins = [
 """
 
 
-class PodsBroker(Broker):
-    """A broker that pods reach: it listens on all addresses and announces that of the first node."""
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """The address for clients on both nodes."""
-        return f"{HOST}:{KAFKA_PORT}"
-
-    def _write_properties(self) -> None:
-        super()._write_properties()
-        listener = f"PLAINTEXT://127.0.0.1:{KAFKA_PORT}"
-        text = self._properties.read_text()
-        text = text.replace(
-            f"advertised.listeners={listener}", f"advertised.listeners=PLAINTEXT://{HOST}:{KAFKA_PORT}"
-        )
-        text = text.replace(f"\nlisteners={listener}", f"\nlisteners=PLAINTEXT://0.0.0.0:{KAFKA_PORT}")
-        self._properties.write_text(text)
-
-
 class Cluster:
     """The processes of the cluster, with their files in `folder` and their programs in `tools`."""
 
     def __init__(self, folder: Path, tools: Path) -> None:
         self.folder = folder
         self.logs = folder / "logs"
-        self.broker = PodsBroker(folder / "broker", KAFKA_PORT, tied=True)
+        self.broker = PodsBroker(folder / "broker")
         self._programs = tools / "bin"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -80,6 +62,7 @@ class Cluster:
         """Starts everything, and waits until both nodes are ready. `images` are archives for the nodes."""
         self.logs.mkdir()
         self._write_access()
+        self._start_names()
         self.broker.start()
         self._start_control_plane()
         for node in NODES:
@@ -94,9 +77,16 @@ class Cluster:
         """Returns what kubectl prints. Raises `AssertionError` with its errors if it fails."""
         return self._client("kubectl", *words, text=text)
 
-    def helm(self, *words: str) -> str:
+    def helm(self, *words: str, namespace: str = NAMESPACE) -> str:
         """Returns what helm prints. Raises `AssertionError` with its errors if it fails."""
-        return self._client("helm", *words, "--namespace", NAMESPACE)
+        return self._client("helm", *words, "--namespace", namespace)
+
+    def name_pods(self, service: str, namespace: str = NAMESPACE) -> None:
+        """Has a headless service's name resolve to the committers' addresses, as a cluster's DNS would."""
+        addresses = [pod["status"]["podIP"] for pod in self.pods(namespace)]
+        lines = [f"{address} {service}.{namespace}.svc.{DOMAIN}\n" for address in addresses]
+        self._names.write_text("".join(lines))
+        self._processes["names"].send_signal(signal.SIGHUP)
 
     def pods(self, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
         """Returns the pods of committers that are not being deleted."""
@@ -125,6 +115,17 @@ class Cluster:
         done = subprocess.run(command, check=False, capture_output=True, text=True, input=text or "")
         assert done.returncode == 0, f"{program} {' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    @property
+    def _names(self) -> Path:
+        return self.folder / "names"
+
+    def _start_names(self) -> None:
+        """A server of names, which pods are configured to ask; it knows those of `name_pods`."""
+        self._names.write_text("")
+        flags = ["--keep-in-foreground", "--no-resolv", "--no-hosts", "--user=root", "--pid-file"]
+        addresses = [f"--listen-address={HOST}", "--bind-interfaces", f"--addn-hosts={self._names}"]
+        self._start("names", NODES[0], "dnsmasq", *flags, *addresses)
 
     @property
     def _access(self) -> Path:
@@ -255,5 +256,7 @@ def _kubelet(folder: Path, number: int) -> dict[str, Any]:
         "podPidsLimit": 1000,
         "seccompDefault": True,
         "resolvConf": str(folder / "resolv.conf"),
+        "clusterDNS": [HOST],
+        "clusterDomain": DOMAIN,
         "podLogsDir": str(folder / "pods"),
     }

@@ -1,6 +1,6 @@
-"""The committer's image, built by buildah from `deploy/Dockerfile`, as an archive that containerd imports.
+"""The images, built by buildah from `deploy/Dockerfile`, as archives that containerd imports.
 
-It is built again if a file changes that the Dockerfile copies.
+They are built again if a file changes that the Dockerfile copies.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 DOCKERFILE: Final = ROOT / "deploy/Dockerfile"
+NAMES: Final = {"committer": "lakefold", "maintainer": "lakefold-maintainer"}
+"""The targets of the Dockerfile, with the names of their images."""
 
 
 def version() -> str:
@@ -29,29 +31,44 @@ def version() -> str:
     return str(project["version"])
 
 
-def image_name() -> str:
-    """Returns the name under which the chart and the kustomize base look for the image."""
-    return f"docker.io/library/lakefold:{version()}"
+def image_name(target: str) -> str:
+    """Returns the name under which the chart and the kustomize base look for the image of a target."""
+    return f"docker.io/library/{NAMES[target]}:{version()}"
 
 
-def build_image(folder: Path) -> Path:
-    """Returns the archive of the image. Builds it first if `folder` has none of the same files."""
-    archive = folder / f"lakefold-{digest(DOCKERFILE, *_copied())}.tar"
-    if archive.exists():
-        return archive
-    for old in folder.glob("lakefold-*.tar"):
-        old.unlink()
-    buildah, tag = ["buildah", *storage_options(folder)], f"lakefold:{version()}"
+def build_images(folder: Path) -> list[Path]:
+    """Returns the archives of both images. Builds them first if `folder` has none of the same files."""
+    content = digest(DOCKERFILE, *_copied())
+    archives = {target: folder / f"{name}-{content}.tar" for target, name in NAMES.items()}
+    if not all(archive.exists() for archive in archives.values()):
+        for target, archive in archives.items():
+            _build(folder, target, archive)
+        for old in {*folder.glob("lakefold-*.tar")} - {*archives.values()}:
+            old.unlink()
+        # Each build leaves 3 GB of images without a name, which no later one uses: its files are others.
+        run("buildah", *storage_options(folder), "rmi", "--prune")
+    return [*archives.values()]
+
+
+def _build(folder: Path, target: str, archive: Path) -> None:
+    buildah, tag = ["buildah", *storage_options(folder)], f"{NAMES[target]}:{version()}"
     with tempfile.TemporaryDirectory() as temporary:
         settings = Path(temporary) / "pip.conf"
         settings.write_text(_pip_settings())
         secrets = ["--secret", f"id=pip.conf,src={settings}", "--secret", f"id=ca.crt,src={_authorities()}"]
         chroot = ["--isolation", "chroot", "--network", "host", "--build-arg", f"BASE={base_image()}"]
-        run(*buildah, "bud", *chroot, *secrets, "--file", DOCKERFILE, "--tag", tag, ROOT)
+        # The stages that both images begin with are built once.
+        stages = ["--layers", "--target", target]
+        try:
+            run(*buildah, "bud", *chroot, *secrets, *stages, "--file", DOCKERFILE, "--tag", tag, ROOT)
+        except BaseException:
+            # A build that is interrupted leaves its containers, which are mounted.
+            run(*buildah, "rm", "--all")
+            raise
     part = archive.with_suffix(".part")
     part.unlink(missing_ok=True)
-    run(*buildah, "push", "--quiet", tag, f"docker-archive:{part}:{image_name()}")
-    return part.rename(archive)
+    run(*buildah, "push", "--quiet", tag, f"docker-archive:{part}:{image_name(target)}")
+    part.rename(archive)
 
 
 def _copied() -> Iterator[Path]:

@@ -1,10 +1,11 @@
 """The test in its namespaces: starts the cluster, installs the chart, runs the scenarios, and checks the end.
 
-python -m tests.cluster.inside WORK TOOLS IMAGE [SCENARIO]…
+python -m tests.cluster.inside WORK TOOLS IMAGE MAINTAINERS_IMAGE [SCENARIO]…
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from tests.cluster.cluster import Cluster
 from tests.cluster.load import Load
 from tests.cluster.machine import TABLES, prepare_machine
+from tests.cluster.pod_logs import kept_pod_logs
 from tests.cluster.scenarios import SCENARIOS, first_installation
 
 if TYPE_CHECKING:
@@ -41,16 +43,19 @@ def run_scenarios(cluster: Cluster, names: Sequence[str]) -> None:
 
 def main() -> int:
     """Returns the exit code. Raises the error of a scenario or of a check that failed."""
-    work, tools, image, *names = sys.argv[1:]
+    work, tools, image, maintainers, *names = sys.argv[1:]
+    # As the documentation asks of writers that share a volume with committers and a maintainer.
+    os.umask(0o002)
     prepare_machine(Path(work))
     cluster = Cluster(Path(work), Path(tools))
     try:
         began = time.monotonic()
-        cluster.start([Path(tools) / "pause.tar", Path(image)])
+        cluster.start([Path(tools) / "pause.tar", Path(image), Path(maintainers)])
         _say(f"the cluster runs after {time.monotonic() - began:.0f} s")
-        first_installation(cluster)
-        _say(f"the chart is installed and ready after {time.monotonic() - began:.0f} s")
-        run_scenarios(cluster, names or [*SCENARIOS])
+        with kept_pod_logs(cluster.folder, cluster.logs / "pods"):
+            first_installation(cluster)
+            _say(f"the chart is installed and ready after {time.monotonic() - began:.0f} s")
+            run_scenarios(cluster, names or [*SCENARIOS])
     except BaseException:
         _say(_state_of(cluster))
         raise

@@ -25,7 +25,7 @@ from lakefold_table.lance.format import LanceFormat
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.versions import Versions
-from tests.integration.ledger import each_position_has_one_outcome, positions_grow
+from tests.integration.ledger import KINDS, each_position_has_one_outcome, positions_grow
 from tests.proposals import append, creation, ids_in, rows
 from tests.waiting import until
 
@@ -105,12 +105,22 @@ class Load:
             waits = ((self._sent[key], self._answered.get(key, now)) for key in self._sent)
             return max((end - start for start, end in waits if end >= began), default=0.0)
 
+    @property
+    def tables(self) -> list[str]:
+        """The tables that are appended to, by partition."""
+        return self._tables
+
     def check(self) -> None:
-        """Requires one answer to each proposal, each row once, and that replay gives each version again."""
+        """Requires one answer to each proposal, each row once, and that replay gives each version again.
+
+        Proposals of a maintainer are answered once as well.
+        """
         for partition, uri in enumerate(self._tables):
-            answers = read_outcomes(self._config, TOPICS, partition, 0, tables=[uri])
+            answers = read_outcomes(Admin(self._config), TOPICS, partition, 0, tables=[uri])
             outcomes = [outcome for _, outcome in answers]
             expected = {key: kind for key, kind in self._expected.items() if key.log.partition == partition}
+            others = [each for each in outcomes if each.position not in expected]
+            expected |= {each.position: KINDS[type(each.result)] for each in others}
             each_position_has_one_outcome(outcomes, expected)
             assert ids_in(uri) == list(range(self._rows[partition]))
             table_format = LanceFormat()

@@ -30,6 +30,11 @@ _KERNEL: Final = {
     "kernel/keys/root_maxbytes": "25000000",
 }
 """Settings of the kernel that a kubelet would change for the machine. It gets copies with these values."""
+_NAMES: Final = {
+    "hosts": f"127.0.0.1 localhost\n{HOST} n1\n10.77.0.2 n2\n",
+    "resolv.conf": f"nameserver {HOST}\n",
+}
+"""Files in /etc. A broker asks for the name of its own address; the machine's servers can't be reached."""
 _EMPTIED: Final = ("/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet")
 """Folders in which programs of the cluster write whatever their settings say."""
 
@@ -68,6 +73,10 @@ def prepare_machine(folder: Path) -> None:
         copy = folder / "kernel" / name.replace("/", "_")
         copy.write_text(value + "\n")
         call("mount", "--bind", copy, Path("/proc/sys") / name)
+    for name, text in _NAMES.items():
+        file = folder / "kernel" / name
+        file.write_text(text)
+        call("mount", "--bind", file, Path("/etc") / name)
     _create_groups()
     _connect()
 

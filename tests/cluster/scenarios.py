@@ -8,6 +8,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+import lance
+
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
@@ -16,6 +18,8 @@ from tests.cluster.cluster import NAMESPACE
 from tests.cluster.image import ROOT
 from tests.cluster.load import PARTITIONS, TOPICS
 from tests.cluster.machine import TABLES, cut_off
+from tests.cluster.monitoring import watched
+from tests.cluster.secured import on_s3_with_password_then_certificate
 from tests.cluster.verbs import every_verb
 from tests.proposals import creation
 from tests.waiting import until
@@ -175,6 +179,15 @@ def installed_again(cluster: Cluster) -> None:
     install(cluster)
 
 
+def helm_test(cluster: Cluster) -> None:
+    """Runs the chart's own test, which asks each committer whether it is ready."""
+    cluster.name_pods("lakefold")
+    cluster.helm("test", "lakefold", "--timeout", "2m")
+    said = _in_lake(cluster, "logs", "lakefold-test")
+    assert "2 of 2 committers are ready" in said, said
+    _in_lake(cluster, "delete", "pod", "lakefold-test")
+
+
 def kustomized(cluster: Cluster) -> None:
     """Installs the kustomize base, has it create a table, and deletes it: the claim of the tables stays."""
     topics = Topics("kustomized.transactions", "kustomized.outcomes", "kustomized.dead-letters")
@@ -205,6 +218,22 @@ def kustomized(cluster: Cluster) -> None:
     assert "lakefold-tables" in cluster.kubectl("-n", OTHER, "get", "pvc", "-o", "name")
 
 
+def maintained(cluster: Cluster) -> None:
+    """Adds a maintainer, and waits until it has joined fragments of each table of the load."""
+    policy = ["--set-string", "maintainer.policy.target_rows=1000000"]
+    install(cluster, "--set", "maintainer.enabled=true", "--set", "maintainer.every=5", *policy)
+    tables = [path for path in TABLES.iterdir() if path.name.startswith("table-")]
+    assert len(tables) == PARTITIONS
+
+    def compacted() -> bool:
+        datasets = [lance.dataset(str(path)) for path in tables]
+        return all(
+            any(fragment.count_rows() > 1 for fragment in dataset.get_fragments()) for dataset in datasets
+        )
+
+    until(compacted, "a fragment of several rows in each table", seconds=120, every=1)
+
+
 SCENARIOS: Final[dict[str, Callable[[Cluster], None]]] = {
     "node drained": drain,
     # It also spreads the pods over both nodes again.
@@ -217,8 +246,12 @@ SCENARIOS: Final[dict[str, Callable[[Cluster], None]]] = {
     "helm upgrade and rollback": upgraded_and_rolled_back,
     "ordinal, named, shared": modes,
     "helm uninstall and install": installed_again,
+    "helm test": helm_test,
     "kustomize beside it": kustomized,
     "every verb in a pod": every_verb,
+    "S3, SCRAM, certificates": on_s3_with_password_then_certificate,
+    "a maintainer beside them": maintained,
+    "Prometheus, an alert": watched,
 }
 
 

@@ -25,6 +25,8 @@ PROGRAMS: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler"
 """The names under which the binary of the control plane is started."""
 PACKAGES: Final = (
     *("buildah", "mmdebstrap", "containerd", "runc", "containernetworking-plugins", "iptables"),
+    *("prometheus", "dnsmasq-base", "podman", "podman-compose"),
+    "golang-github-containernetworking-plugin-dnsname",
     *("etcd-server", "iproute2", "util-linux", "conntrack", "socat", "gcc", "libc6-dev"),
 )
 BASE_PACKAGES: Final = "python3,python3-venv,ca-certificates"

@@ -1,11 +1,13 @@
-"""Every verb, run in a committer's pod, works or says in one line what the image lacks."""
+"""Every verb, run with the image's packages, works or says in one line what the image lacks."""
 
 from __future__ import annotations
 
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topics import describe
+from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.read.file_log import framed
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
@@ -16,8 +18,10 @@ from tests.cluster.machine import TABLES
 from tests.proposals import append, creation, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
+    from lakefold_log.client.topic_names import Topics
     from tests.cluster.cluster import Cluster
 
 LACKING: Final = {
@@ -65,18 +69,39 @@ WORKING: Final = {
     "drop": ["{other}", "--yes"],
     "detach": ["{table}"],
     "adopt": ["{table}"],
-    "rebind": ["{table}", "--partition", "1"],
+    "rebind": ["{table}", "--partition", "{another}"],
     "down": ["--dir", "{folder}/up"],
 }
 """Verbs that work in the image, without those that serve: `committer`, which the pod runs, and `console`."""
 
 
 def every_verb(cluster: Cluster) -> None:
-    """Runs each verb on a table that the committers have made, with the settings of the pod."""
-    folder, config = TABLES / "verbs-files", KafkaConfig(cluster.broker.bootstrap_servers)
-    table, other = TABLES / "verbs", TABLES / "verbs-other"
+    """Runs each verb in a pod, with the settings of the pod, on a table that the committers have made."""
+    config = KafkaConfig(cluster.broker.bootstrap_servers)
+    command = cluster.command(
+        "kubectl", "-n", NAMESPACE, "exec", "deployment/lakefold-main", "--", "lakefold"
+    )
+
+    def run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *words], check=False, capture_output=True, text=True, timeout=120)
+
+    check_verbs(run, config, TOPICS, TABLES)
+
+
+def check_verbs(
+    run: Callable[[Sequence[str]], subprocess.CompletedProcess[str]],
+    config: KafkaConfig,
+    topics: Topics,
+    root: Path,
+) -> None:
+    """Requires that each verb works, or says in one line what it lacks.
+
+    `run` runs it as an installation would that has the image's packages. A committer folds tables below
+    `root`.
+    """
+    folder, table, other = root / "verbs-files", root / "verbs", root / "verbs-other"
     uri, made = canonical(str(table)), creation(canonical(str(table)))
-    with Proposer(config, TOPICS) as proposer, OutcomeWaiter(config, TOPICS, uri) as waiter:
+    with Proposer(config, topics) as proposer, OutcomeWaiter(config, topics, uri) as waiter:
         waiter.wait(proposer.send_wait(made), made, 60)
     folder.mkdir()
     # The committers' user writes below it.
@@ -85,23 +110,18 @@ def every_verb(cluster: Cluster) -> None:
     (folder / "changes.json").write_text("")
     (folder / "creation.bin").write_bytes(framed([creation(canonical(str(other)))]))
     (folder / "append.txn").write_bytes(append(uri, rows([1]), 1).lance.SerializeToString())
-    names = {"table": str(table), "other": str(other), "folder": str(folder)}
+    partitions = describe(Admin(config), topics.transactions).partitions
+    another = (partition_of(uri, partitions) + 1) % partitions
+    names = {"table": str(table), "other": str(other), "folder": str(folder), "another": str(another)}
     failed = {}
     for verb, words in WORKING.items():
-        done = _run(cluster, [verb, *(word.format(**names) for word in words)])
+        done = run([verb, *(word.format(**names) for word in words)])
         if done.returncode != 0:
             failed[verb] = done.stdout + done.stderr
     for verb, words in LACKING.items():
-        done = _run(cluster, [verb, *(word.format(**names) for word in words)])
+        done = run([verb, *(word.format(**names) for word in words)])
         errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
         lacks = len(errors) == 1 and any(reason in errors[0] for reason in REASONS)
         if not lacks or done.returncode != 2 or "Traceback" in done.stderr:
             failed[verb] = f"exit code {done.returncode}: {done.stdout}{done.stderr}"
     assert not failed, "\n".join(f"{verb}: {text}" for verb, text in failed.items())
-
-
-def _run(cluster: Cluster, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = cluster.command(
-        "kubectl", "-n", NAMESPACE, "exec", "deployment/lakefold-main", "--", "lakefold"
-    )
-    return subprocess.run([*command, *words], check=False, capture_output=True, text=True, timeout=120)

@@ -80,7 +80,7 @@ def test_a_taken_name_stays_as_it_is(store: Storage) -> None:
     assert store.get("v/1") == b"first"
 
 
-def test_put_replaces_what_is_there(store: Storage) -> None:
+def test_put_replaces_an_existing_object(store: Storage) -> None:
     for data in (b"a longer first text", b"short", b"", b"last"):
         store.put("refs/tags/x.json", [data])
         assert store.get("refs/tags/x.json") == data
@@ -245,7 +245,7 @@ def test_a_listing_goes_on_when_objects_go_away(store: Storage) -> None:
     assert {listed.path for listed in listing} - {"v/1"} == {"v/2", "v/3", "v/4"}
 
 
-def test_the_root_is_empty_until_something_lies_below_it(store: Storage) -> None:
+def test_the_root_is_empty_until_something_exists_below_it(store: Storage) -> None:
     assert not store.anything_at_root()
     assert list(store.list("")) == []
     store.put("a/b/c", [b""])
@@ -256,7 +256,7 @@ def test_the_root_is_empty_until_something_lies_below_it(store: Storage) -> None
     assert store.anything_at_root(besides={"a"})
 
 
-def test_a_store_without_folders_names_all_that_lies_below_its_root(store: Storage, site: Site) -> None:
+def test_a_store_without_folders_names_everything_below_its_root(store: Storage, site: Site) -> None:
     if not isinstance(store, ListsAll):
         assert store.cheap_size, "a folder is moved away in one step"
         return
@@ -386,7 +386,7 @@ def test_an_object_is_replaced_only_while_it_is_the_one_that_was_read(store: Sto
         store.get_with_etag("a/b")
 
 
-def test_folders_are_told_and_objects_are_not(store: Storage) -> None:
+def test_folders_are_recognised_and_objects_are_not(store: Storage) -> None:
     assert isinstance(store, ListsFolders)
     for path in ("a/b/c", "a/d/e/f", "a/g", "h/i"):
         store.put(path, [b"x"])

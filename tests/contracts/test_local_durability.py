@@ -137,7 +137,7 @@ def test_a_power_cut_leaves_each_of_several_objects_whole_or_not_at_all(
     assert store.put_together([]) == []
 
 
-def test_one_of_several_objects_that_can_t_be_stored_is_told(tmp_path: Path) -> None:
+def test_one_of_several_objects_that_can_t_be_stored_is_reported(tmp_path: Path) -> None:
     store = LocalStorage(tmp_path / "t")
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "a").write_bytes(b"no folder")
@@ -208,7 +208,7 @@ def test_files_of_others_are_synced_once_and_so_are_their_folders(tmp_path: Path
     assert synced.names == [names[7], "data"]
 
 
-def test_what_others_left_behind_a_link_is_synced_and_what_is_no_file_is_passed_over(tmp_path: Path) -> None:
+def test_a_file_of_others_behind_a_link_is_synced_and_what_is_no_file_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "t" / "data").mkdir(parents=True)
     (tmp_path / "t" / "more").mkdir()
     (tmp_path / "t" / "more" / "x").write_bytes(b"rows")
@@ -336,7 +336,7 @@ def test_a_file_of_others_that_may_not_be_read_is_synced_with_its_file_system(
     assert whole == ["data"]
 
 
-def test_a_file_of_others_whose_sync_fails_is_written_anew(tmp_path: Path) -> None:
+def test_a_file_of_others_whose_sync_fails_is_written_to_another_file(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").write_bytes(b"rows")
     first = (tmp_path / "data" / "x").stat().st_ino
@@ -352,7 +352,7 @@ def test_a_file_of_others_whose_sync_fails_is_written_anew(tmp_path: Path) -> No
 
 
 @both_modes
-def test_who_lost_may_act_on_what_it_reads(tmp_path: Path, *, unnamed: bool) -> None:
+def test_a_put_that_lost_may_act_on_what_it_reads(tmp_path: Path, *, unnamed: bool) -> None:
     """The winner may not have synced its folder yet, or never will: the loser does before it is informed."""
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "1").write_bytes(b"by another client")
@@ -390,9 +390,7 @@ def test_a_race_lost_at_the_link_leaves_nothing(tmp_path: Path, *, unnamed: bool
 
 
 @both_modes
-def test_who_must_be_sure_first_is_asked_between_the_bytes_and_the_name(
-    tmp_path: Path, *, unnamed: bool
-) -> None:
+def test_a_final_check_is_made_between_the_bytes_and_the_name(tmp_path: Path, *, unnamed: bool) -> None:
     done: list[str] = []
 
     def fsync(file: int) -> None:
@@ -492,7 +490,7 @@ def test_a_name_that_could_not_be_synced_once_is_stored_by_a_new_file(
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
-def test_bytes_of_others_that_could_not_be_synced_are_written_anew(tmp_path: Path) -> None:
+def test_bytes_of_others_that_could_not_be_synced_are_written_again(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(WHOLE)
     (tmp_path / "1").chmod(0o640)
     first = (tmp_path / "1").stat().st_ino

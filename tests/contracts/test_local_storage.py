@@ -134,7 +134,7 @@ def test_a_taken_name_costs_no_writing(tmp_path: Path) -> None:
     assert store.put_if_absent("v/1", [b"y"]) is Put.EXISTS
 
 
-def test_a_file_where_a_folder_should_be_is_said(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     for store, path in ((LocalStorage(tmp_path), "file/x"), (LocalStorage(tmp_path / "file"), "x")):
         calls: list[Callable[[], object]] = [
@@ -362,7 +362,7 @@ def test_new_files_and_folders_take_the_umask_as_any_other(tmp_path: Path) -> No
     assert modes == {"v": 0o750, "new": 0o640, "replaced": 0o640}
 
 
-def test_where_files_need_a_name_the_store_falls_back(tmp_path: Path) -> None:
+def test_the_store_falls_back_if_files_need_a_name(tmp_path: Path) -> None:
     """As on file systems that know no O_TMPFILE."""
     flag = getattr(os, "O_TMPFILE", os.O_DIRECTORY)
     refused = []

@@ -156,7 +156,7 @@ def test_a_call_takes_its_arguments_by_name(name: str) -> None:
     assert getattr(lakefold, name) is call
 
 
-def test_what_a_table_and_a_change_tell() -> None:
+def test_what_the_texts_of_a_table_and_a_change_show() -> None:
     table = "version schema count_rows history to_arrow __arrow_c_stream__ take"
     change = "version timestamp position inserted cursor"
     for kind, names in ((Table, table), (Change, change)):
@@ -191,7 +191,7 @@ def test_make_has_its_targets() -> None:
     assert set(TARGETS.split()) - listed == set()
 
 
-def test_the_readme_names_no_verb_that_is_not_there() -> None:
+def test_the_readme_names_only_verbs_that_exist() -> None:
     pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]
     answer = {verb for page in pages for verb in re.findall(r"`?lakefold ([a-z]+)\b(?! =)", page.read_text())}
     known = {*cli.VERBS, "version"}

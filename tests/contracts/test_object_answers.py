@@ -171,7 +171,7 @@ either = pytest.mark.parametrize("opened", [azure, google])
 
 @every_call
 @either
-def test_a_store_that_is_away_is_tried_again_and_told(
+def test_a_store_that_can_not_be_reached_is_tried_again_and_reported(
     server: Server, opened: Callable[..., Storage], call: Callable[[Storage], object]
 ) -> None:
     store = opened(server, client_max_retries="1")
@@ -186,7 +186,7 @@ def test_a_store_that_is_away_is_tried_again_and_told(
 @every_call
 @either
 @pytest.mark.parametrize("status", [401, 403])
-def test_who_may_not_is_told_what_to_check(
+def test_a_refusal_of_rights_names_what_to_check(
     server: Server, opened: Callable[..., Storage], call: Callable[[Storage], object], status: int
 ) -> None:
     server.plan(Answer(status, "AuthorizationFailure"))
@@ -205,7 +205,7 @@ def test_a_passing_fault_of_a_read_is_not_seen(server: Server) -> None:
 
 
 @pytest.mark.parametrize("opened", [azure, google])
-def test_a_bucket_that_is_missing_is_told_where_it_can_be_known(
+def test_a_missing_bucket_is_reported_if_that_can_be_known(
     server: Server, opened: Callable[..., Storage]
 ) -> None:
     server.plan(Answer(404, "ContainerNotFound"))
@@ -290,7 +290,7 @@ def test_options_of_other_stores_are_passed_over() -> None:
     assert isinstance(open_storage("abfss://lake@account.dfs.core.windows.net/t", {}), ObjectStorage)
 
 
-def test_who_lacks_the_library_is_told_how_to_get_it() -> None:
+def test_a_missing_library_is_reported_with_how_to_install_it() -> None:
     program = """
 import sys
 sys.modules['obstore'] = None

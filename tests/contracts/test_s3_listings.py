@@ -55,7 +55,7 @@ def store(server: Server) -> Storage:
     return open_storage("s3://lake/t", options_for(server.url, client_max_retries="0"))
 
 
-def test_pages_that_go_on_are_joined(server: Server, store: Storage) -> None:
+def test_pages_of_a_listing_are_joined(server: Server, store: Storage) -> None:
     server.plan(page(FOUND.format("a"), token("1")), page(FOUND.format("b"), more=False))
     assert store.names("f") == ["a", "b"]
 
@@ -73,7 +73,7 @@ def test_folders_are_listed_up_to_a_number_of_names(
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("pages", [[page()], [page(token("1")), page(token("1"))]])
-def test_a_listing_that_does_not_say_where_it_goes_on(
+def test_a_listing_that_does_not_say_where_it_continues(
     server: Server, store: Storage, call: str, pages: list[Answer]
 ) -> None:
     server.plan(*pages)

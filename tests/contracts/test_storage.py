@@ -54,7 +54,7 @@ def test_a_store_refuses_the_uri_of_another_kind() -> None:
         LocalStorage("s3://lake/t")
 
 
-def test_of_many_who_replace_what_all_have_read_one_does(site: LocalSite) -> None:
+def test_exactly_one_of_many_that_replace_the_same_content_succeeds(site: LocalSite) -> None:
     """S3 promises it, too; s3proxy, on which our tests run, knows the condition and holds it in no race."""
     stores = [site.open() for _ in range(8)]
     with ThreadPoolExecutor(len(stores)) as pool:

@@ -155,5 +155,5 @@ UNDER: list[Any] = [
 
 
 @pytest.mark.parametrize(("uri", "roots", "expected"), UNDER)
-def test_a_table_lies_under_a_root_by_whole_segments(uri: str, roots: list[str], expected: bool) -> None:  # noqa: FBT001 - a column of the table above
+def test_a_table_is_below_a_root_by_whole_segments(uri: str, roots: list[str], expected: bool) -> None:  # noqa: FBT001 - a column of the table above
     assert is_under(uri, roots) is expected

@@ -35,6 +35,10 @@ LISTED: Members = {
 }
 
 
+VECTORS = {"delta.enableDeletionVectors": "true"}
+"""The property of a table whose writers may make deletion vectors."""
+
+
 def metadata(schema: str = SCHEMA, **configuration: str) -> Members:
     """A metaData action."""
     return {

@@ -47,7 +47,24 @@ def of_kind(documents: list[Manifest], kind: str) -> list[Manifest]:
 
 def committers_of(documents: list[Manifest]) -> list[Manifest]:
     """What runs committers: deployments, and sets whose pods are counted."""
-    return [*of_kind(documents, "Deployment"), *of_kind(documents, "StatefulSet")]
+    workloads = [*of_kind(documents, "Deployment"), *of_kind(documents, "StatefulSet")]
+    return [each for each in workloads if _component_of(each) == "committer"]
+
+
+def maintainers_of(documents: list[Manifest]) -> list[Manifest]:
+    """What runs `lakefold maintain`."""
+    return [each for each in of_kind(documents, "Deployment") if _component_of(each) == "maintainer"]
+
+
+def service_of(documents: list[Manifest]) -> Manifest:
+    """The service of the committers."""
+    services = of_kind(documents, "Service")
+    (own,) = [each for each in services if not each["metadata"]["name"].endswith("-maintainer")]
+    return own
+
+
+def _component_of(workload: Manifest) -> str:
+    return str(workload["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"])
 
 
 def pod_of(deployment: Manifest) -> Manifest:

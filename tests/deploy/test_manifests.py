@@ -26,9 +26,11 @@ from tests.deploy.manifests import (
     kustomized,
     listed_by,
     load,
+    maintainers_of,
     manifests,
     of_kind,
     pod_of,
+    service_of,
 )
 
 if TYPE_CHECKING:
@@ -181,7 +183,7 @@ def test_helm_test_asks_the_committers_and_is_let_in() -> None:
     for documents in RENDERED.values():
         (pod,) = of_kind(documents, "Pod")
         assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
-        labels, service = pod["metadata"]["labels"], of_kind(documents, "Service")[0]
+        labels, service = pod["metadata"]["labels"], service_of(documents)
         assert not service["spec"]["selector"].items() <= labels.items()
         script, name, port, replicas = pod["spec"]["containers"][0]["args"]
         compile(script, "ready.py", "exec")
@@ -192,11 +194,42 @@ def test_helm_test_asks_the_committers_and_is_let_in() -> None:
         assert not peers or any(each.items() <= labels.items() for each in peers)
 
 
+def test_a_maintainer_has_the_pod_of_a_committer_with_an_image_and_a_verb_of_its_own() -> None:
+    assert [where for where, documents in ALL.items() if maintainers_of(documents)] == ["full"]
+    documents = RENDERED["full"]
+    (maintainer,), committer = maintainers_of(documents), committers_of(documents)[0]
+    (own,), (other,) = (pod_of(each)["containers"] for each in (maintainer, committer))
+    assert (maintainer["spec"]["replicas"], maintainer["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    assert own["image"] == "registry.example.com/lakefold-maintainer:0.1.0"
+    assert own["args"] == ["maintain", "--json", "--every=300"]
+    different = {"name", "image", "args", "resources"}
+    assert {**own, **dict.fromkeys(different)} == {**other, **dict.fromkeys(different)}
+    pods = [{**pod_of(each), "containers": []} for each in (maintainer, committer)]
+    assert pods[0].pop("terminationGracePeriodSeconds") > pods[1].pop("terminationGracePeriodSeconds")
+    pods[1].pop("topologySpreadConstraints")
+    assert pods[0] == pods[1]
+
+
+def test_a_maintainer_is_scraped_and_may_reach_the_brokers_and_is_no_committer() -> None:
+    documents = RENDERED["full"]
+    labels = maintainers_of(documents)[0]["spec"]["template"]["metadata"]["labels"]
+    policy, monitor = of_kind(documents, "NetworkPolicy")[0], of_kind(documents, "ServiceMonitor")[0]
+    for selector in (policy["spec"]["podSelector"], monitor["spec"]["selector"]):
+        assert selector["matchLabels"].items() <= labels.items()
+        (component,) = selector["matchExpressions"]
+        assert component["key"] == "app.kubernetes.io/component"
+        assert component["values"] == ["committer", "maintainer"]
+    services = of_kind(documents, "Service")
+    assert [each["spec"]["selector"].items() <= labels.items() for each in services].count(True) == 1
+    budget = of_kind(documents, "PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"]
+    assert not budget.items() <= labels.items()
+
+
 def test_ordinals_are_those_of_the_pods() -> None:
     (counted,) = [each for each in DEPLOYMENTS if each["kind"] == "StatefulSet"]
     answer, spec = _partitions(counted), counted["spec"]
     assert answer == f"ordinal/{spec['replicas']}"
-    service = of_kind(RENDERED["counted"], "Service")[0]
+    service = service_of(RENDERED["counted"])
     assert service["metadata"]["name"] == spec["serviceName"]
     assert service["spec"]["clusterIP"] == "None"
     pods = [f"{counted['metadata']['name']}-{number}" for number in range(spec["replicas"])]
@@ -256,6 +289,7 @@ def test_the_settings_file_is_one_that_a_committer_reads(where: str, tmp_path: P
     assert {name: getattr(settings, name) for name in values.get("settings", {})} == values.get(
         "settings", {}
     )
+    assert settings.maintenance == values.get("maintainer", {}).get("policy", {})
 
 
 def test_the_settings_file_of_the_base_is_one_that_a_committer_reads() -> None:
@@ -304,7 +338,7 @@ def test_the_values_take_every_store_and_no_secret(tmp_path: Path) -> None:
     assert refused == set(map(str, tmp_path.glob("bad-*.json")))
 
 
-def test_each_volume_is_there_and_tables_lie_under_a_root() -> None:
+def test_each_volume_exists_and_tables_are_below_a_root() -> None:
     for documents in ALL.values():
         for deployment in committers_of(documents):
             pod = pod_of(deployment)
@@ -312,7 +346,7 @@ def test_each_volume_is_there_and_tables_lie_under_a_root() -> None:
             assert mounted == {volume["name"] for volume in pod["volumes"]}
 
 
-def test_there_is_a_volume_for_tables_where_they_lie_on_one_and_nowhere_else() -> None:
+def test_a_volume_for_tables_exists_only_if_tables_are_on_one() -> None:
     with_volume = {
         where
         for where, documents in ALL.items()
@@ -329,7 +363,7 @@ def test_selectors_find_the_pods() -> None:
     for documents in ALL.values():
         pods = [each["spec"]["template"]["metadata"]["labels"] for each in committers_of(documents)]
         selectors = [
-            of_kind(documents, "Service")[0]["spec"]["selector"],
+            service_of(documents)["spec"]["selector"],
             of_kind(documents, "PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"],
             of_kind(documents, "NetworkPolicy")[0]["spec"]["podSelector"]["matchLabels"],
         ]
@@ -344,7 +378,7 @@ def test_brokers_can_be_reached_through_the_network_policy() -> None:
         assert asked <= let
 
 
-def test_stores_and_collectors_can_be_reached_through_it_where_there_are_some() -> None:
+def test_stores_and_collectors_can_be_reached_through_it_if_there_are_some() -> None:
     rules = {
         where: of_kind(documents, "NetworkPolicy")[0]["spec"]["egress"]
         for where, documents in RENDERED.items()

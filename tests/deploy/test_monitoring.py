@@ -190,7 +190,7 @@ def test_the_charts_dashboard_is_the_dashboard() -> None:
     assert [json.loads(text) for text in written] == [DASHBOARD]
 
 
-def test_panels_lie_beside_each_other() -> None:
+def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         location = panel["gridPos"]

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-
 LONG_ONLY = {"test_system_calls.py", "test_broker_clock.py"}
 
 

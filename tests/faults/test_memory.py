@@ -36,6 +36,8 @@ SIZES = {
     "append_and_spare": [(32, 160), (48, 230), (95, 450), (150, 600)],
     "update_and_spare": [(12, 60), (24, 100), (95, 250), (150, 250)],
 }
+SHORT = {"append_and_spare": 1, "update_and_spare": 2}
+"""How many of the sizes are played without `--all-faults`."""
 PARSING = """
 # Parses what its standard input holds under ever looser limits, and prints how each attempt ended.
 import json, resource, sys
@@ -70,7 +72,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_long = metafunc.config.getoption("--all-faults")
     for name, sizes in SIZES.items():
         if name in metafunc.fixturenames:
-            metafunc.parametrize(name, sizes if is_long else sizes[:2])
+            metafunc.parametrize(name, sizes if is_long else sizes[: SHORT[name]])
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,7 @@ def test_a_claim_for_which_too_little_is_left_waits_while_other_tables_go_on(
 
 
 @pytest.mark.parametrize("kind", ["append", "append unasked"])
-def test_a_claim_that_waited_for_memory_is_folded_once_it_is_there(folded: Program, kind: str) -> None:
+def test_a_claim_that_waited_for_memory_is_folded_once_it_is_available(folded: Program, kind: str) -> None:
     outcomes = folded(kind, "24", "40")
     assert outcomes["kind"] == "Committed"
     assert "memory" in outcomes["parked"][0]
@@ -133,7 +135,7 @@ def test_a_flood_of_large_proposals_is_decoded_a_few_at_a_time(
     assert process["took"] < 72 * MEGABYTE
 
 
-def test_a_lack_of_memory_is_never_taken_for_bytes_that_are_no_message() -> None:
+def test_a_lack_of_memory_is_never_mistaken_for_bytes_that_are_no_message() -> None:
     data = large("update", "memory://t", 1_000_000)
     environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
     ended = subprocess.run(
@@ -171,7 +173,7 @@ def test_no_list_of_any_operation_takes_more_than_its_bytes_say(preloaded: Prelo
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_operation_is_told_from_the_bytes_of_its_proposal(operation: str) -> None:
+def test_an_operation_is_recognised_by_the_bytes_of_its_proposal(operation: str) -> None:
     envelope = Envelope(table="memory://t")
     getattr(envelope.lance, operation).SetInParent()
     for padding in (0, 3 * PORTION_BYTES):

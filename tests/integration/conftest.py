@@ -19,8 +19,8 @@ import pytest
 from lakefold.local.broker import Broker
 from lakefold.local.spark import prepare_session
 from tests.distribution import group_of
-from tests.servers.class_archive import quick_brokers
 from tests.servers.dynamodb import DynamoServer
+from tests.servers.quick_java import quick_brokers, quick_sessions
 from tests.servers.s3 import S3Server
 
 if TYPE_CHECKING:
@@ -51,11 +51,9 @@ def _quick_brokers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quick_spark() -> Iterator[None]:
-    """Java compiles quickly rather than well for Spark: a session takes half the CPU to start."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        yield
+def _quick_sessions() -> Iterator[None]:
+    """Each Spark session of this process, and of those it starts, starts from an archive of its classes."""
+    yield from quick_sessions()
 
 
 @pytest.fixture(scope="module", autouse=True)

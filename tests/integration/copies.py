@@ -35,8 +35,23 @@ MESSAGE_BYTES: Final = 128 * 1024
 """The longest message between the test and the original: the environment is most of it."""
 NEEDED: Final = ("committer", "replay")
 """The verbs whose modules are imported beforehand."""
-LATER: Final = ("lakefold.console.logs", "lakefold_committer.observability.tracing")
+LATER: Final = (
+    "lakefold.console.logs",
+    "lakefold_committer.observability.gc_tuning",
+    "lakefold_committer.observability.health",
+    "lakefold_committer.observability.tracing",
+    "lakefold_committer.process.daemon",
+    "lakefold_committer.process.ordinals",
+    "lakefold_committer.replay.log_reader",
+    "lakefold_committer.replay.replay",
+    "lakefold_log.client.topic_names",
+    "lakefold_table.storage.local",
+    "encodings.raw_unicode_escape",
+    "encodings.unicode_escape",
+)
 """Modules that those verbs import only when they run."""
+IMPORTED: Final = "LAKEFOLD_TEST_IMPORTED"
+"""The variable that names a file for the modules that a copy imports itself, one a line."""
 
 
 class CopiedProcess:
@@ -80,14 +95,19 @@ class CopiedProcess:
 
 
 class LoadedCommandLine:
-    """The original. If the test process ends, the original ends with all its copies."""
+    """The original. If the test process ends, the original ends with all its copies.
 
-    def __init__(self) -> None:
+    `python`: that of another environment, whose lakefold and packages are run instead of those of the tests.
+    """
+
+    def __init__(self, python: Path | None = None) -> None:
+        # With -P, Python doesn't look for packages in the folder of this file.
+        program = ["-m", "tests.integration.copies"] if python is None else ["-P", __file__]
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.integration.copies", str(theirs.fileno())],
+                [python or sys.executable, *program, str(theirs.fileno())],
                 cwd=ROOT,
                 # A process that has threads should not be copied, and numpy would start some.
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
@@ -205,4 +225,9 @@ def _load() -> None:
 if __name__ == "__main__":
     _load()
     if serve(socket.socket(fileno=int(sys.argv[1]))):
-        main()
+        loaded = {*sys.modules}
+        try:
+            main()
+        finally:
+            if IMPORTED in os.environ:
+                Path(os.environ[IMPORTED]).write_text("\n".join({*sys.modules} - loaded))

@@ -34,7 +34,7 @@ LOG = LogId("cluster", "00000000-0000-0000-0000-00000000002a", 0)
 
 
 class Committer:
-    """A writer that folds proposals into a line of the table, a version a call."""
+    """A writer that folds proposals into a branch of the table, one version for each call."""
 
     def __init__(self, storage: Storage, first: int) -> None:
         lance_format = LanceFormat()

@@ -74,18 +74,18 @@ class KilledWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commits the batch."""
-        position_of = Proposer.position_of
+        position_of = Proposer.unverified_position_of
 
-        def position_and_die(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as `position_of`
+        def position_and_die(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as `unverified_position_of`
             position = position_of(*arguments, **options)
             self._kill.at("after the send")
             return position
 
-        Proposer.position_of = position_and_die  # type: ignore[method-assign]
+        Proposer.unverified_position_of = position_and_die  # type: ignore[method-assign]
         try:
             self._writer.commit(messages, batchId)
         finally:
-            Proposer.position_of = position_of  # type: ignore[method-assign]
+            Proposer.unverified_position_of = position_of  # type: ignore[method-assign]
         self._kill.at("after the commit")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -1,4 +1,4 @@
-"""A line of a table (main line or branch) that many clients change at once, and what must have come of it.
+"""A branch of a table that many clients change at once, and what it must contain in the end.
 
 Clients propose what pylance made of an older version in a folder of their own, or commit by pylance itself.
 In the end the log's outcomes and plain rows show, version by version, what the table must contain.

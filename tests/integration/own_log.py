@@ -66,14 +66,14 @@ class OwnLog:
 
     def reader(self, start: int = 0, *, verify_every_s: float = 5.0) -> PartitionReader:
         topic = self.topics.transactions
-        return PartitionReader(self.config, topic, self.log, start, verify_every_s=verify_every_s)
+        return PartitionReader(self.admin, topic, self.log, start, verify_every_s=verify_every_s)
 
     def whole_reader(self, on_gap: Callable[[GapError], None]) -> PartitionReader:
         """As `reader`, but it checks for gaps."""
-        return PartitionReader(self.config, self.topics.transactions, self.log, 0, on_gap=on_gap)
+        return PartitionReader(self.admin, self.topics.transactions, self.log, 0, on_gap=on_gap)
 
     def reporter(self, timeout_s: float = PATIENCE_S) -> Reporter:
-        return Reporter(self.config, self.group, self.log, self.topics, timeout_s=timeout_s)
+        return Reporter(self.admin, self.group, self.log, self.topics, timeout_s=timeout_s)
 
     def waiter(self) -> OutcomeWaiter:
         return OutcomeWaiter(self.config, self.topics, TABLE)
@@ -94,18 +94,32 @@ class OwnLog:
         return OffsetMetadata(self.log.cluster_id, self.log.topic_id, low_watermark, outcomes_offset)
 
     def answers(self, start: int = 0) -> list[Outcome]:
-        """The outcomes that a waiting writer can see, once the commit is marked in the topic."""
-        topic = self.topics.outcomes
+        """The outcomes that are committed, see `settled_outcomes`.
 
-        def settled() -> bool:
-            visible, written = (
-                watermarks(self.admin, topic, 0, read_committed=committed, wait_s=PATIENCE_S).end
-                for committed in (True, False)
-            )
-            return visible == written
+        Waits for the broker if it has just started: until it is live, the cluster answers no question.
+        """
+        until(self._is_live, "a live broker", seconds=PATIENCE_S)
+        return settled_outcomes(self.admin, self.topics, start)
 
-        until(settled, "the outcomes to be settled", seconds=PATIENCE_S)
-        return [outcome for _, outcome in read_outcomes(self.config, self.topics, 0, start)]
+    def _is_live(self) -> bool:
+        return self.admin.broker_count() > 0
+
+
+def settled_outcomes(admin: Admin, topics: Topics, start: int = 0) -> list[Outcome]:
+    """The outcomes that are committed, once no report is open any more.
+
+    A writer that waits may have read a Committed before its report is committed.
+    """
+
+    def settled() -> bool:
+        visible, written = (
+            watermarks(admin, topics.outcomes, 0, read_committed=committed, wait_s=PATIENCE_S).end
+            for committed in (True, False)
+        )
+        return visible == written
+
+    until(settled, "the outcomes to be settled", seconds=PATIENCE_S)
+    return [outcome for _, outcome in read_outcomes(admin, topics, 0, start)]
 
 
 def take(reader: PartitionReader, count: int) -> list[Message]:

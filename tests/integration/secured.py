@@ -38,16 +38,23 @@ class Authority:
         subject = ["-subj", f"/CN=lakefold test CA {folder.name}"]
         self._openssl("req", "-x509", "-days", "1", *_new_key("ca.key"), *subject, "-out", "ca.pem")
 
-    def server(self) -> Path:
-        """Key and certificate of a server on loopback, in one file."""
-        self._openssl("req", *_new_key("server.key"), "-subj", "/CN=127.0.0.1", "-out", "server.csr")
-        (self._folder / "names").write_text("subjectAltName=IP:127.0.0.1")
-        signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names", "-days", "1"]
-        self._openssl("x509", "-req", "-in", "server.csr", *signing, "-out", "server.crt")
+    def server(self, address: str = HOST) -> Path:
+        """Key and certificate of a server at an address, in one file."""
+        parts = [file.read_text() for file in self._signed("server", address, f"subjectAltName=IP:{address}")]
         store = self._folder / "server.pem"
-        parts = [(self._folder / name).read_text() for name in ("server.key", "server.crt")]
         store.write_text("".join(parts))
         return store
+
+    def client(self, name: str) -> tuple[Path, Path]:
+        """The key of a client and the certificate that names it."""
+        return self._signed(f"client-{name}", name, "extendedKeyUsage=clientAuth")
+
+    def _signed(self, file: str, subject: str, extension: str) -> tuple[Path, Path]:
+        self._openssl("req", *_new_key(f"{file}.key"), "-subj", f"/CN={subject}", "-out", f"{file}.csr")
+        (self._folder / "extensions").write_text(extension)
+        signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions"]
+        self._openssl("x509", "-req", "-in", f"{file}.csr", *signing, "-days", "1", "-out", f"{file}.crt")
+        return self._folder / f"{file}.key", self._folder / f"{file}.crt"
 
     def _openssl(self, *words: str) -> None:
         subprocess.run(["openssl", *words], cwd=self._folder, capture_output=True, check=True)

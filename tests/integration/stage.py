@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from lakefold_table.position import LogId
     from tests.integration.conftest import TopicNames
 
-
 STDERR_FILENO = 2
 """What pytest captures too, unlike a copy of `sys.stderr`."""
 

@@ -135,7 +135,7 @@ def test_a_damaged_object_is_named_and_never_tried_again(
     assert failed
 
 
-def test_a_wrong_key_is_told_by_every_reader(
+def test_a_wrong_key_is_reported_by_every_reader(
     s3: S3Server, uri: str, verbs: Callable[[OPTIONS], dict[str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = {**s3.options(**IMPATIENT), "aws_secret_access_key": "wrong"}
@@ -151,7 +151,7 @@ def test_a_wrong_key_is_told_by_every_reader(
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "RequestTimeTooSkewed"])
-def test_what_the_store_refuses_of_the_rows_alone_is_told(proxy: FaultProxy, uri: str, code: str) -> None:
+def test_a_refusal_of_the_rows_alone_is_reported(proxy: FaultProxy, uri: str, code: str) -> None:
     """The versions may be read, the data may not, or the clock goes wrong in between."""
     proxy.plan(Answer(403, code), of_data, times=-1)
     for name, read in READERS.items():

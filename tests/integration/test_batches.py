@@ -23,7 +23,6 @@ from lakefold_ingest.writing.settings import WriteSettings
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import watermarks
-from lakefold_log.read.outcomes import read_outcomes
 from lakefold_log.write.producer import transaction_uuid
 from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError
@@ -90,8 +89,7 @@ class WritingBench:
         return sorted(values)
 
     def outcomes(self) -> list[type]:
-        read = read_outcomes(self.log.config, self.log.topics, 0, 0)
-        return [type(outcome.result) for _, outcome in read]
+        return [type(outcome.result) for outcome in self.log.answers()]
 
     @contextmanager
     def committer(self) -> Iterator[None]:
@@ -99,6 +97,8 @@ class WritingBench:
         with running_committer(bootstrap, self.names, self.root) as running:
             running.wait_until_ready()
             yield
+            # Its last report may still be open, which would end with it.
+            self.log.answers()
             assert running.process.poll() is None, running.log.read_text()
 
     def fold(self) -> None:
@@ -433,7 +433,7 @@ def test_an_overwrite_by_another_client_is_a_refusal_for_good(bench: WritingBenc
     assert bench.numbers() == [2, 9]
 
 
-def test_what_the_committer_can_not_fold_is_told_with_its_reason(bench: WritingBench) -> None:
+def test_what_the_committer_can_not_fold_is_reported_with_its_reason(bench: WritingBench) -> None:
     def lose() -> None:
         for file in Path(bench.table, "data").iterdir():
             file.unlink()

@@ -13,7 +13,7 @@ from lakefold.local.ports import free_port
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
-from lakefold_log.read.outcomes import OutcomeWaiter, read_outcomes
+from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected
@@ -24,7 +24,8 @@ from tests.integration.committers import (
     fold_to_the_end,
     running_committer,
 )
-from tests.integration.copies import command_line
+from tests.integration.copies import IMPORTED, command_line
+from tests.integration.own_log import settled_outcomes
 from tests.integration.raw import dead_letters_of, send_raw
 from tests.proposals import append, creation, ids_in, remove_files_of, rows
 from tests.waiting import until
@@ -69,8 +70,8 @@ class Bench:
             return waiter.wait(self.proposer.send_wait(envelope), envelope, ANSWER_SECONDS)
 
     def outcomes(self) -> list[Outcome]:
-        """All outcomes reported so far."""
-        return [outcome for _, outcome in read_outcomes(self.config, self.topics, 0, 0)]
+        """All outcomes reported so far, once no report is open."""
+        return settled_outcomes(Admin(self.config), self.topics)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def bench(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Iterator[B
         yield Bench(bootstrap, topic_names, tmp_path, proposer)
 
 
-def test_it_creates_appends_and_tells_each_writer(bench: Bench) -> None:
+def test_it_creates_appends_and_answers_each_writer(bench: Bench) -> None:
     with running_committer(bench.bootstrap, bench.names, bench.root, interpreter=NEW_PROCESS) as committer:
         committer.wait_until_ready()
         created = bench.propose(creation(bench.uri()))
@@ -120,6 +121,7 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
             bench.bootstrap, bench.names.transactions, bench.uri().encode(), b"\xff\xffno envelope"
         )
         good = bench.propose(append(bench.uri(), rows([7]), 1))
+        refused = [outcome for outcome in bench.outcomes() if isinstance(outcome.result, Invalid)]
     expected = {
         "no operation": "no operation",
         "missing file": "missing",
@@ -147,7 +149,6 @@ def test_bad_input_is_answered_put_aside_and_does_not_stop_the_partition(bench: 
     assert [entry.name for entry in (bench.root / "other").iterdir()] == ["notes.txt"]
     assert isinstance(good.result, Committed)
     assert ids_in(bench.uri()) == [7]
-    refused = [outcome for outcome in bench.outcomes() if isinstance(outcome.result, Invalid)]
     assert position in {outcome.position.offset for outcome in refused}
     dead_letters = dead_letters_of(bench.bootstrap, bench.names.dead_letters, len(refused))
     assert b"\xff\xffno envelope" in [value for _, value in dead_letters]
@@ -191,6 +192,7 @@ def test_a_proposal_of_an_unknown_kind_parks_its_table_and_no_other(bench: Bench
             assert isinstance(bench.propose(append(other, rows([number]), 1)).result, Committed)
             until(lambda: _parked(committer) == (1, 2), "what is parked")
             assert f"@{unknown}" in committer.log.read_text()
+            assert bench.outcomes()
             committer.kill()
     assert sorted(outcome.position.offset for outcome in bench.outcomes()) == [0, 1, 4, 5, 6, 7]
     assert (ids_in(bench.uri()), ids_in(other)) == ([1], [0, 1])
@@ -200,12 +202,18 @@ def test_a_proposal_of_an_unknown_kind_parks_its_table_and_no_other(bench: Bench
     assert f"@{unknown}" in done.stderr
 
 
-def test_until_caught_up_folds_what_is_there_and_leaves(bench: Bench) -> None:
+def test_until_caught_up_folds_the_present_log_and_exits(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     bench.proposer.send_wait(creation(bench.uri()))
     fold_to_the_end(bench.bootstrap, bench.names, bench.root)
     for number in range(20):
         bench.proposer.send_wait(append(bench.uri(), rows([number]), 1, "app", number))
-    fold_to_the_end(bench.bootstrap, bench.names, bench.root)
+    with monkeypatch.context() as patch:
+        patch.setenv(IMPORTED, str(tmp_path / "imported"))
+        fold_to_the_end(bench.bootstrap, bench.names, bench.root)
+    imported = (tmp_path / "imported").read_text().split()
+    assert imported == [], "copies are cheap because they import nothing: name these modules in `LATER`"
     fold_to_the_end(bench.bootstrap, bench.names, bench.root)
     assert len(bench.outcomes()) == 21
     assert ids_in(bench.uri()) == list(range(20))

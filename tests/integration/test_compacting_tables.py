@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 DIES = """
 import os
 from lakefold.cli import main
-from lakefold_maintenance.rewriting import compact, engines, sending
+from lakefold_maintenance.lance import format, tasks
+from lakefold_maintenance.rewriting import sending
 {hook}
 main()
 """
 STEPS = {
-    "before it has rewritten anything": "engines.Rewriter.run = lambda *_, **__: os._exit(9)",
-    "before it proposes": "compact.rewrite = lambda *_: os._exit(9)",
+    "before it has rewritten anything": "tasks.Rewriter.run = lambda *_, **__: os._exit(9)",
+    "before it proposes": "format.rewrite = lambda *_: os._exit(9)",
     "before it hears the outcome": "sending.OutcomeWaiter.wait = lambda *_: os._exit(9)",
-    "after the ids are reserved": "compact.rewrite_with_reuse = lambda *_, **__: os._exit(9)",
+    "after the ids are reserved": "format.rewrite_with_reuse = lambda *_, **__: os._exit(9)",
 }
 
 

@@ -130,32 +130,57 @@ def test_the_page_shows_what_the_verbs_show(
     [letter] = page.get("dead-letters")["letters"]
     assert (letter["table"], letter["position"]["offset"]) == (uri, refused.offset)
     assert f"--offset 0/{refused.offset}" in letter["command"]
+    # The topic's offsets say two: the report's transaction has a marker.
+    until(lambda: page.get("overview")["dead_letters"] == 1, "the dead letter", seconds=SECONDS)
+    assert page.get("overview")["more_dead_letters"] is False
+    sent(own, creation(uri), creation(uri))
+    until(lambda: page.get("overview")["dead_letters"] == 3, "the new dead letters", seconds=SECONDS)
+    assert len(page.get("dead-letters")["letters"]) == 3
     series = page.get("activity")
     # The plots have figures per second, in steps of ten seconds.
     assert round(sum(series["committed"]) * series["step_seconds"]) == 2
-    assert round(sum(series["rejected"]) * series["step_seconds"]) == 1
+    assert round(sum(series["rejected"]) * series["step_seconds"]) == 3
     assert created.offset == 0
     assert committer.stop() == 0
 
 
-def test_the_verb_serves_the_page_until_it_is_stopped(
+def test_the_verb_serves_the_page_until_it_is_stopped_and_shows_a_committers_death_and_return(
     bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)
-    words = ["console", "--bootstrap-servers", bootstrap, "--root", str(tmp_path), "--port", "0", "--json"]
+    with running_committer(bootstrap, topic_names, tmp_path) as committer:
+        committer.wait_until_ready()
+        port = str(committer.http_port)
+        with served_by_the_verb(own, bootstrap, tmp_path, port) as page:
+            until(lambda: page.get("overview")["partitions"], "the partitions", seconds=SECONDS)
+            assert page.get("overview")["problem"] == page.get("overview")["feed_problem"] == ""
+
+            def states() -> list[str]:
+                return [change["state"] for change in page.get("overview")["committer"]["changes"]]
+
+            until(lambda: states() == ["ready"], "the committer", seconds=SECONDS)
+            committer.kill()
+            until(lambda: states() == ["ready", "no answer"], "its death", seconds=SECONDS)
+            with running_committer(bootstrap, topic_names, tmp_path, "--http-port", port):
+                until(lambda: states()[-1] == "ready", "its return", seconds=SECONDS)
+            assert states()[:2] == ["ready", "no answer"]
+
+
+@contextmanager
+def served_by_the_verb(own: OwnLog, bootstrap: str, root: Path, committer_port: str) -> Iterator[Page]:
+    """The page of `lakefold console`, which is stopped by a signal at the end."""
+    words = ["console", "--bootstrap-servers", bootstrap, "--root", str(root), "--port", "0", "--json"]
     words += ["--transactions-topic", own.topics.transactions, "--outcomes-topic", own.topics.outcomes]
-    words += ["--dead-letters-topic", own.topics.dead_letters, "--group", own.group, "--http-port", "0"]
-    output, log = tmp_path / "stdout", tmp_path / "stderr"
+    words += ["--dead-letters-topic", own.topics.dead_letters, "--group", own.group]
+    output, log = root / "stdout", root / "stderr"
     with output.open("wb") as stdout, log.open("wb") as stderr:
-        process = command_line().start(words, stdout=stdout, stderr=stderr)
+        process = command_line().start([*words, "--http-port", committer_port], stdout=stdout, stderr=stderr)
     try:
         until(lambda: process.poll() is not None or output.read_bytes(), "the address", seconds=SECONDS)
         assert process.poll() is None, log.read_text()
         port = urlsplit(json.loads(output.read_text())["url"]).port
         assert port is not None
-        page = Page(port)
-        until(lambda: page.get("overview")["partitions"], "the partitions", seconds=SECONDS)
-        assert page.get("overview")["problem"] == page.get("overview")["feed_problem"] == ""
+        yield Page(port)
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0, log.read_text()
     finally:

@@ -13,9 +13,12 @@ from urllib.parse import quote
 
 import pytest
 
+from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_table.uri import canonical
+from tests.delta_merging import VECTORS, DeltaFolding
 from tests.integration.committers import running_committer
 from tests.integration.own_log import OwnLog
+from tests.merging import Folding, people
 from tests.proposals import append, creation, rows
 from tests.servers.chromium import PROGRAM, Browser
 from tests.waiting import until
@@ -29,9 +32,27 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="chromium is not installed")
 
 HOSTILE = "<img src=x onerror=document.title=1>"
-TABLES = 1_000
+TABLES = 10_000
 FIRST_PAINT_S = 1.0 if "LAKEFOLD_QUIET_MACHINE" in os.environ else 10.0
 """A second on a quiet machine. Beside other tests, whatever is no endless list of tables."""
+
+
+LEAST_CONTRAST = """((elements, property, where) => {
+  const light = (text) => {
+    const [r, g, b] = text.match(/[0-9.]+/g).slice(0, 3).map((part) => part / 255)
+      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = light(getComputedStyle(document.querySelector(where)).backgroundColor);
+  return [...document.querySelectorAll(elements)].map((each) => {
+    const ink = light(getComputedStyle(each)[property]);
+    return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+  }).reduce((least, each) => Math.min(least, each), 21);
+})"""
+"""The least contrast of some elements with their ground, as WCAG 2.2 defines it."""
+CONTRAST = f"{LEAST_CONTRAST}('h1, a, .label, .faint, p, .kind', 'color', 'body')"
+PLOT = "document.querySelector('.plot canvas')?.toDataURL()"
+MARKS = f"{LEAST_CONTRAST}('svg.conflict .others, svg.conflict .ours, svg.conflict .both', 'fill', '.scroll')"
 
 
 @pytest.fixture
@@ -54,6 +75,57 @@ def served(
 def keep(browser: Browser, name: str) -> None:
     if folder := os.environ.get("LAKEFOLD_PICTURES"):
         browser.picture(Path(folder, f"{name}.png"))
+
+
+def both_formats_show_their_conflicts(browser: Browser, own: OwnLog, root: Path, address: str) -> None:
+    lance, delta = Folding(root / f"{HOSTILE}rows"), DeltaFolding(root / "delta")
+    delta.create(people([0]).schema, VECTORS)
+    delta.append(people(list(range(500))))
+    uri, answered = canonical(lance.path), len(own.answers())
+    with own.proposer() as proposer:
+        proposer.send_wait(creation(uri))
+        until(lambda: len(own.answers()) == answered + 1, "the table", seconds=60)
+        proposer.send_wait(append(uri, rows(range(500)), 1, "app", 6))
+    until(lambda: len(own.answers()) == answered + 2, "the rows", seconds=60)
+    for folding in (lance, delta):
+        shows_its_conflict(browser, own, folding, address)
+
+
+def shows_its_conflict(browser: Browser, own: OwnLog, folding: Folding | DeltaFolding, address: str) -> None:
+    """Two Deletes that were built on the same version remove some rows both."""
+    built = [folding.build(DeleteWhere(where)) for where in ("id < 200", "id >= 150 and id < 400")]
+    with own.proposer() as proposer:
+        _, refused = [proposer.send_wait(envelope) for envelope in built if envelope is not None]
+    until(lambda: own.answers()[-1].position == refused, "the refusal", seconds=60)
+    uri = canonical(folding.path)
+    browser.open(f"{address}#/proposal?uri={quote(uri, safe='')}&proposal={refused.offset}")
+    # Until then the page may show the conflict of the format before.
+    browser.wait_for(f"Proposal {refused.offset:,}")
+    browser.wait_for("Where they conflict")
+    text = browser.text()
+    assert browser.value("document.querySelectorAll('svg.conflict').length") == 1, text
+    assert [words for words in ("500", "200: deleted rows", "250", "50") if words not in text] == []
+    label = browser.value("document.querySelector('svg.conflict').getAttribute('aria-label')")
+    assert "30 to 40 %" in label
+    assert "null" not in text
+    assert browser.value(PLACES) == {"others": [0, 120], "ours": [90, 150], "both": [90, 30]}
+    for scheme in ("light", "dark"):
+        show_in(browser, scheme)
+        # What differs from its ground by 3:1 is seen; the places differ in their height as well.
+        assert browser.value(MARKS) >= 3, scheme
+    show_in(browser, "light")
+    keep(browser, f"conflict-{folding.path.name.removeprefix(HOSTILE)}")
+
+
+PLACES = """Object.fromEntries(["others", "ours", "both"].map((kind) => {
+  const rect = document.querySelector(`svg.conflict .${kind}`);
+  return [kind, ["x", "width"].map((name) => Math.round(Number(rect.getAttribute(name))))];
+}))"""
+"""Where a conflict is drawn in its bar, which is 300 wide: where it begins, and how wide it is."""
+
+
+def show_in(browser: Browser, scheme: str) -> None:
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
 
 def test_a_person_sees_tables_and_their_changes_and_no_name_becomes_a_script(
@@ -79,6 +151,7 @@ def test_a_person_sees_tables_and_their_changes_and_no_name_becomes_a_script(
     browser.wait_for("lakefold explain")
     assert "version 2" in browser.text()
     keep(browser, "proposal")
+    both_formats_show_their_conflicts(browser, own, tmp_path, address)
     browser.open(f"{address}#/dead-letters")
     browser.wait_for("lakefold redrive")
     browser.open(f"{address}#/log")
@@ -94,21 +167,84 @@ def test_a_person_sees_tables_and_their_changes_and_no_name_becomes_a_script(
     browser.troubles[:] = [each for each in browser.troubles if "ERR_" not in each]
 
 
-def test_a_thousand_tables_are_shown_a_page_at_a_time(
+def test_ten_thousand_tables_are_shown_a_page_at_a_time(
     browser: Browser, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     for number in range(TABLES):
-        (tmp_path / f"t{number:04}" / "_versions").mkdir(parents=True)
+        (tmp_path / f"t{number:05}" / "_versions").mkdir(parents=True)
     OwnLog.make(bootstrap, topic_names)
     with running_committer(bootstrap, topic_names, tmp_path, "--console", "true") as committer:
         committer.wait_until_ready()
-        until(lambda: "t0999" in committer.get("/api/tables?search=t0999")[1], "the tables", seconds=60)
+        until(lambda: "t09999" in committer.get("/api/tables?search=t09999")[1], "the tables", seconds=60)
         started = time.monotonic()
         browser.open(f"http://127.0.0.1:{committer.http_port}/#/?order=name")
-        browser.wait_for("1,000 tables")
+        browser.wait_for("10,000 tables")
         assert time.monotonic() - started < FIRST_PAINT_S
-        assert browser.value("document.querySelectorAll('tbody tr').length") == 50
+        assert browser.value("document.querySelectorAll('tbody tr:not(.u-series)').length") == 50
         button = "[...document.querySelectorAll('button')].find((each) => each.innerText === 'Next')"
         browser.value(f"{button}.click()")
-        browser.wait_for("t0050")
-        assert "t0049" not in browser.text()
+        browser.wait_for("t00050")
+        assert "t00049" not in browser.text()
+
+
+def write_some_tables(own: OwnLog, root: Path) -> None:
+    """Three tables as several writers fill them; the picture of them is that of the README."""
+    uris = [canonical(root / f"{name}.lance") for name in ("clicks", "orders", "sensors")]
+    with own.proposer() as proposer:
+        for uri in uris:
+            proposer.send_wait(creation(uri))
+        until(lambda: len(own.answers()) == len(uris), "the tables", seconds=60)
+        for batch in range(20):
+            for number, uri in enumerate(uris):
+                if batch % (number + 1) == 0:
+                    proposer.send_wait(append(uri, rows(range(100 * number + 250)), 1, "loader", batch))
+        last = proposer.send_wait(creation(uris[0]))
+    until(lambda: own.answers()[-1].position == last, "the refusal", seconds=60)
+
+
+def redrawn_plots(browser: Browser, before: str) -> str:
+    """The first plot as it is drawn, once it differs from `before`."""
+    until(lambda: (browser.value(PLOT) or before) != before, "the plots", seconds=60)
+    plot: str = browser.value(PLOT)
+    return plot
+
+
+def press(browser: Browser, key: str) -> None:
+    code = {"Tab": 9, "Enter": 13}[key]
+    text = {"text": "\r"} if key == "Enter" else {}
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
+
+
+def test_the_page_is_read_in_light_and_dark_and_by_the_keyboard(
+    browser: Browser, served: tuple[OwnLog, CommitterProcess], tmp_path: Path
+) -> None:
+    own, committer = served
+    write_some_tables(own, tmp_path)
+    browser.open(f"http://127.0.0.1:{committer.http_port}/")
+    browser.wait_for("sensors.lance")
+    until(lambda: "loading" not in browser.text(), "the rows of the list", seconds=60)
+    until(lambda: "1\ndead letters" in browser.text(), "the dead letter", seconds=60)
+    grounds, plots = set(), ""
+    for scheme in ("light", "dark"):
+        show_in(browser, scheme)
+        grounds.add(browser.value("getComputedStyle(document.body).backgroundColor"))
+        assert browser.value(CONTRAST) >= 4.5, scheme
+        # The plots are drawn again in the colours of the scheme.
+        plots = redrawn_plots(browser, plots)
+        keep(browser, scheme)
+    assert len(grounds) == 2
+    # The first key leads past the navigation, and stays on the page that is shown.
+    press(browser, "Tab")
+    assert browser.value("document.activeElement.className") == "skip"
+    press(browser, "Enter")
+    until(lambda: browser.value("document.activeElement.id") == "main", "the content", seconds=30)
+    assert "There is no such page" not in browser.text()
+    unnamed = "[...document.querySelectorAll('input, select, button')].filter((each) => "
+    unnamed += "!each.labels?.length && !each.ariaLabel && !each.innerText.trim()).length"
+    assert browser.value(unnamed) == 0
+    assert browser.value("document.documentElement.lang") == "en"
+    assert browser.value("[...document.querySelectorAll('img')].every((each) => each.hasAttribute('alt'))")
+    assert committer.stop() == 0
+    browser.wait_for("not connected")
+    browser.troubles[:] = [each for each in browser.troubles if "ERR_" not in each]

@@ -8,37 +8,37 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
-from lakefold_table.delta.actions.fields import members_of
+import lakefold
+from lakefold_ingest.delta.schemas import new_fields, with_physical_names
+from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.delete import DeleteWhere
+from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
-from lakefold_table.entry import Committed, Rejected
-from tests.delta_logs.actions import LISTED, Members, data_file, domain, metadata, snapshot_in, text, txn
+from lakefold_table.entry import Committed
+from tests.delta_logs.actions import data_file, snapshot_in
+from tests.delta_logs.comparing import check_same, facts, proposable
+from tests.delta_logs.pairs import PAIRS, VERDICTS, PairTable
+from tests.delta_merging import FEATURES, FEED, TRACKED, VECTORS, DeltaFolding
+from tests.merging import people
+from tests.oracle.delta_maintenance import DeltaWorld
 from tests.servers.delta_spark import DeltaSpark
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
-
-SCHEMA = json.dumps(
-    {
-        "type": "struct",
-        "fields": [
-            {"name": name, "type": kind, "nullable": True, "metadata": {}}
-            for name, kind in (("x", "long"), ("p", "string"))
-        ],
-    }
-)
-ROW_TRACKING = "delta.rowTracking"
-BY_COMMITTERS = ("baseRowId", "defaultRowCommitVersion")
+OTHER_LOGS = 1000
+"""How many logs precede those of a second writer of a table."""
+SHORT = 9
+"""Of how many pairs one is judged again without `--all-faults`."""
 logs = count(1)
 
 
@@ -52,45 +52,86 @@ def log_id() -> str:
     return f"{next(logs):08d}-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
 
 
-def facts(members: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a file that two clients must agree on, in one form."""
-    shared = {
-        name: value for name, value in members.items() if name != "dataChange" and value not in (None, {})
+@pytest.mark.parametrize("configuration", [VECTORS, {}], ids=["vectors", "copies"])
+def test_delta_spark_reads_rows_that_were_merged(
+    judge: DeltaSpark, tmp_path: Path, configuration: dict[str, str]
+) -> None:
+    """The rows of each version, the row ids, which updated rows keep, and the changes with both values."""
+    folding = DeltaFolding(tmp_path / "t")
+    folding.create(people([0]).schema, configuration | FEED | TRACKED)
+    folding.append(people(list(range(10))))
+    folding.put(UpsertRows(people([3, 4, 100], "second"), Merge(("id",))))
+    folding.put(DeleteWhere("id in (4, 5)"))
+    newest = folding.view().version
+    for version in range(1, newest + 1):
+        rows = [list(row.values()) for row in lakefold.open(folding.path, version).to_arrow().to_pylist()]
+        assert judge.rows(folding.path, version=version) == sorted(rows)
+    ids = dict(judge.rows(folding.path, "id, _metadata.row_id"))
+    assert {number: ids[number] for number in ids if number < 10} == {
+        n: n for n in range(10) if n not in {4, 5}
     }
-    if "stats" in shared:
-        shared["stats"] = json.loads(shared["stats"])
-    return shared
+    columns = "_change_type, _commit_version, id, name"
+    theirs = judge.sql(f"SELECT {columns} FROM table_changes_by_path('{folding.path}', 1, {newest})")  # noqa: S608 - our own path
+    changes = lakefold.changes(folding.path, 0).read_all().select(columns.split(", ")).to_pylist()
+    assert sorted(theirs) == sorted([list(row.values()) for row in changes])
+    # Delta changes the rows in turn, and the next merge builds on that.
+    judge.sql(f"UPDATE delta.`{folding.path}` SET n = 7 WHERE id = 3")  # noqa: S608 - our own path
+    folding.put(UpsertRows(people([3], "third").drop_columns(["n"]), Merge(("id",))))
+    assert judge.sql(f"SELECT name, n, _metadata.row_id FROM delta.`{folding.path}` WHERE id = 3") == [  # noqa: S608 - our own path
+        ["third 3", 7, 3]
+    ]
 
 
-def check_same(ours: DeltaSnapshot, theirs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Asserts that two clients see one state."""
-    assert {path: facts(members_of(file)) for path, file in ours.files.items()} == {
-        each["path"]: facts(each) for each in theirs.get("add", ())
-    }
-    assert {path for path, _ in ours.tombstones_at(time.time_ns() // 1_000_000)} == {
-        each["path"] for each in theirs.get("remove", ())
-    }
-    (protocol,), (table,) = theirs["protocol"], theirs["metaData"]
-    assert (ours.protocol.reader, ours.protocol.writer) == (
-        protocol["minReaderVersion"],
-        protocol["minWriterVersion"],
+def test_commits_of_delta_spark_between_ours_are_read_by_all_and_built_on(
+    judge: DeltaSpark, tmp_path: Path
+) -> None:
+    """Each version has the same rows for Lakefold, delta-rs and delta-spark."""
+    folding = DeltaFolding(tmp_path / "t")
+    folding.create(people([0]).schema, VECTORS | TRACKED)
+    table = f"delta.`{folding.path}`"
+    folding.append(people(list(range(10))))
+    judge.write("SELECT id, concat('spark ', id) AS name, 1 AS n FROM range(10, 12, 1, 1)", folding.path)
+    folding.put(UpsertRows(people([3, 10, 100], "second"), Merge(("id",))))
+    judge.sql(f"DELETE FROM {table} WHERE id IN (4, 11)")  # noqa: S608 - our own path
+    folding.put(DeleteWhere("id in (5, 10)"))
+    judge.sql(f"UPDATE {table} SET n = -1 WHERE id IN (3, 6)")  # noqa: S608 - our own path
+    ids = dict(judge.rows(folding.path, "id, _metadata.row_id"))
+    DeltaWorld(folding.path, logs=OTHER_LOGS).compaction().run(full=True)
+    assert dict(judge.rows(folding.path, "id, _metadata.row_id")) == ids
+    folding.put(UpsertRows(people([6, 7], "third"), Merge(("id",))))
+    newest = folding.view().version
+    assert newest == 8
+    ours = [[version, *row.values()] for version in range(1, newest + 1) for row in folding.rows(version)]
+    reads = (f"SELECT {version}, * FROM {table} VERSION AS OF {version}" for version in range(1, newest + 1))  # noqa: S608 - our own path
+    assert sorted(judge.sql(" UNION ALL ".join(reads))) == sorted(ours)
+    left = {3: ("second 3", -1), 6: ("third 6", 60), 7: ("third 7", 70), 100: ("second 100", 1000)}
+    kept = {n: (f"first {n}", 10 * n) for n in (0, 1, 2, 8, 9)}
+    assert {row["id"]: (row["name"], row["n"]) for row in folding.rows()} == left | kept
+    check_same(snapshot_in(folding.path), judge.state(folding.path))
+
+
+def test_a_table_with_mapped_columns_that_we_compacted_is_read_and_changed_by_delta_spark(
+    judge: DeltaSpark, tmp_path: Path
+) -> None:
+    fields, _ = with_physical_names(new_fields(people([0]).schema), 0, "test")
+    folding = DeltaFolding(tmp_path / "t")
+    mapping = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"}
+    folding.create(
+        people([0]).schema, VECTORS | TRACKED | mapping, ("n",), (*FEATURES, "columnMapping"), fields
     )
-    for name in ("readerFeatures", "writerFeatures"):
-        assert sorted(members_of(ours.protocol).get(name, ())) == sorted(protocol.get(name, ()))
-    assert (ours.metadata.id, list(ours.metadata.partition_columns)) == (
-        table["id"],
-        table["partitionColumns"],
-    )
-    assert json.loads(ours.metadata.schema_text) == json.loads(table["schemaString"])
-    assert dict(ours.metadata.configuration) == table["configuration"]
-    assert {name: app.version for name, app in ours.apps.items()} == {
-        each["appId"]: each["version"] for each in theirs.get("txn", ())
-    }
-    assert {name: json.loads(each.configuration) for name, each in ours.live_domains.items()} == {
-        each["domain"]: json.loads(each["configuration"])
-        for each in theirs.get("domainMetadata", ())
-        if not each["removed"]
-    }
+    for first in (0, 2, 4):
+        folding.append(people([first, first + 1]).set_column(2, "n", pa.array([1, 1], pa.int32())))
+    folding.put(DeleteWhere("id = 2"))
+    judge.sql(f"ALTER TABLE delta.`{folding.path}` RENAME COLUMN name TO word")
+    judge.sql(f"ALTER TABLE delta.`{folding.path}` RENAME COLUMN n TO part")
+    rows = judge.rows(folding.path, "id, word, part, _metadata.row_id")
+    assert len(rows) == 5
+    world = DeltaWorld(folding.path, logs=OTHER_LOGS)
+    assert world.compaction().run(full=True).fragments_after == 1
+    assert judge.rows(folding.path, "id, word, part, _metadata.row_id") == rows
+    judge.sql(f"UPDATE delta.`{folding.path}` SET word = 'new' WHERE id = 0")  # noqa: S608 - our own path
+    ours = [list(row.values()) for row in lakefold.open(folding.path).to_arrow().to_pylist()]
+    assert judge.rows(folding.path) == sorted(ours) == sorted([[0, "new", 1], *(row[:3] for row in rows[1:])])
 
 
 STATEMENTS = (
@@ -155,14 +196,6 @@ def test_each_version_that_delta_spark_writes_is_the_same_and_so_is_its_copy(
     assert {each["path"]: facts(each) for each in state["add"]} == original
 
 
-def proposable(action: Members) -> Members | None:
-    """The action of a commit as a writer proposes it. None: a committer adds it."""
-    ((name, members),) = action.items()
-    if name == "commitInfo" or (name == "domainMetadata" and members["domain"] == ROW_TRACKING):
-        return None
-    return {name: {key: value for key, value in members.items() if key not in BY_COMMITTERS}}
-
-
 def test_merged_deletions_and_checkpoints_are_read(judge: DeltaSpark, tmp_path: Path) -> None:
     rows = Rows(tmp_path / "t", 0, 1)
     read = snapshot_in(tmp_path / "t").version
@@ -183,96 +216,15 @@ def test_merged_deletions_and_checkpoints_are_read(judge: DeltaSpark, tmp_path: 
     assert judge.rows(tmp_path / "t") == [*left, *([number] for number in range(20, 29))]
 
 
-class Pair:
-    """A table with the file `f`, for two transactions that begin at version 0."""
-
-    def __init__(self, path: Path) -> None:
-        self.table = Table(path)
-        created = metadata(SCHEMA)
-        created["metaData"]["partitionColumns"] = ["p"]
-        (path / FOLDER).mkdir(parents=True)
-        (path / commit_path(0)).write_bytes(text([LISTED, created, self.add("f"), txn("x", 0)]))
-
-    def add(self, name: str, p: str = "a", **more: object) -> Members:
-        action = data_file(self.table.path, f"{name}.parquet", 1)
-        action["add"].update({"partitionValues": {"p": p}, **more})
-        return action
-
-    def remove(self, **more: object) -> Members:
-        return {
-            "remove": {
-                "path": "f.parquet",
-                "deletionTimestamp": 5,
-                "dataChange": True,
-                "extendedFileMetadata": True,
-                "partitionValues": {"p": "a"},
-                "size": (self.table.path / "f.parquet").stat().st_size,
-                **more,
-            }
-        }
-
-    def actions(self, names: str) -> list[Members]:
-        """The actions that are named: `+b` adds a file, `+b:z` to partition z, `~` rearranges only."""
-        return [self.action(name) for name in names.split()]
-
-    def action(self, name: str) -> Members:
-        match name[0], name[1:].partition(":"):
-            case "+", (file, _, p):
-                return self.add(file, p or "a")
-            case "~", ("f", _, _):
-                return self.remove(dataChange=False)
-            case "~", (file, _, _):
-                return self.add(file, dataChange=False)
-            case "-", _:
-                return self.remove()
-            case "@", (app, _, version):
-                return txn(app, int(version))
-            case "d", (other, _, _):
-                return domain(f"d{other}")
-        return LISTED
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "pair" in metafunc.fixturenames:
+        every = 1 if metafunc.config.getoption("--all-faults") else SHORT
+        metafunc.parametrize("pair", list(PAIRS)[::every])
 
 
-PAIRS = {
-    "two appends": ("+b", "+c", (), ()),
-    "an append, all was read": ("+b", "+c", ("true",), ()),
-    "an append to another partition": ("+b:z", "+c", ("p = 'a'",), ()),
-    "an append to the partition that was read": ("+b:z", "+c", ("p = 'z'",), ()),
-    "a file that was read is removed": ("-f", "+c", ("true",), ()),
-    "a file of another partition is removed": ("-f", "+c:z", ("p = 'z'",), ()),
-    "a file is removed twice": ("-f", "-f", (), ()),
-    "a compaction after an append": ("+b", "~f ~c", ("true",), ()),
-    "an append after a compaction": ("~f ~c", "+b", (), ()),
-    "a compaction after a removal": ("-f", "~f ~c", ("true",), ()),
-    "an application that was read": ("+b @x:1", "+c @x:2", (), ("x",)),
-    "another application": ("+b @y:1", "+c @x:2", (), ("x",)),
-    "one domain": ("d1", "d1 +c", (), ()),
-    "two domains": ("d1", "d2 +c", (), ()),
-    "two protocols": ("protocol", "protocol", (), ()),
-    "a protocol": ("protocol", "+c", (), ()),
-}
-STRICTER = {"a protocol"}
-"""Delta commits these. We turn back a writer that didn't know the protocol: it may not have kept to it."""
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_its_verdict_is_ours(judge: DeltaSpark, tmp_path: Path, name: str) -> None:
-    first, then, reads, apps = PAIRS[name]
-    theirs, ours = Pair(tmp_path / "theirs"), Pair(tmp_path / "ours")
-    verdict = judge.verdict(
-        theirs.table.path, theirs.actions(first), theirs.actions(then), reads=reads, apps=apps
-    )
-    (before,) = ours.table.fold(
-        ours.table.propose(*ours.actions(first), read=0, operation="MERGE"), log=log_id()
-    )
-    assert isinstance(before, Committed), before
-    predicates = [read for read in reads if read != "true"]
-    proposed = ours.table.propose(
-        *ours.actions(then),
-        read=0,
-        read_predicates=predicates,
-        read_whole_table="true" in reads,
-        read_app_ids=list(apps),
-    )
-    (result,) = ours.table.fold(proposed, log=log_id())
-    assert isinstance(result, Rejected if verdict or name in STRICTER else Committed), (verdict, result)
-    assert not (verdict and name in STRICTER)
+def test_its_verdict_is_the_recorded_one(judge: DeltaSpark, tmp_path: Path, pair: str) -> None:
+    """`tests/unit/test_delta_verdicts.py` compares ours with it."""
+    first, then, reads, apps = PAIRS[pair]
+    table = PairTable(tmp_path / "t")
+    verdict = judge.verdict(table.path, table.actions(first), table.actions(then), reads=reads, apps=apps)
+    assert verdict == json.loads(VERDICTS.read_text())[pair]

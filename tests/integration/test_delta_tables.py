@@ -66,7 +66,7 @@ class Log:
 
     def outcomes(self) -> list[Outcome]:
         """All outcomes reported so far, in order."""
-        return [outcome for _, outcome in read_outcomes(self.config, self.topics, 0, 0)]
+        return [outcome for _, outcome in read_outcomes(Admin(self.config), self.topics, 0, 0)]
 
 
 @pytest.fixture
@@ -220,8 +220,9 @@ def test_rows_are_appended_exactly_once_while_committers_are_killed(
                 futures = [writer.append(pa.table({"p": ["w"], "n": [n]})) for n in range(5)]
             kinds = [kind for each in running for kind in each.result()]
             assert {future.result().kind for future in futures} == {"committed"}
-            with pytest.raises(lakefold.InvalidError, match="not built for Delta"):
-                lakefold.upsert(folder, pa.table({"n": [1]}), keys=["n"], **options)
+            changed = lakefold.upsert(folder, pa.table({"p": ["w"], "n": [9]}), keys=["p", "n"], **options)
+            assert (changed.kind, changed.rows_added) == ("committed", 1)
+            assert lakefold.delete(folder, where="n = 9", **options).rows_deleted == 1
             with pytest.raises(lakefold.InvalidError, match="the table has the format delta, not lance"):
                 lakefold.append(folder, pa.table({"n": [1]}), **other)
     close_clients()

@@ -141,7 +141,7 @@ def test_a_committer_that_was_paused_wakes_up_late_and_harms_nothing(ledger: Led
         assert current.stop() == 0
 
 
-def test_committers_that_are_there_at_once_fence_each_other_and_lose_nothing(ledger: Ledger) -> None:
+def test_committers_that_run_at_once_fence_each_other_and_lose_nothing(ledger: Ledger) -> None:
     """Two, then three. Who steps down is started again, as by an orchestrator; now and then one is killed."""
     chance = random.Random(SEED)
     with at_work(ledger) as (staff, first):

@@ -12,7 +12,7 @@ import pytest
 from lakefold.spark import sink
 from lakefold_ingest.lance.pylance_release import pylance_release
 from lakefold_ingest.spark import executors
-from lakefold_maintenance.files.names import is_unique
+from lakefold_maintenance.lance.names import is_unique
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.storage.local import LocalStorage

@@ -104,7 +104,7 @@ def test_proposals_come_to_a_table_in_dynamodb_whoever_dies(
             table.grow([1000 + enough])
         proposer.send_wait(batch(table, 3))
         fold_to_the_end(bootstrap, topic_names, root, *flags(table))
-    outcomes = [outcome.result for _, outcome in read_outcomes(config, topics, 0, 0)]
+    outcomes = [outcome.result for _, outcome in read_outcomes(Admin(config), topics, 0, 0)]
     assert [type(result) for result in outcomes] == [Committed] * 13 + [Duplicate]
     expected = [*range(12), 1003, 1007]
     assert table.ids() == expected

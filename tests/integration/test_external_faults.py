@@ -308,7 +308,7 @@ def test_an_item_that_is_no_version_is_damage(
         assert caught.value.where == f"dynamodb://{TABLE}/{base}"
 
 
-def test_a_table_that_is_not_there_is_said_with_the_command_that_makes_it(
+def test_a_missing_table_is_reported_with_the_command_that_creates_it(
     s3: S3Server, dynamodb: DynamoServer, base: str
 ) -> None:
     storage = open_storage(

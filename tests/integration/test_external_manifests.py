@@ -109,9 +109,7 @@ STOPPED = {
 
 @pytest.mark.parametrize("made_by", ["pylance", "us"])
 @pytest.mark.parametrize("step", STOPPED)
-def test_what_is_left_when_a_step_of_a_put_is_refused_is_gone_on_with(
-    v2: External, step: str, made_by: str
-) -> None:
+def test_a_put_is_continued_after_one_of_its_steps_was_refused(v2: External, step: str, made_by: str) -> None:
     v2.create_by_pylance([0])
     first, second = (v2.grow, v2.fold) if made_by == "pylance" else (v2.fold, v2.grow)
     server, fits, after = STOPPED[step]
@@ -128,7 +126,7 @@ def test_what_is_left_when_a_step_of_a_put_is_refused_is_gone_on_with(
     check_whole(v2, 3, litter=1 if step.startswith("removing") else 0)
 
 
-def test_a_table_from_before_there_was_a_manifest_store_goes_on_in_it(table: External) -> None:
+def test_a_table_from_before_a_manifest_store_continues_in_it(table: External) -> None:
     is_v2 = table.scheme is Scheme.V2
     for mode in ("create", "append"):
         lance.write_dataset(
@@ -161,7 +159,7 @@ def test_versions_that_pylance_cleaned_up_are_gone_though_their_items_stay(v2: E
     assert v2.ids() == [0, 1, 2, 3, 4]
 
 
-def test_a_branch_of_pylance_is_gone_on_with_on_both_sides(v2: External) -> None:
+def test_a_branch_of_pylance_is_continued_by_both_clients(v2: External) -> None:
     v2.create_by_pylance([0])
     v2.fold([1])
     branch = v2.dataset().create_branch("dev")

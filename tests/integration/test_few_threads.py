@@ -88,6 +88,6 @@ def test_no_limit_makes_a_committer_lose_an_entry(
     assert codes[-1] == 0
     assert set(codes) == {0, RetryError.exit_code}
     fold_to_the_end(bootstrap, names, tmp_path)
-    outcomes = [outcome for _, outcome in read_outcomes(config, topics, 0, 0)]
+    outcomes = [outcome for _, outcome in read_outcomes(Admin(config), topics, 0, 0)]
     assert [outcome.batch_id for outcome in outcomes] == [None, *range(1, sent + 1)]
     assert {type(outcome.result) for outcome in outcomes} == {Committed}

@@ -78,7 +78,7 @@ def passed_over(metrics: Metrics) -> float:
     return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
 
-def test_what_is_no_outcome_stops_nobody(stage: Stage) -> None:
+def test_a_message_that_is_no_outcome_stops_nobody(stage: Stage) -> None:
     write(stage.own, *NO_OUTCOMES, key=stage.uri)
     stage.send(stage.batch(2))
     metrics = Metrics()
@@ -87,7 +87,7 @@ def test_what_is_no_outcome_stops_nobody(stage: Stage) -> None:
     assert passed_over(metrics) >= len(NO_OUTCOMES)
 
 
-def test_an_outcome_that_nobody_can_unpack_is_not_taken(stage: Stage) -> None:
+def test_an_outcome_that_nobody_can_decompress_is_not_accepted(stage: Stage) -> None:
     """200 MB of zeros are a few kB on the way, and every start of a committer would read them."""
     size = 200_000_000
     options = {"compression.type": "zstd", "message.max.bytes": size + 1000}
@@ -123,7 +123,7 @@ def test_a_copy_of_a_signed_outcome_says_nothing_new(stage: Stage) -> None:
     own = stage.own
     outcomes = own.topics.outcomes
     log = describe(own.admin, outcomes).log_id(0)
-    with PartitionReader(own.config, outcomes, log, 0) as reader:
+    with PartitionReader(own.admin, outcomes, log, 0) as reader:
         copied = take(reader, 2)
     for message in copied:
         write(own, message.value, key=stage.uri, headers=message.headers)
@@ -145,7 +145,7 @@ def test_a_table_that_is_gone_is_dropped_as_its_committers_reported_it(
     assert not dropped.covers("", Position(stage.log, 99))
 
 
-def test_explain_tells_what_committers_reported(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_what_committers_reported(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     batch = stage.batch(2)
     stage.send(batch)
     write(stage.own, *NO_OUTCOMES, forged(stage, 2, 2), key=stage.uri)
@@ -160,13 +160,13 @@ def test_a_report_is_counted_by_what_its_reporter_signed(bootstrap: str, topic_n
         begin = reporter.report([first], [], 1, own.stamp(1))
         reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
         write(own, *(outcome_message(own.committed(at, 3)).SerializeToString() for at in (5, 6)))
-        positions = answered_since(own.config, own.topics, own.log, 0, reporter.trust)
+        positions = answered_since(own.admin, own.topics, own.log, 0, reporter.trust)
         assert {position.offset for position in positions} == {0, 1}
-        positions = answered_since(own.config, own.topics, own.log, begin, reporter.trust)
+        positions = answered_since(own.admin, own.topics, own.log, begin, reporter.trust)
         assert {position.offset for position in positions} == {1}
 
 
-def test_who_waits_and_who_listens_hears_on(bootstrap: str, topic_names: TopicNames) -> None:
+def test_waiters_and_listeners_continue(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     with own.waiter() as waiter, own.reporter() as reporter:
         news = VersionNews(own.config, own.topics, TABLE)

@@ -33,7 +33,7 @@ def stage(bootstrap: str, topic_names: TopicNames, tmp_path: Path) -> Stage:
     return Stage(bootstrap, topic_names, OwnLog.make(bootstrap, topic_names), tmp_path)
 
 
-def test_a_topic_made_again_while_nobody_looked(stage: Stage) -> None:
+def test_a_topic_that_was_created_again_while_no_committer_ran(stage: Stage) -> None:
     stage.begin(1, 2)
     old = stage.log
     stage.make_again()
@@ -168,7 +168,7 @@ def test_a_table_from_a_backup_is_not_folded_on(stage: Stage) -> None:
     assert ids_in(stage.uri) == [1]
 
 
-def test_old_versions_cleaned_up_while_nobody_folded(stage: Stage) -> None:
+def test_old_versions_that_were_cleaned_up_while_no_committer_ran(stage: Stage) -> None:
     stage.begin(1, 2)
     dataset = lance.dataset(str(stage.path))
     dataset.delete("id = 1")

@@ -99,7 +99,7 @@ class Site:
 
         def all_there() -> bool:
             assert self.committer.process.poll() is None, self.committer.log.read_text()
-            for at, outcome in read_outcomes(self.ledger.config, self.ledger.topics, 0, self.read):
+            for at, outcome in read_outcomes(Admin(self.ledger.config), self.ledger.topics, 0, self.read):
                 self.known_outcomes[outcome.position.offset], self.read = outcome, at + 1
             return self.known_outcomes.keys() >= set(offsets)
 

@@ -20,10 +20,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics
+from tests.cluster.verbs import check_verbs
+from tests.integration.committers import running_committer
+from tests.integration.copies import LoadedCommandLine
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.integration.conftest import TopicNames
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
@@ -38,7 +46,10 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
             _copy(ROOT / name, context / name)
     joined = re.sub(r"\\\n\s*|--mount=\S+ *", "", DOCKERFILE)
     run = re.findall(r"^RUN (.+)$", joined, re.MULTILINE)
-    assert run == ["deploy/image/install.sh /src /lakefold"]
+    assert run == [
+        "deploy/image/install.sh /src /lakefold",
+        "rm -rf /lakefold && deploy/image/install.sh /src /lakefold with-pylance",
+    ]
     command = run[0].replace("/src", str(context)).replace(" /lakefold", f" {target}").split()
     subprocess.run(command, cwd=context, check=True, env=_environment(PYTHON=sys.executable))
     return target
@@ -125,7 +136,7 @@ def test_the_image_is_small(image: Path) -> None:
     assert size < 350 * 2**20
 
 
-def test_a_committer_of_the_image_tells_its_health_and_stops_when_told(
+def test_a_committer_of_the_image_serves_its_health_and_stops_on_a_signal(
     committer: tuple[subprocess.Popen[str], str],
 ) -> None:
     process, address = committer
@@ -150,12 +161,30 @@ def test_traces_can_be_exported_from_the_image(image: Path) -> None:
     assert process.stdout == "Exporting\n"
 
 
-def test_every_verb_of_the_runbooks_starts_in_the_image(image: Path) -> None:
-    for verb in ("committer", "show", "log", "status", "fold", "propose"):
-        subprocess.run(
-            [image / "bin/lakefold", verb, "--help"],
-            check=True,
-            capture_output=True,
-            env={"HOME": "/"},
-            cwd=image,
-        )
+def test_every_verb_works_with_the_packages_of_the_image_or_says_what_it_lacks(
+    image: Path, bootstrap: str, topic_names: TopicNames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
+    ensure_topics(Admin(KafkaConfig(bootstrap)), names, partitions=2)
+    root = tmp_path / "lake"
+    root.mkdir()
+    verbs = LoadedCommandLine(image / "bin/python")
+    try:
+        with running_committer(bootstrap, topic_names, root) as committer:
+            committer.wait_until_ready()
+            settings = {
+                "BOOTSTRAP_SERVERS": bootstrap,
+                "TRANSACTIONS_TOPIC": names.transactions,
+                "OUTCOMES_TOPIC": names.outcomes,
+                "DEAD_LETTERS_TOPIC": names.dead_letters,
+                "GROUP": topic_names.group,
+                "ROOTS": root.as_uri(),
+            }
+            for name, value in settings.items():
+                monkeypatch.setenv(f"LAKEFOLD_{name}", value)
+            # The image has no Java.
+            monkeypatch.setenv("PATH", str(image / "bin"))
+            monkeypatch.delenv("JAVA_HOME", raising=False)
+            check_verbs(lambda words: verbs.run(words, timeout=60), KafkaConfig(bootstrap), names, root)
+    finally:
+        verbs.close()

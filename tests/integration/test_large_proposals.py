@@ -52,7 +52,7 @@ def test_large_proposals_are_folded_once_and_leave_nothing(
         killed.wait_until_ready()
         killed.kill()
     fold_to_the_end(bootstrap, topic_names, tmp_path)
-    results = [outcome.result for _, outcome in read_outcomes(KafkaConfig(bootstrap), topics, 0, 0)]
+    results = [outcome.result for _, outcome in read_outcomes(Admin(KafkaConfig(bootstrap)), topics, 0, 0)]
     assert [type(result) for result in results] == [Committed, Committed, Committed, Duplicate, Rejected]
     assert ids_in(uri) == [0, 1]
     assert len(list(folder.iterdir())) == 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FOUND_SECONDS = 60.0
 
 
-def test_a_gap_stands_in_the_metrics_before_the_process_ends(
+def test_a_gap_is_in_the_metrics_before_the_process_ends(
     bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)

@@ -31,6 +31,10 @@ from structlog.testing import capture_logs
 
 from lakefold.binding.bound_partition import bound_partition
 from lakefold.cli import run
+from lakefold.console.settings import Settings
+from lakefold.web.activity import Activity
+from lakefold.web.cluster import NOT_YET, ClusterWatch
+from lakefold.web.documents import proposal_document
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
 from lakefold_ingest.operations.append import AppendRows
@@ -344,6 +348,44 @@ def drop(scene: Scene, user: str) -> Done:
     return scene.verb(user, "drop", uri, "--yes")
 
 
+def watch(scene: Scene, user: str) -> Done:
+    """What the console shows of the brokers, and of a proposal that waits."""
+    config = scene.config(user)
+    scene.write_letters()
+    uuid, _ = scene.send("main")
+    settings = Settings(
+        bootstrap_servers=config.bootstrap_servers,
+        kafka=dict(config.options),
+        transactions_topic=NAMES.transactions,
+        outcomes_topic=NAMES.outcomes,
+        dead_letters_topic=NAMES.dead_letters,
+        group=NAMES.group,
+        http_port=0,
+    )
+    activity = Activity()
+    cluster = ClusterWatch(settings, activity, lambda: None)
+    try:
+        until(lambda: cluster.problem or any(activity.series()["committed"]), "outcomes", seconds=PATIENCE_S)
+        until(lambda: is_asked(cluster.document()), "the overview", seconds=PATIENCE_S)
+        shown = cluster.document()
+    finally:
+        cluster.close()
+    text = " ".join(shown[name] for name in ("problem", "feed_problem", "dead_letters_problem")).strip()
+    try:
+        text += str(proposal_document(scene.uri("main"), uuid, "", settings)["not_looked_at"] or "")
+    except LakefoldError as error:
+        text += str(error)
+    # A right that lacks leaves the rest of the overview as it is.
+    assert shown["partitions"] or NAMES.transactions in text or NAMES.group in text
+    return Done(not text, text)
+
+
+def is_asked(overview: dict[str, Any]) -> bool:
+    """Whether the letters were counted, or it is said why something of the overview isn't known."""
+    why = overview["dead_letters_problem"] or overview["problem"].removeprefix(NOT_YET)
+    return bool(overview["dead_letters"] or why)
+
+
 ACTS: Final[Mapping[str, Callable[[Scene, str], Done]]] = {
     "committer": commit,
     SHARING: share,
@@ -356,6 +398,7 @@ ACTS: Final[Mapping[str, Callable[[Scene, str], Done]]] = {
     "lakefold replay": lambda scene, user: scene.verb(user, "replay", scene.uri("main"), "--to", "3"),
     "lakefold redrive, to list": redrive,
     "lakefold redrive, to send": redrive_sent,
+    "lakefold console": watch,
     "lakefold adopt": adopt,
     "lakefold rebind": rebind,
     "lakefold rebind --restored": rebind_restored,

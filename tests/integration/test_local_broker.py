@@ -74,7 +74,7 @@ def test_comes_back_after_sigkill_on_the_same_port_with_its_data(own_broker: Bro
     assert read(address, "kept", 2) == [b"before", b"after"]
 
 
-def test_what_it_unpacks_lies_in_its_folder_and_goes_when_it_starts_again(own_broker: Broker) -> None:
+def test_what_it_unpacks_is_in_its_folder_and_is_removed_when_it_starts_again(own_broker: Broker) -> None:
     """A killed broker can't remove it."""
     bootstrap = own_broker.start()
     make_topic(bootstrap, "packed")

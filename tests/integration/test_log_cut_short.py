@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lakefold.local.broker import Broker
     from tests.integration.conftest import TopicNames
 
-
 TAKE_OVERS = 4
 """The brokers forget so many committers, but the table bears the last one's number."""
 

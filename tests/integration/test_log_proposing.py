@@ -80,7 +80,7 @@ def test_a_key_above_the_limit_names_both_sizes(bootstrap: str, topic_names: Top
     MemoryStorage.forget("claims")
 
 
-def test_a_store_that_takes_no_claim_is_told_and_nothing_is_sent(
+def test_a_store_that_accepts_no_claim_is_reported_and_nothing_is_sent(
     bootstrap: str, topic_names: TopicNames
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)
@@ -101,7 +101,7 @@ def test_waiting_needs_the_topics_too(bootstrap: str, topic_names: TopicNames) -
 def test_answers_that_are_gone_are_not_passed_over(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     with pytest.raises(StopError, match="offset 5 is wanted, the log holds 0 up to 0"):
-        list(read_outcomes(own.config, own.topics, 0, 5))
+        list(read_outcomes(own.admin, own.topics, 0, 5))
 
 
 class Waiting(Event):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 def dead_letters(own: OwnLog, count: int) -> list[Message]:
     log = describe(own.admin, own.topics.dead_letters).log_id(0)
-    with PartitionReader(own.config, own.topics.dead_letters, log, 0) as reader:
+    with PartitionReader(own.admin, own.topics.dead_letters, log, 0) as reader:
         return take(reader, count)
 
 
@@ -71,7 +71,7 @@ def test_a_proposal_is_answered_to_the_one_who_waits(bootstrap: str, topic_names
             waiter.wait(foreign.position, envelope(9), 0.2)
         assert "read the table" in caught.value.hint
     assert (after, reporter.outcomes_offset) == (3, 3)
-    assert list(read_outcomes(own.config, own.topics, 0, 1)) == [(1, outcomes[1]), (2, foreign)]
+    assert list(read_outcomes(own.admin, own.topics, 0, 1)) == [(1, outcomes[1]), (2, foreign)]
     assert stamped(own) == (2, own.stamp(2))
 
 
@@ -91,7 +91,7 @@ def test_the_outcome_of_another_proposal_at_the_position_is_not_the_answer(
         assert waiter.wait(outcome.position, envelope(0), PATIENCE_S) == outcome
 
 
-def test_a_waiter_stands_where_only_later_answers_come(bootstrap: str, topic_names: TopicNames) -> None:
+def test_a_waiter_starts_where_only_later_answers_come(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     with own.waiter() as early, own.reporter() as reporter:
         reporter.report([own.committed(offset, 1) for offset in range(1500)], [], 1500, own.stamp(1500))
@@ -140,13 +140,13 @@ def test_a_partition_that_was_given_away_is_neither_reported_nor_taken_over(
     own = OwnLog.make(bootstrap, topic_names)
     held = [True]
     answer = own.committed(0, 1)
-    with Reporter(own.config, own.group, own.log, own.topics, held=lambda: held[0]) as reporter:
+    with Reporter(own.admin, own.group, own.log, own.topics, held=lambda: held[0]) as reporter:
         reporter.report([answer], [], 1, own.stamp(1))
         held[0] = False
         with pytest.raises(FencedError, match="given to another process"):
             reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
         with pytest.raises(FencedError, match="given to another process"):
-            Reporter(own.config, own.group, own.log, own.topics, held=lambda: held[0])
+            Reporter(own.admin, own.group, own.log, own.topics, held=lambda: held[0])
     assert own.answers() == [answer]
     assert stamped(own) == (1, own.stamp(1))
 
@@ -224,7 +224,7 @@ def test_a_report_whose_answer_was_lost_is_not_given_twice(
     assert stamped(own) == (3, own.stamp(3))
 
 
-def test_a_lost_session_is_not_replaced_where_somebody_else_moved_the_offset(
+def test_a_lost_session_is_not_replaced_if_another_process_moved_the_offset(
     bootstrap: str, topic_names: TopicNames
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)
@@ -364,7 +364,7 @@ def test_a_call_that_hangs_is_given_up_soon_and_a_slow_broker_gets_more_time_at_
         reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))
         reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
     assert limits == [1, 2, 4, 8, 10, 10, 1]
-    assert [outcome.position.offset for _, outcome in read_outcomes(own.config, own.topics, 0, 0)] == [0, 1]
+    assert [outcome.position.offset for _, outcome in read_outcomes(own.admin, own.topics, 0, 0)] == [0, 1]
 
 
 def test_a_call_that_hangs_ends_at_its_limit(

@@ -67,7 +67,7 @@ def test_a_message_is_no_larger_than_the_limit_however_it_was_packed(
         assert batches(take(reader, 1)) == [0]
 
 
-def test_a_message_that_cannot_be_unpacked_is_told(bootstrap: str, topic_names: TopicNames) -> None:
+def test_a_message_that_cannot_be_decompressed_is_reported(bootstrap: str, topic_names: TopicNames) -> None:
     admin = Admin(KafkaConfig(bootstrap))
     make(admin, topic_names.transactions, settings={"message.timestamp.type": "LogAppendTime"})
     own = OwnLog.make(bootstrap, topic_names)
@@ -136,7 +136,7 @@ def test_no_broker_is_try_again_and_a_wrong_option_is_not() -> None:
         Admin(KafkaConfig("127.0.0.1:1", {"no.such.option": "x"}))
 
 
-def test_goes_where_the_real_partitioner_sends_the_key(bootstrap: str, topic_names: TopicNames) -> None:
+def test_the_partition_is_that_of_the_real_partitioner(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names, partitions=7)
     real = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2"})
     tables = [f"s3://lake/table-{number}" for number in range(50)] + ["file:///lake/é t"]

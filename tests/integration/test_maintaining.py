@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,8 @@ from lakefold.local.ports import free_port
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_log.read.dead_letters import read_dead_letters
 from lakefold_log.write.producer import Proposer
-from lakefold_maintenance.files.names import files_of
 from lakefold_maintenance.files.removal_note import RemovalNote, read_note, write_note
+from lakefold_maintenance.lance.names import files_of
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.storage.local import LocalStorage
@@ -144,7 +144,10 @@ def maintaining(table: CompactedTable) -> Iterator[CommitterProcess]:
 
 def niceness(pid: int) -> list[int]:
     """Returns that of each thread: the 17th field after the name of the program (man 5 proc)."""
-    stats = [(each / "stat").read_text() for each in Path(f"/proc/{pid}/task").iterdir()]
+    stats = []
+    for each in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            stats.append((each / "stat").read_text())
     return [int(stat.rpartition(")")[2].split()[16]) for stat in stats]
 
 

@@ -77,7 +77,7 @@ def test_columns_are_added_before_the_rows_and_only_if_that_is_allowed(
     ]
 
 
-def test_the_verb_adds_columns_if_it_is_told_to(
+def test_the_verb_adds_columns_if_the_option_is_given(
     bootstrap: str,
     topic_names: TopicNames,
     options: lakefold.WriteOptions,

@@ -119,7 +119,9 @@ def test_what_a_restored_table_gave_up_is_to_be_sent_again(
     assert explained(verbs, "app:2", "committed")["advice"] == "nothing"
 
 
-def test_those_answered_above_the_stamped_offset_do_not_stand_before_it(stage: Stage, verbs: Verbs) -> None:
+def test_entries_answered_above_the_committed_offset_do_not_count_as_waiting_before_it(
+    stage: Stage, verbs: Verbs
+) -> None:
     """A table that is parked holds the group's offset down; what others sent behind it was answered."""
     stage.begin(1)
     newer = Envelope(table=stage.uri).SerializeToString() + b"\x62\x00"

@@ -202,7 +202,9 @@ def test_a_table_of_another_client_is_adopted(stage: Stage, verbs: Verbs) -> Non
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_table_from_a_backup_goes_on_where_that_is_said(stage: Stage, verbs: Verbs, *, again: bool) -> None:
+def test_a_table_from_a_backup_continues_if_that_is_accepted(
+    stage: Stage, verbs: Verbs, *, again: bool
+) -> None:
     stage.begin(1)
     backup = stage.root / "backup"
     shutil.copytree(stage.path, backup)
@@ -261,7 +263,7 @@ def test_branches_move_with_their_table(stage: Stage, verbs: Verbs) -> None:
     assert not stage.path.exists()
 
 
-def test_only_the_lines_that_were_set_back_are_accepted(stage: Stage, verbs: Verbs) -> None:
+def test_only_the_branches_that_were_restored_are_accepted(stage: Stage, verbs: Verbs) -> None:
     stage.begin(1)
     lance.dataset(str(stage.path)).create_branch("b")
     for number in (2, 3):
@@ -277,7 +279,7 @@ def test_only_the_lines_that_were_set_back_are_accepted(stage: Stage, verbs: Ver
     assert "it was not restored to an earlier copy" in verbs.refused("rebind", "--restored")
 
 
-def test_a_running_committer_goes_by_what_verbs_say(stage: Stage, verbs: Verbs) -> None:
+def test_a_running_committer_follows_what_verbs_have_published(stage: Stage, verbs: Verbs) -> None:
     """It holds the table in memory for both partitions; refusals and folds check the newest version."""
     stage.begin(1)
     with folding(stage) as (errors, _):

@@ -284,7 +284,7 @@ def test_every_operation_is_there_once_or_not_at_all_whoever_dies(
                 client.join()
     assert [client.error for client in (*others, keeper)] == [None] * 4
     fold_to_the_end(bootstrap, topic_names, tmp_path)
-    _check(line, keeper.side, [outcome for _, outcome in read_outcomes(config, topics, 0, 0)])
+    _check(line, keeper.side, [outcome for _, outcome in read_outcomes(Admin(config), topics, 0, 0)])
     check_replay(bootstrap, line, keeper.side)
 
 
@@ -379,7 +379,7 @@ class Log:
     def entries(self, marks: Marks, line: Line) -> list[Entry]:
         """The entries in it for a branch that are not folded yet."""
         entries: list[Entry] = []
-        with PartitionReader(self.config, self.topic, self.id, marks.offset_of(self.id) + 1) as reader:
+        with PartitionReader(Admin(self.config), self.topic, self.id, marks.offset_of(self.id) + 1) as reader:
             end = reader.end_offset()
             while reader.position < end:
                 for message in reader.poll(1000, 1):

@@ -26,7 +26,7 @@ class Counting(OutcomeIndex):
     """Notes what it reads."""
 
     def __init__(self, own: OwnLog) -> None:
-        super().__init__(own.config, own.admin, own.topics, 0)
+        super().__init__(own.admin, own.topics, 0)
         self.read: list[int] = []
 
     def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
@@ -122,7 +122,7 @@ class Stumbling(Counting):
             yield outcome
 
 
-def test_where_reading_is_cut_short_it_goes_on_from_there(bootstrap: str, topic_names: TopicNames) -> None:
+def test_an_interrupted_read_continues_from_there(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     with own.reporter() as reporter:
         made = [own.committed(number, number + 1) for number in range(5)]
@@ -137,7 +137,7 @@ def test_where_reading_is_cut_short_it_goes_on_from_there(bootstrap: str, topic_
     assert witness.read == [0, 1, 2, 2, 3, 4]
 
 
-def test_questions_do_not_pile_up_behind_the_one_that_reads(bootstrap: str, topic_names: TopicNames) -> None:
+def test_queries_do_not_pile_up_behind_the_one_that_reads(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names)
     with own.reporter() as reporter:
         reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))

@@ -198,7 +198,7 @@ def test_an_outcome_whose_marker_was_lost_shows_from_where_they_are_given_again(
     assert not own.answers()
 
 
-def test_of_a_topic_that_was_made_anew_the_last_report_is_given_again(stage: Stage) -> None:
+def test_the_last_report_is_given_again_in_a_topic_that_was_created_again(stage: Stage) -> None:
     own = stage.own
     with own.reporter() as reporter:
         report(own, reporter, range(5))

@@ -31,7 +31,7 @@ def test_a_wait_for_a_topic_ends_when_it_is_stopped(bootstrap: str, topic_names:
     assert time.monotonic() - begun < LONG_S / 5
 
 
-def test_a_line_that_waits_for_its_topics_ends_when_all_are_closed(
+def test_a_client_that_waits_for_its_topics_ends_when_all_are_closed(
     bootstrap: str, topic_names: TopicNames
 ) -> None:
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)

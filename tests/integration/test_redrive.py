@@ -167,12 +167,14 @@ def test_what_has_no_app_id_is_never_folded_twice_however_often_all_are_sent_aga
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     committed = [text.partition(":")[0] for text in again()]
     assert committed == [f"it was committed in version {number}" for number in (2, 3)]
-    outcomes = [outcome for _, outcome in read_outcomes(KafkaConfig(bootstrap), topics_of(topic_names), 0, 0)]
+    outcomes = [
+        outcome for _, outcome in read_outcomes(Admin(KafkaConfig(bootstrap)), topics_of(topic_names), 0, 0)
+    ]
     uuids = [outcome.uuid for outcome in outcomes if isinstance(outcome.result, Committed)]
     assert [uuids.count(name) for name in ("early", "claimed", "other-299")] == [1, 1, 1]
 
 
-def test_a_waiting_one_tells_how_many_stand_before_it(
+def test_a_waiting_proposal_shows_how_many_are_before_it(
     bootstrap: str,
     topic_names: TopicNames,
     flags: list[str],

@@ -19,7 +19,7 @@ import pyspark
 import pytest
 
 from lakefold.local.ports import free_port
-from lakefold_maintenance.files.names import is_unique
+from lakefold_maintenance.lance.names import is_unique
 from tests.integration.committers import ready_committer
 from tests.waiting import until
 

@@ -72,7 +72,7 @@ def test_work_that_has_an_end_needs_its_roots(
         assert error["where"]
 
 
-def test_a_missing_root_is_told_and_holds_up_no_table_of_another(
+def test_a_missing_root_is_reported_and_delays_no_table_of_another(
     s3: S3Server, topic_names: TopicNames, bootstrap: str, tmp_path: Path
 ) -> None:
     stage = Stage(bootstrap, topic_names, OwnLog.make(bootstrap, topic_names), tmp_path)

@@ -75,7 +75,7 @@ def test_a_server_is_tried_once_whatever_the_table(store: S3Storage, proxy: Faul
     assert store.names("_lakefold/probe") == []
 
 
-def test_what_can_not_be_told_now_is_tried_again(store: S3Storage, proxy: FaultProxy) -> None:
+def test_a_check_that_gets_no_answer_is_tried_again(store: S3Storage, proxy: FaultProxy) -> None:
     for fault, error in ((LoseAnswer(), RetryError), (Answer(403, "AccessDenied"), InvalidError)):
         proxy.plan(fault, puts)
         with pytest.raises(error):

@@ -129,7 +129,7 @@ def test_proposals_come_to_a_table_on_s3_whoever_dies(lake: Lake) -> None:
             lance.write_dataset(rows([1000 + enough]), lake.uri, mode="append", storage_options=lake.options)
         proposer.send_wait(lake.batch(3), storage_options=lake.options)
         lake.fold()
-    outcomes = [outcome.result for _, outcome in read_outcomes(lake.config, lake.topics, 0, 0)]
+    outcomes = [outcome.result for _, outcome in read_outcomes(Admin(lake.config), lake.topics, 0, 0)]
     assert [type(result) for result in outcomes] == [Committed] * 21 + [Duplicate]
     dataset = lance.dataset(lake.uri, storage_options=lake.options)
     dataset.validate()

@@ -63,7 +63,7 @@ def plain(s3: S3Server, root: str) -> S3Storage:
 
 @pytest.fixture
 def store(proxy: FaultProxy, root: str) -> S3Storage:
-    """The place behind the proxy; it loses its patience soon."""
+    """The store behind the proxy, with few attempts and a short time limit."""
     return S3Storage(root, proxy.options(client_max_retries="2", timeout="5s"))
 
 
@@ -262,7 +262,7 @@ def test_wrong_credentials_say_so(s3: S3Server, root: str) -> None:
         assert "permissions" in refused.value.hint
 
 
-def test_a_bucket_that_is_not_there_is_not_an_empty_one(s3: S3Server) -> None:
+def test_a_missing_bucket_is_not_an_empty_one(s3: S3Server) -> None:
     store = open_storage("s3://nowhere/table", s3.options())
     for ask in (store.get, store.names, lambda path: store.put(path, [])):
         with pytest.raises(InvalidError, match="NoSuchBucket"):

@@ -96,7 +96,7 @@ def test_a_version_in_a_freed_place_answers_nothing_and_is_removed(
     assert ids(uri, s3) == [1, 101, 102]
 
 
-def test_a_version_that_others_went_on_from_at_once_is_told(
+def test_a_version_that_others_built_on_at_once_is_reported(
     uri: str, s3: S3Server, proxy: FaultProxy
 ) -> None:
     """The listing behind the put shows a later version, which was made from ours."""

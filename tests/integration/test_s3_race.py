@@ -66,7 +66,7 @@ def test_of_32_writers_exactly_one_wins_each_round(s3: S3Server, times: int) -> 
     assert len(stores[0].names("v")) == rounds
 
 
-def test_of_many_uploads_in_parts_exactly_one_is_joined(s3: S3Server, times: int) -> None:
+def test_exactly_one_of_many_multipart_uploads_is_completed(s3: S3Server, times: int) -> None:
     rounds = PARTS_ROUNDS * times
     store = S3Storage(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3.options())
 
@@ -84,7 +84,7 @@ def has_stored(reported: Mapping[str, Put | None], enough: int) -> bool:
     return sum(put is Put.STORED for put in list(reported.values())) >= enough
 
 
-def test_a_server_killed_in_the_middle_of_puts_has_what_was_told(times: int) -> None:
+def test_a_server_killed_in_the_middle_of_puts_has_what_was_reported(times: int) -> None:
     """Three times: every object that was reported as stored exists and is whole; so is an unreported one."""
     padding = b"." * 20_000
     values: dict[str, Put | None] = {}

@@ -131,7 +131,7 @@ def test_a_faulty_store_makes_no_version_twice_and_loses_none(
     assert is_own(newest.properties, offset + 1)
 
 
-def test_a_lost_answer_is_never_taken_for_a_lost_race(uri: str, proxy: FaultProxy) -> None:
+def test_a_lost_answer_is_never_mistaken_for_a_lost_race(uri: str, proxy: FaultProxy) -> None:
     """The put got through, and reading back fails as well: the same put again finds its own."""
     table = open_branch(uri, "", proxy.options(client_max_retries="0"))
     fold(table, 0, creation(uri))
@@ -192,7 +192,7 @@ def test_pylance_and_we_write_one_table_by_turns(uri: str, s3: S3Server) -> None
     assert newest.schema.equals(SCHEMA)
 
 
-def test_a_line_that_pylance_cleaned_up_is_opened_anew(uri: str, s3: S3Server) -> None:
+def test_a_table_that_pylance_cleaned_up_is_opened_again(uri: str, s3: S3Server) -> None:
     options = s3.options()
     table = open_branch(uri, "", options)
     fold(table, 0, creation(uri))

@@ -32,7 +32,7 @@ def scraped(committer: CommitterProcess) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_scrape_tells_what_was_folded_and_how_it_stands(
+def test_a_scrape_shows_what_was_folded_and_what_waits(
     bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     own = OwnLog.make(bootstrap, topic_names)
@@ -43,7 +43,7 @@ def test_a_scrape_tells_what_was_folded_and_how_it_stands(
             proposer.send_wait(creation(canonical(tmp_path / name)))
         own.propose(0)
         until(
-            lambda: len(list(read_outcomes(own.config, own.topics, 0, 0))) == 4,
+            lambda: len(list(read_outcomes(own.admin, own.topics, 0, 0))) == 4,
             "four outcomes",
             seconds=FOLDED_SECONDS,
         )

@@ -160,7 +160,7 @@ def test_committer_proposer_sink_and_status_go_through(shell: Shell, tmp_path: P
     assert replayed.returncode == 0, replayed.stderr
 
 
-def test_a_wrong_password_or_an_unknown_authority_is_told_at_once_and_how_to_mend_it(
+def test_a_wrong_password_or_an_unknown_authority_is_reported_at_once_with_what_to_do(
     shell: Shell, tmp_path: Path
 ) -> None:
     stranger = Authority(tmp_path / "stranger")

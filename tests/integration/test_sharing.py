@@ -93,7 +93,7 @@ class Bench:
 
     def answered(self, partition: int) -> Counter[Position]:
         """How often each position of it was answered."""
-        actual = read_outcomes(self.config, self.topics, partition, 0)
+        actual = read_outcomes(Admin(self.config), self.topics, partition, 0)
         return Counter(outcome.position for _, outcome in actual)
 
     def wait_for(self, *positions: Position) -> float:
@@ -113,7 +113,9 @@ class Bench:
         """Each position has one answer, all of them were committed, and no row is lost or doubled."""
         for partition, sent in self.sent.items():
             self.wait_for(sent[-1])
-            outcomes = [outcome for _, outcome in read_outcomes(self.config, self.topics, partition, 0)]
+            outcomes = [
+                outcome for _, outcome in read_outcomes(Admin(self.config), self.topics, partition, 0)
+            ]
             assert [outcome.position for outcome in outcomes] == sent
             assert {type(outcome.result) for outcome in outcomes} == {Committed}
             assert ids_in(self.table(partition)) == list(range(len(sent) - 1))
@@ -212,7 +214,7 @@ def test_one_that_sleeps_does_no_harm_and_joins_again_and_one_that_is_killed_is_
     assert first.stop() == 0
 
 
-def test_one_that_comes_and_one_that_is_told_to_go_hand_over_while_writers_write(bench: Bench) -> None:
+def test_a_committer_that_starts_and_one_that_stops_hand_over_while_writers_write(bench: Bench) -> None:
     """On a machine at rest in about a second; on a busy machine still before a session runs out."""
     long = ["--kafka", f"session.timeout.ms={LONG_SESSION_SECONDS * 1000:.0f}"]
     first = bench.join(*long)
@@ -260,7 +262,7 @@ def test_one_that_is_killed_and_started_again_under_its_name_continues_and_two_o
     assert third.stop() == 0
 
 
-def test_one_that_is_given_nothing_stands_by_and_more_partitions_are_followed(
+def test_a_committer_without_partitions_stands_by_and_new_partitions_are_noticed(
     bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     with Bench(bootstrap, topic_names, tmp_path, partitions=1) as bench:
@@ -275,7 +277,7 @@ def test_one_that_is_given_nothing_stands_by_and_more_partitions_are_followed(
         until(lambda: roles(both) == ["ready", "ready"], "two that fold")
 
 
-def test_ordinals_part_the_partitions_and_one_too_many_stands_by(bench: Bench) -> None:
+def test_ordinals_divide_the_partitions_and_one_too_many_stands_by(bench: Bench) -> None:
     several = [bench.start("--partitions", "ordinal/5", "--ordinal", str(number)) for number in (0, 3, 4)]
     until(
         lambda: [owned(committer) for committer in several] == [{0}, {3}, set()],

@@ -35,7 +35,6 @@ from lakefold_ingest.spark import sink as sink_module
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_ingest.writing.report import BatchReport
 from lakefold_log.client.topics import watermarks
-from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import InvalidError
 from lakefold_table.uri import canonical
@@ -124,7 +123,7 @@ def test_many_rows_are_merged_in_tasks_and_stay_there(
     """Two tasks merge a batch. It is refused once, since rows with its keys are appended meanwhile."""
     table, reports = tmp_path / "t", list[BatchReport]()
     more = sink_options(bootstrap, topic_names) | {"app_id": "people", "stable_row_ids": True}
-    adds = sink(table, **more | {"app_id": "first"})
+    adds = sink(table, driver_rows=0, **more | {"app_id": "first"})
     more["on_report"] = reports.append
     upserts = sink(table, write_mode="upsert", keys=["k", "n"], order_by="at", **more)
     deletes = sink(table, write_mode="delete", keys=["n", "k"], **more)
@@ -223,6 +222,7 @@ def test_small_batches_become_few_files_in_order(
     few = sink(tmp_path / "few", target_rows_per_file=600, **more)
     sorted_ = sink(tmp_path / "sorted", target_rows_per_file=250, sort_by=["n"], **more)
     within = sink(tmp_path / "within", sort_by="n", **more)
+    sized = sink(tmp_path / "sized", target_file_size="32k", driver_rows=0, **more)
     with ready_committer(bootstrap, topic_names, tmp_path):
         few(batch, 0)
         sorted_(batch, 0)
@@ -230,7 +230,12 @@ def test_small_batches_become_few_files_in_order(
         few(batch.where("n < 0"), 1)
         with pytest.raises(InvalidError, match="m is not in the batch"):
             sink(tmp_path / "few", sort_by="m", **more)(batch, 2)
-    assert [report.figures.files for report in reports] == [2, 4, 8, 0]
+        sized(batch, 0)
+        sized(batch, 1)
+    *_, unsized, resized = reports
+    assert [report.figures.files for report in reports[:-1]] == [2, 4, 8, 0, 8]
+    assert resized.figures.files == -(-1000 // int(32_768 / (unsized.figures.bytes / 1000)))
+    assert 1 < resized.figures.files < 8
     figures = reports[0].figures
     assert 0 < figures.smallest_file < figures.largest_file < figures.bytes
     assert figures.smallest_file + figures.largest_file == figures.bytes
@@ -515,7 +520,7 @@ def test_a_driver_killed_between_the_log_and_its_checkpoint_doubles_nothing(
     rows = lance.dataset(tmp_path / "lake" / "t").to_table()
     assert sorted(rows["n"].to_pylist()) == list(range(FILES * ROWS))
     log = OwnLog.make(bootstrap, topic_names)
-    outcomes = [type(outcome.result) for _, outcome in read_outcomes(log.config, log.topics, 0, 0)]
+    outcomes = [type(outcome.result) for outcome in log.answers()]
     # The creation, the batches 0 and 1, then 2, 2 again and 3.
     assert outcomes == [Committed, Committed, Committed, Committed, Duplicate, Committed]
 

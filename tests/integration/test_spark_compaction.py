@@ -14,11 +14,11 @@ import lakefold
 from lakefold.cli import run
 from lakefold.maintaining.engine import SPARK
 from lakefold_ingest.writing.log_client import close_clients
+from lakefold_maintenance.lance import tasks
+from lakefold_maintenance.lance.tasks import RewrittenTask
 from lakefold_maintenance.planning.plan import plan
-from lakefold_maintenance.rewriting import tasks
+from lakefold_maintenance.rewriting.on_spark import OnSpark
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.rewriting.tasks import RewrittenTask
-from lakefold_maintenance.spark.on_spark import OnSpark
 from lakefold_reader.opening import open_source
 from lakefold_table.errors import DamagedError, RetryError
 from tests.integration.committers import running_committer

@@ -98,7 +98,7 @@ def test_a_frame_stays_with_the_version_it_was_loaded_at(reading: Reading, table
     assert reading.load(table.uri).count() == 101
 
 
-def test_small_fragments_share_partitions_and_can_be_told_apart(
+def test_small_fragments_share_partitions_unless_options_split_them(
     reading: Reading, table: lance.LanceDataset
 ) -> None:
     assert reading.load(table.uri).rdd.getNumPartitions() == 1
@@ -183,7 +183,7 @@ def test_types_come_as_they_are(reading: Reading, tmp_path: Path) -> None:
     assert same(frame.where("i = -7 and us is not null"), kept.slice(0, 1))
 
 
-def test_a_type_that_spark_has_not_is_told_by_its_column(reading: Reading, tmp_path: Path) -> None:
+def test_a_type_that_spark_lacks_is_reported_with_its_column(reading: Reading, tmp_path: Path) -> None:
     kept = pa.table({"n": [1], "big": pa.array([1], pa.decimal256(50, 2))})
     lance.write_dataset(kept, tmp_path / "t")
     refusal = reading.refused(tmp_path / "t")
@@ -208,7 +208,7 @@ def test_an_empty_table_is_read(reading: Reading, tmp_path: Path) -> None:
     ],
     ids=lambda each: str(each)[:20],
 )
-def test_what_can_not_be_had_is_told_with_a_hint(
+def test_a_read_that_is_not_possible_is_reported_with_a_hint(
     reading: Reading, table: lance.LanceDataset, options: dict[str, str | int], message: str, hint: str
 ) -> None:
     refusal = reading.refused(table.uri, **options)
@@ -237,7 +237,7 @@ def test_a_write_without_brokers_names_the_setting(
     assert not (tmp_path / "new").exists()
 
 
-def test_no_table_is_told(reading: Reading, tmp_path: Path) -> None:
+def test_a_missing_table_is_reported(reading: Reading, tmp_path: Path) -> None:
     assert "there is nothing at this location" in reading.refused(tmp_path / "nowhere")
 
 
@@ -257,7 +257,7 @@ def test_what_fails_in_a_task_reaches_the_user(
     assert error in reading.refused(table.uri)
 
 
-def test_a_version_cleaned_up_meanwhile_is_told(reading: Reading, table: lance.LanceDataset) -> None:
+def test_a_version_cleaned_up_meanwhile_is_reported(reading: Reading, table: lance.LanceDataset) -> None:
     frame = reading.load(table.uri, versionAsOf=1)
     lance.write_dataset(pa.table({"n": [1], "s": ["x"]}), table.uri, mode="overwrite")
     table.checkout_latest()

@@ -9,7 +9,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
@@ -24,9 +24,9 @@ from lakefold.spark import register, sink
 from lakefold.spark_format import LakefoldFormat
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.spark.sink import ROWS_A_TASK
 from lakefold_ingest.spark.write_plan import WritePlan
 from lakefold_log.client.topics import watermarks
-from lakefold_log.read.outcomes import read_outcomes
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.uri import canonical
 from tests import waiting
@@ -102,12 +102,63 @@ def test_a_delta_table_is_written_by_both_doors(
         assert [type(door(rows.where("n < 5"), batch)) for batch in (0, 0)] == [Committed, Duplicate]
         write(rows.where("n < 3 and p = '1'"), "overwrite", replaceWhere="p = '1'")
         with pytest.raises(PySparkException, match="not built for Delta"):
-            write(rows, writeMode="upsert", keys="n")
+            write(rows, "overwrite", overwriteSchema="true")
     read = pa.table(DeltaTable(str(table)).to_pyarrow_table())
     expected = [n for n in range(100) if n % 3 != 1] + [0, 2, 3] + [1]
     assert sorted(read["n"].to_pylist()) == sorted(expected)
     assert read.filter(pc.equal(read["n"], 99))["at"][0].value == 99
     assert DeltaTable(str(table)).metadata().partition_columns == ["p"]
+
+
+def test_rows_of_a_delta_table_are_merged_by_both_doors(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """The sink merges in tasks, `format("lakefold")` stages rows; both with the clauses of MERGE."""
+    table, given = tmp_path / "t", options(bootstrap, topic_names)
+    names: dict[str, Any] = {
+        "transactions_topic": topic_names.transactions,
+        "outcomes_topic": topic_names.outcomes,
+    }
+    many = ROWS_A_TASK + 10_000
+    rows = spark.range(many).selectExpr("id as n", "'first' as s")
+    with ready_committer(bootstrap, topic_names, tmp_path):
+
+        def write(frame: DataFrame, mode: str, **more: str) -> None:
+            frame.write.format("lakefold").mode(mode).options(**given, **more).save(str(table))
+
+        write(rows, "append", format="delta")
+        upsert = sink(table, bootstrap, "door", write_mode="upsert", keys="n", **names)
+        changed = rows.where("n % 2 = 0").selectExpr("if(n < 10, n + 1000000, n) as n", "'second' as s")
+        results = [upsert(changed.union(changed.where("n < 0")), batch) for batch in (0, 0)]
+        assert [type(each) for each in results] == [Committed, Duplicate]
+        delete = sink(table, bootstrap, "gone", write_mode="delete", keys="n", **names)
+        assert isinstance(delete(rows.where("n between 100 and 199"), 0), Committed)
+        cdc = sink(table, bootstrap, "cdc", write_mode="cdc", keys="n", operation_column="op", **names)
+        events = spark.createDataFrame([("u", 1, "third"), ("d", 3, None)], "op string, n long, s string")
+        assert isinstance(cdc(events, 0), Committed)
+        write(rows.where("n = 5"), "append", writeMode="upsert", keys="n", whenMatchedDelete="true")
+        write(
+            spark.sql("select 7L as n, 'new' as s, 1 as more"),
+            "append",
+            writeMode="upsert",
+            keys="n",
+            mergeSchema="true",
+        )
+        write(
+            spark.sql("select 21L as n, 'replaced' as s, 2 as more"),
+            "overwrite",
+            replaceWhere="n >= 20 and n < 23",
+        )
+    expected = {n: "second" if n % 2 == 0 else "first" for n in range(10, many)}
+    expected |= dict.fromkeys(range(1, 10, 2), "first") | dict.fromkeys(range(0, 10, 2), "first")
+    expected |= {n + 1_000_000: "second" for n in range(0, 10, 2)}
+    for gone in (*range(100, 200), 3, 5, 20, 22):
+        del expected[gone]
+    expected |= {1: "third", 7: "new", 21: "replaced"}
+    read = pa.table(DeltaTable(str(table)).to_pyarrow_table())
+    assert dict(zip(read["n"].to_pylist(), read["s"].to_pylist(), strict=True)) == expected
+    assert read.num_rows == len(expected)
+    assert sorted(read["more"].drop_null().to_pylist()) == [1, 2]
 
 
 def test_a_frame_is_appended_once_or_replaces_what_the_table_has(
@@ -272,6 +323,17 @@ def test_what_can_not_be_written_is_named_and_leaves_nothing(
                     writer(failing).save(str(table))
         with pytest.raises(PySparkException, match="do you mean mergeSchema"):
             writer(spark.range(1), mergeShema="true").save(str(table))
+        once = spark.range(2).selectExpr("id", "cast(id as int) small")
+        twice = once.selectExpr("1L id", "small")
+        late = twice.selectExpr("id", "if(small = 0, null, small) small")
+        for keyed, words in (
+            (writer(once, whenMatchedUpdate="target.small >"), r"target\.small >"),
+            (writer(once, whenMatchedUpdate="source.nope > 1"), r"source\.nope > 1"),
+            (writer(twice), r"keys that are in several rows of the batch: 1"),
+            (writer(late, orderBy="small"), r"the order_by column small has no value"),
+        ):
+            with pytest.raises(PySparkException, match=words):
+                keyed.options(writeMode="upsert", keys="id").save(str(table))
         for mode in ("error", "ignore"):
             with pytest.raises(PySparkException, match="cannot be written in the"):
                 writer(spark.range(1)).mode(mode).save(str(table))
@@ -347,7 +409,7 @@ def test_a_query_killed_at_any_step_adds_each_row_once(
         run("")
         view = read_view(canonical(table), {})
         log = OwnLog.make(bootstrap, topic_names)
-        outcomes = [type(outcome.result) for _, outcome in read_outcomes(log.config, log.topics, 0, 0)]
+        outcomes = [type(outcome.result) for outcome in log.answers()]
     assert numbers(table) == list(range(40))
     assert view is not None
     assert {app: mark.intervals for app, mark in view.marks.apps.items()} == {query_ids.pop(): ((0, 3),)}

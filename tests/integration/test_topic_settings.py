@@ -160,7 +160,7 @@ def test_a_committer_folds_what_transactional_writers_send(
 @pytest.mark.parametrize(
     ("setting", "value"), [("cleanup.policy", "compact"), ("message.timestamp.type", "CreateTime")]
 )
-def test_a_running_committer_stops_where_a_setting_is_changed(stage: Stage, setting: str, value: str) -> None:
+def test_a_running_committer_stops_if_a_setting_is_changed(stage: Stage, setting: str, value: str) -> None:
     stage.begin(1)
     with folding(stage, policies_every_s=0.1) as (errors, _):
         assert isinstance(stage.ask(stage.batch(2)), Committed)
@@ -180,7 +180,7 @@ def test_compacted_answers_stop_a_committer(stage: Stage, topic: str) -> None:
         stage.fold()
 
 
-def test_settings_that_may_do_harm_are_told(stage: Stage) -> None:
+def test_settings_that_may_do_harm_are_logged(stage: Stage) -> None:
     own = stage.own
     assert check_policies(own.admin, own.topics) == ()
     set_to(own, own.topics.transactions, retention_ms="3600000", compression_type="producer")

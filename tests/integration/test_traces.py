@@ -90,7 +90,7 @@ def wait_until_answered(own: OwnLog, number: int) -> list[type]:
     """The kinds of outcomes, once there are so many."""
 
     def kinds() -> list[type]:
-        actual = read_outcomes(own.config, own.topics, 0, 0)
+        actual = read_outcomes(own.admin, own.topics, 0, 0)
         return [type(outcome.result) for _, outcome in actual]
 
     until(lambda: len(kinds()) >= number, f"{number} outcomes", seconds=FOLDED_SECONDS)

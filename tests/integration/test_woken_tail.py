@@ -108,7 +108,7 @@ def test_a_version_reported_before_it_listened_is_found_when_it_does(table: Fold
     assert time.monotonic() - started < 30
 
 
-def test_the_verb_listens_where_it_is_told_the_brokers(
+def test_the_verb_listens_if_it_is_given_brokers(
     own: OwnLog, table: Folded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["tail", table.uri, "--follow", "--from", "1", "--max-versions", "2", "--json"]
@@ -138,7 +138,7 @@ def test_a_program_that_closes_nothing_ends_quietly(own: OwnLog, table: Folded) 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_a_branch_is_told_of_under_its_tables_name(own: OwnLog, table: Folded, wake: OutcomesTopic) -> None:
+def test_a_branch_is_reported_under_its_tables_name(own: OwnLog, table: Folded, wake: OutcomesTopic) -> None:
     path = local_path(table.uri)
     branch = lance.dataset(path).create_branch("audit")
     with tail(table.uri, branch="audit", pace=ONCE_A_MINUTE, wake=wake) as begun, own.reporter() as reporter:
@@ -154,7 +154,7 @@ def test_a_branch_is_told_of_under_its_tables_name(own: OwnLog, table: Folded, w
         assert [change.version for change in came] == [newest]
 
 
-def test_only_versions_of_the_line_are_news(own: OwnLog, table: Folded) -> None:
+def test_only_versions_of_the_branch_are_news(own: OwnLog, table: Folded) -> None:
     def outcome(offset: int, result: Result, uri: str = table.uri, branch: str = "") -> Outcome:
         position = Position(own.log, offset, own.topics.transactions)
         return Outcome(position, uri, result, app_id="app", batch_id=offset, branch=branch)

@@ -1,6 +1,6 @@
-"""Reads manifest files by their layout alone, so that the messages are held against bytes that pylance wrote.
+"""Reads manifest files by their layout alone, so that messages are compared with bytes that pylance wrote.
 
-It shares no code with the package's own reader on purpose: the two must not err together.
+It shares no code with the package's own reader on purpose: otherwise both could have the same fault.
 """
 
 import struct

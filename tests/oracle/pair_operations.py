@@ -14,7 +14,7 @@ from lance.schema import LanceSchema
 from lakefold_protos.lance.table_pb2 import FragmentReuseIndexDetails, MemWalIndexDetails
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap, encode_treemap
-from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL
 from tests.oracle.pairs import ROWS, SCHEMA, rows
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from lance.dataset import AutoCleanupConfig
 from lakefold.cli import run
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.consumers.expire_versions import Plan, clean_up, plan
-from lakefold_reader.feed.feed import changes
+from lakefold_reader.feed import changes
 from lakefold_reader.opening import open_source
 from lakefold_reader.spark.feed import Begin, begin
 from lakefold_reader.spark.options import Given
@@ -137,6 +137,16 @@ def test_a_dry_run_removes_nothing(uri: str) -> None:
     assert existing_versions(uri) == before
 
 
+def test_a_plan_whose_newest_version_another_client_has_removed_is_refused(uri: str) -> None:
+    source = open_source(uri)
+    planned = plan(source, NONE)
+    lance.write_dataset(rows([9]), uri, mode="append")
+    cleaned(uri)
+    with pytest.raises(VersionExpiredError, match="another client removes old versions at the same time"):
+        clean_up(source, planned)
+    assert sorted(lance.dataset(uri).to_table()["id"].to_pylist()) == [0, 1, 2, 3, 9]
+
+
 def test_limits_that_mean_nothing(uri: str) -> None:
     for given in ({"older_than": timedelta(seconds=-1)}, {"keep": 0}):
         with pytest.raises(InvalidError):
@@ -164,7 +174,7 @@ def test_the_automatic_clean_up_of_pylance_stops_too(tmp_path: Path) -> None:
     assert [change.version for change in tail(uri, consumer="slow")] == [2, 3, 4, 5, 6]
 
 
-def test_who_overrides_pylance_leaves_the_consumer_its_own_version(uri: str) -> None:
+def test_overriding_pylance_leaves_the_consumer_its_own_version(uri: str) -> None:
     newest = existing_versions(uri)[-1]
     tail(uri, 3, consumer="slow")
     lance.dataset(uri).cleanup_old_versions(NONE, error_if_tagged_old_versions=False)
@@ -178,7 +188,7 @@ def test_who_overrides_pylance_leaves_the_consumer_its_own_version(uri: str) -> 
     lance.dataset(uri, version=3).validate()
 
 
-def test_who_goes_on_behind_a_gap_begins_where_none_is_missing(
+def test_a_reader_that_continues_after_a_gap_begins_where_no_version_is_missing(
     uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     newest = existing_versions(uri)[-1]
@@ -275,7 +285,7 @@ def test_a_branch_keeps_the_files_of_the_version_it_was_made_from(tmp_path: Path
         assert actual == [0, 1, *([9] if "deeper" in names else [])]
 
 
-def test_a_line_whose_branch_lost_its_beginning_is_not_cleaned(uri: str) -> None:
+def test_a_table_whose_branch_lost_its_beginning_is_not_cleaned(uri: str) -> None:
     lance.dataset(uri).create_branch("audit", 3)
     source = open_source(uri)
     source.storage.delete(source.versions.path(3))
@@ -284,7 +294,7 @@ def test_a_line_whose_branch_lost_its_beginning_is_not_cleaned(uri: str) -> None
 
 
 @pytest.mark.parametrize("name", ["audit", "a/b", "data"])
-def test_a_branch_that_no_file_tells_of_keeps_what_it_was_made_from(uri: str, name: str) -> None:
+def test_a_branch_without_a_file_keeps_what_it_was_made_from(uri: str, name: str) -> None:
     branch = lance.dataset(uri).create_branch(name, 3)
     source = open_source(uri)
     (file,) = source.storage.names("_refs/branches")

@@ -18,7 +18,6 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.errors import NotATableError, NotFoldedYetError
-from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -29,12 +28,12 @@ from tests.oracle.committing import fold, owned, proposal, written
 from tests.oracle.manifests import manifest_files
 from tests.oracle.operations import differences, version_of
 from tests.proposals import rows
+from tests.whole_versions import broken_invariants
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_table.entry import Result
-
 
 Change = Callable[[Envelope], object]
 
@@ -83,7 +82,7 @@ def folded(target: Path, transaction: Transaction, change: Change | None = None)
     (result,) = fold(table, [envelope], 0)
     if isinstance(result, Committed):
         assert isinstance(table.table.state, LanceState)
-        met = {invariant.name for invariant, _ in faults(Step.whole(None, table.table.state))}
+        met = broken_invariants(None, table.table.state).keys()
         assert met <= {"deletion-files-match"}, "whose files nobody has read here"
     return result
 
@@ -283,7 +282,7 @@ def test_a_branch_may_be_named_by_the_table_and_its_name(source: Path) -> None:
 
 
 @pytest.mark.parametrize("source", [False], indirect=True)
-def test_a_branch_may_lie_above_another(source: Path) -> None:
+def test_a_branch_may_be_above_another(source: Path) -> None:
     """As `side` above `side/one`: a folder below its root exists before its first version."""
     envelope = Envelope(table=canonical(source), branch="side")
     envelope.lance.CopyFrom(branching(source, "side"))

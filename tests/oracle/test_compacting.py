@@ -15,14 +15,14 @@ import pyarrow as pa
 import pytest
 
 from lakefold_committer.tables.branches import versions_of
+from lakefold_maintenance.lance.indices import IndexCoverage, IndexReport, optimize_indices
+from lakefold_maintenance.lance.proposals import reservation, rewrite_with_reuse
+from lakefold_maintenance.lance.tasks import RewrittenTask, open_dataset
 from lakefold_maintenance.planning.plan import RewriteTask
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.compact import Compaction
 from lakefold_maintenance.rewriting.engines import InProcess
-from lakefold_maintenance.rewriting.indices import IndexCoverage, IndexReport, optimize_indices
-from lakefold_maintenance.rewriting.proposals import reservation, rewrite_with_reuse
 from lakefold_maintenance.rewriting.survey import Surveyor
-from lakefold_maintenance.rewriting.tasks import RewrittenTask, open_dataset
 from lakefold_reader.opening import open_source
 from lakefold_table.bitmaps import decode_bitmap
 from lakefold_table.entry import Committed, Outcome, Rejected
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from lakefold_maintenance.format import TableSurvey
     from lakefold_maintenance.rewriting.engines import RewriteEngine
-    from lakefold_maintenance.rewriting.survey import TableSurvey
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.format.source import Source
@@ -497,6 +497,6 @@ def test_an_index_whose_commit_lost_against_a_compaction_is_no_damage(
         lance.dataset(str(table)).optimize.compact_files()
         return dataset
 
-    monkeypatch.setattr("lakefold_maintenance.rewriting.indices.open_dataset", overtaken)
+    monkeypatch.setattr("lakefold_maintenance.lance.indices.open_dataset", overtaken)
     with pytest.raises(RetryError, match="commit conflict"):
         optimize_indices(open_source(str(table)))

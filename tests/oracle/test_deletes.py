@@ -100,7 +100,7 @@ def test_a_delete_on_deleted_rows_keeps_them_deleted(tmp_path: Path, *, stable: 
     assert 7 not in values(tmp_path / "t-ours")
 
 
-def test_a_fragment_with_deleted_rows_goes_by_its_affected_rows(tmp_path: Path) -> None:
+def test_a_fragment_with_deleted_rows_is_removed_by_its_affected_rows(tmp_path: Path) -> None:
     """To hold these against the table, its own deletion file must have been read."""
     table = table_of(tmp_path / "t", stable=False)
     lance.dataset(str(table)).delete("a in (0, 7, 21)")

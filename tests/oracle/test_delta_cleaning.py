@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import lakefold
 from lakefold import cli
-from tests.delta_logs.actions import data_file, metadata, text
+from lakefold_reader.delta.sidecars import NamedSidecars, checkpoints_of, stored_sidecars, unnamed_sidecars
+from lakefold_reader.opening import open_source
+from lakefold_table.delta.actions.table_actions import Sidecar
+from lakefold_table.delta.checkpoints import sidecars as checkpoint_sidecars
+from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED
+from lakefold_table.entry import Committed
+from lakefold_table.storage.local import LocalStorage
+from tests.delta_logs.actions import LISTED, UUID, data_file, metadata, remove, text
+from tests.oracle.delta_maintenance import committed, made
+from tests.unit.test_delta_format import Table
+from tests.unit.test_delta_rows import log_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +78,48 @@ def test_versions_go_with_their_files(table: Path, capsys: pytest.CaptureFixture
         lakefold.tail(table, 3)
 
 
+HINTS = {
+    "missing": None,
+    "no JSON": "{",
+    "of a checkpoint that is gone": '{"version":4,"size":1}',
+    "of no checkpoint": '{"version":5,"size":1}',
+    "of a later version": '{"version":900,"size":1}',
+    "of parts": '{"version":6,"size":1,"parts":100000}',
+    "of a V2 checkpoint": json.dumps(
+        {"version": 6, "size": 1, "v2Checkpoint": {"path": f"{6:020}.checkpoint.{UUID}.json"}}
+    ),
+}
+
+
+def test_a_cleaned_log_is_opened_whatever_the_hint_says(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cleaned(capsys, table)["removed_versions"] == 6
+    log = table / "_delta_log"
+    # Looks like a checkpoint to what splits lines.
+    (log / f"x\n{7:020}.checkpoint.parquet").touch()
+    rows = sorted(lakefold.open(table).to_arrow()["x"].to_pylist())
+    for number, (name, hint) in enumerate(HINTS.items()):
+        (log / "_last_checkpoint").unlink(missing_ok=True)
+        if hint is not None:
+            (log / "_last_checkpoint").write_text(hint)
+        version = 7 + number
+        assert sorted(lakefold.open(table).to_arrow()["x"].to_pylist()) == rows, name
+        assert lakefold.open(table, 6).version == 6
+        with pytest.raises(lakefold.VersionExpiredError):
+            lakefold.open(table, 5)
+        own = Table(table)
+        added = own.propose(data_file(table, f"{number}.parquet", number), read=version)
+        (result,) = own.fold(added, log=log_id(number))
+        assert result == Committed(version + 1, rows_added=1), name
+        rows = sorted([*rows, number])
+    # Without a checkpoint nothing helps.
+    for checkpoint in log.glob("*.checkpoint.parquet"):
+        checkpoint.unlink()
+    with pytest.raises(lakefold.DamagedError, match=r"00000000000000000000\.json is missing"):
+        lakefold.open(table)
+
+
 def test_versions_that_a_consumer_has_not_read_stay(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with lakefold.tail(table, 4, consumer="nightly") as tail:
         tail.commit()
@@ -103,3 +157,160 @@ def test_a_table_with_features_that_are_not_known_is_left_alone(
     assert cli.run(["cleanup", str(tmp_path), "--older-than", "0s"]) != 0
     assert "of tomorrow" in capsys.readouterr().err
     assert versions(tmp_path) == [0, 1]
+
+
+@pytest.fixture
+def sidecars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table of versions 0 to 7 with V2 checkpoints of versions 2, 4 and 6, whose runs have 5 files."""
+    monkeypatch.setattr(checkpoint_sidecars, "RUN", 5)
+    table = Table(tmp_path / "t")
+    properties = {"delta.checkpointInterval": "2", "delta.checkpointPolicy": "v2", **EXPIRED}
+    table.fold(table.propose(LISTED, metadata(**properties)), log=log_id(0))
+    for number in range(1, 8):
+        files = [data_file(table.path, f"{number}-{each}.parquet", number) for each in range(9)]
+        gone = [remove(f"{number - 2}-{each}.parquet", at=1) for each in range(0, 9, 3) if number > 2]
+        (result,) = table.fold(table.propose(*files, *gone, read=number - 1), log=log_id(number))
+        assert isinstance(result, Committed)
+    return table.path
+
+
+def test_sidecars_go_with_the_last_checkpoint_that_names_them(
+    sidecars: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = open_source(str(sidecars))
+    assert unnamed_sidecars(source) == set()
+    rows = sorted(lakefold.open(sidecars).to_arrow()["x"].to_pylist())
+    before = stored_sidecars(source)
+    planned = cleaned(capsys, sidecars, "--dry-run")
+    assert stored_sidecars(source) == before
+    removed = cleaned(capsys, sidecars)
+    assert {**removed, "dry_run": True} == planned
+    named = NamedSidecars(source).of(checkpoints_of(source))
+    assert stored_sidecars(source) == named < before
+    assert versions(sidecars) == [6, 7]
+    orphan = sidecars / "_delta_log" / "_sidecars" / f"{UUID}.parquet"
+    shutil.copy(sidecars / min(named), orphan)
+    assert unnamed_sidecars(source) == {orphan.relative_to(sidecars).as_posix()}
+    assert sorted(lakefold.open(sidecars).to_arrow()["x"].to_pylist()) == rows
+    theirs = QueryBuilder().register("t", DeltaTable(str(sidecars))).execute("select x from t").read_all()
+    assert sorted(pa.table(theirs)["x"].to_pylist()) == rows
+
+
+def test_a_sidecar_that_a_checkpoint_names_meanwhile_stays(
+    sidecars: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another client stores a checkpoint with the sidecars of version 2 while that one is removed."""
+    (old,) = (sidecars / "_delta_log").glob(f"{2:020}.checkpoint.*.json")
+    content = old.read_text().replace('"version":2', '"version":7', 1)
+    later = old.with_name(f"{7:020}.checkpoint.{UUID}.json")
+    delete = LocalStorage.delete
+
+    def deleting(storage: LocalStorage, path: str) -> None:
+        delete(storage, path)
+        if path.endswith(old.name):
+            later.write_text(content)
+
+    source = open_source(str(sidecars))
+    (theirs,) = (file for file in checkpoints_of(source) if file.name == old.name)
+    named = NamedSidecars(source).of([theirs])
+    monkeypatch.setattr(LocalStorage, "delete", deleting)
+    cleaned(capsys, sidecars)
+    assert later.exists()
+    assert named <= stored_sidecars(source)
+
+
+def test_a_checkpoint_whose_sidecars_are_removed_while_it_is_stored_gets_them_again(
+    sidecars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sidecars are those of the checkpoint before, which is removed with them.
+
+    All versions of this log have one time, so each sidecar gets another one here.
+    """
+    log = sidecars / "_delta_log"
+    written = count(1)
+    monkeypatch.setattr(
+        checkpoint_sidecars, "Sidecar", lambda name, size, _: Sidecar(name, size, next(written))
+    )
+    put = LocalStorage.put_if_absent
+    cleaned_up: list[str] = []
+
+    def storing(storage: LocalStorage, path: str, buffers: list[Any]) -> object:
+        if path.startswith(f"_delta_log/{10:020}.checkpoint.") and not cleaned_up:
+            for file in (*log.glob("*.checkpoint.*.json"), *(log / "_sidecars").iterdir()):
+                cleaned_up.append(file.name)
+                file.unlink()
+        return put(storage, path, buffers)
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", storing)
+    table = Table(sidecars)
+    properties = {"delta.checkpointInterval": "2", "delta.checkpointPolicy": "v2", **EXPIRED}
+    notes = [table.propose(metadata(**properties, **{f"n{number}": "1"}), read=7) for number in range(4)]
+    assert all(isinstance(result, Committed) for result in table.fold(*notes, log=log_id(8)))
+    assert len(cleaned_up) > 3
+    source = open_source(str(sidecars))
+    newest = [file for file in checkpoints_of(source) if file.version == 10]
+    assert len(newest) == 1
+    assert json.loads((log / "_last_checkpoint").read_text())["v2Checkpoint"]["path"] == newest[0].name
+    assert NamedSidecars(source).of(newest) <= stored_sidecars(source)
+    assert lakefold.open(sidecars, 11).to_arrow().num_rows == 9 * 7 - 3 * 5
+
+
+def test_versions_before_a_dropped_feature_go_up_to_any_checkpoint(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Version 8 lists the feature; its property is broken, then of versions before and after checkpoints."""
+    log = table / "_delta_log"
+    first = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+    (described,) = (action for action in first if "metaData" in action)
+    listed: dict[str, Any] = {
+        "minReaderVersion": 1,
+        "minWriterVersion": 7,
+        "writerFeatures": ["checkpointProtection"],
+    }
+
+    def protect(version: int, before: str) -> None:
+        described["metaData"]["configuration"][PROTECTED] = before
+        (log / f"{version:020}.json").write_bytes(text([{"protocol": listed}, described]))
+
+    protect(8, "six")
+    assert cli.run(["cleanup", str(table), "--older-than", "0s"]) != 0
+    assert "is 'six', which is no version" in capsys.readouterr().err
+    # Version 7 stays, as the last checkpoint is that of version 6: its features are looked at.
+    features = [*listed["writerFeatures"], "of yesterday"]
+    added = (log / f"{7:020}.json").read_bytes()
+    (log / f"{7:020}.json").write_bytes(
+        added + b"\n" + text([{"protocol": {**listed, "writerFeatures": features}}])
+    )
+    protect(8, "9223372036854775807")
+    assert cli.run(["cleanup", str(table), "--older-than", "0s"]) != 0
+    error = capsys.readouterr().err
+    assert "version 7, which stays, has the feature of yesterday" in error
+    assert versions(table) == list(range(9))
+    (log / f"{7:020}.json").write_bytes(added)
+    assert cleaned(capsys, table)["removed_versions"] == 6
+    assert (log / f"{6:020}.checkpoint.parquet").exists()
+    assert DeltaTable(table).version() == 8
+    assert sorted(lakefold.open(table).to_arrow()["x"].to_pylist()) == sorted(
+        DeltaTable(table).to_pyarrow_table()["x"].to_pylist()
+    )
+
+
+def test_the_marks_of_each_version_that_stays_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Versions that others made after a checkpoint need the committer's commit before it."""
+    world = made(tmp_path / "t", 2, **EXPIRED)
+    for number in (100, 101):
+        assert committed(
+            world.fold(Table(world.path).propose(data_file(world.path, f"{number}.parquet", number)))
+        )
+        for other in (1, 2):
+            world.append(1000 * number + other)
+        DeltaTable(world.path).create_checkpoint()
+        world.append(1000 * number + 3)
+    # Versions 3 and 7 are ours, 5 and 9 have checkpoints. Version 5 needs the marks of version 3.
+    with lakefold.tail(world.path, 6, consumer="nightly") as tail:
+        tail.commit()
+    cleaned(capsys, world.path)
+    for version in range(6, 11):
+        assert len(world.rows(version)) == 20 + version - 2

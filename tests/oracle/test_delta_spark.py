@@ -100,7 +100,7 @@ def test_a_query_begins_with_the_content_and_takes_what_comes(path: str) -> None
     ("start", "batches"),
     [("0", [[0, 1, 2, 3]]), ("1", [[2, 3]]), ("earliest", [[0, 1], [2, 3]]), ("latest", [])],
 )
-def test_a_query_begins_where_it_is_told(path: str, start: str, batches: list[list[int]]) -> None:
+def test_a_query_begins_where_its_options_say(path: str, start: str, batches: list[list[int]]) -> None:
     assert Query(path, startingVersion=start).ids() == batches
 
 

@@ -109,7 +109,7 @@ def test_a_column_made_afterwards_reads_none_of_its_values(table: Path) -> None:
     assert version_of(both.ours).manifest.fields == version_of(both.theirs).manifest.fields
 
 
-def test_of_a_nested_column_a_part_may_be_gone(table: Path) -> None:
+def test_a_part_of_a_nested_column_may_be_dropped(table: Path) -> None:
     check_agreement(both_ways(table, append, between=drop("place")))
 
 

@@ -93,7 +93,9 @@ def test_by_uuid(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     assert explanation["outcome"]["committed"]["rows_added"] == "1"
 
 
-def test_a_refusal_is_told_with_what_it_met(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_is_shown_with_what_it_conflicts_with(
+    table: Folded, capsys: pytest.CaptureFixture[str]
+) -> None:
     again = creation(table.uri)
     again.app_id, again.batch_id = "maker", 7
     folded_with_refusal(table, again, append(table.uri, rows([40]), 3, "app", 9))
@@ -108,7 +110,9 @@ def test_a_refusal_is_told_with_what_it_met(table: Folded, capsys: pytest.Captur
     assert "what to do" in words
 
 
-def test_one_sent_again_is_told_by_where_it_went(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_proposal_that_was_sent_again_is_shown_with_its_new_position(
+    table: Folded, capsys: pytest.CaptureFixture[str]
+) -> None:
     folded_with_refusal(
         table, append(table.uri, rows([1]), 1, "app", 2), append(table.uri, rows([2]), 3, "app", 5)
     )
@@ -117,7 +121,7 @@ def test_one_sent_again_is_told_by_where_it_went(table: Folded, capsys: pytest.C
     assert explained(capsys, table, "app:2")["committed_in"] == 2
 
 
-def test_the_marks_tell_where_the_version_is_gone(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_marks_are_used_if_the_version_is_gone(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     path = table.versions.path(2)
     (open_storage(table.uri)).delete(path)
     explanation = explained(capsys, table, "app:1")
@@ -143,7 +147,7 @@ def test_marks_rolled_back_by_a_foreign_client_do_not_count(
     assert explanation["told_by"] == "the marks in version 3"
 
 
-def test_a_branch_knows_nothing_of_proposals_for_the_main_line(
+def test_a_branch_knows_nothing_of_proposals_for_the_main_branch(
     table: Folded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lance.dataset(local_path(table.uri)).create_branch("side")
@@ -157,7 +161,7 @@ def test_a_branch_knows_nothing_of_proposals_for_the_main_line(
 @pytest.mark.parametrize(
     "what", ["99", "app:77", "nobody:1", "nobody:x", "0f3c2a77-5a0e-4f7e-9f42-6d1c0a3f2b11"]
 )
-def test_what_nobody_knows_names_the_places_asked(
+def test_an_unknown_proposal_names_what_was_searched(
     table: Folded, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     error = explained(capsys, table, what, code=2)["error"]

@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 import lakefold
 from lakefold import cli
-from lakefold_reader.feed.feed import changes
+from lakefold_reader.feed import changes
 from lakefold_reader.format.changes import RewrittenError
 from lakefold_reader.lance.feed.columns import last_of
 from lakefold_reader.lance.feed.plan import plan_changes, plan_version
@@ -61,7 +61,7 @@ def feed_rows(
 
 
 @STABLE
-def test_updates_are_pairs_where_rows_keep_their_ids(tmp_path: Path, *, stable: bool) -> None:
+def test_updates_are_pairs_if_rows_keep_their_ids(tmp_path: Path, *, stable: bool) -> None:
     uri = foreign(tmp_path, stable=stable)
     lance.dataset(uri).update({"text": "'new'"}, where="id in (3, 14)")
     actual = lakefold.changes(uri, 1).read_all().to_pylist()
@@ -128,7 +128,7 @@ def test_the_only_entry_of_a_version_did_all_of_it(tmp_path: Path) -> None:
     ]
 
 
-def test_appends_of_a_committer_are_told_by_their_first_bytes(tmp_path: Path) -> None:
+def test_appends_of_a_committer_are_recognised_by_their_first_bytes(tmp_path: Path) -> None:
     table = Folded(open_storage(tmp_path / "t"), first=5)
     table.append(rows([1, 2]), rows([3]))
     table.append(rows([4]))

@@ -128,7 +128,7 @@ def test_an_id_that_another_column_has_now(act: Act, table: Path) -> None:
 
 @pytest.mark.parametrize("act", [replacement, update, note])
 def test_operations_that_may_follow_no_new_column_anyway(act: Act, table: Path) -> None:
-    """The conflict rules are there first: none of these stands beside a Merge or a drop of its column."""
+    """The conflict rules refuse them before: none of these can follow a Merge or a drop of its column."""
     result = waiting(table, act, reuse)
     assert isinstance(result, Rejected)
     assert result.conflict.other_operation.startswith(("merge", "project"))

@@ -121,7 +121,7 @@ def test_no_damage_ends_the_process(sort: str) -> None:
 
 
 @pytest.mark.parametrize("call", READS)
-def test_every_way_of_reading_is_told(tmp_path: Path, call: str) -> None:
+def test_every_way_of_reading_reports_it(tmp_path: Path, call: str) -> None:
     uri, file = made(tmp_path, "array")
     file.write_bytes(file.read_bytes()[:-1])
     if "older" in call:
@@ -143,7 +143,7 @@ def test_what_only_lance_finds_names_the_file_too(tmp_path: Path) -> None:
     assert caught.value.where == f"file://{file}"
 
 
-def test_a_file_is_looked_at_once(tmp_path: Path) -> None:
+def test_a_file_is_checked_once(tmp_path: Path) -> None:
     uri, file = made(tmp_path, "bitmap")
     whole = lakefold.open(uri).to_arrow()
     file.write_bytes(b"")

@@ -147,7 +147,7 @@ def test_an_index_on_lists_forgets_lists_that_changed(act: Act, table: Path) -> 
     assert count_matching(both.ours, "array_has_any(l, [1003])") == 1
 
 
-def test_an_index_on_lists_is_not_added_where_they_were_replaced_meanwhile(table: Path) -> None:
+def test_an_index_on_lists_is_not_added_if_they_were_replaced_meanwhile(table: Path) -> None:
     copy = copy_of(table, index_lists)
     other_lists(lance.dataset(str(table)))
     (result,) = fold(owned(table), [proposed(table, copy)], 0)
@@ -164,7 +164,7 @@ def test_an_index_on_lists_leaves_out_what_was_updated_meanwhile(table: Path) ->
     assert count_matching(table, "array_has_any(l, [1003])") == 1
 
 
-def test_an_index_is_held_against_all_that_came_after_it_was_built(table: Path) -> None:
+def test_an_index_is_checked_against_everything_after_it_was_built(table: Path) -> None:
     """It is of the version before the restore, though it is proposed on the version after it."""
     lance.dataset(str(table)).delete("a = 3")
     copy = copy_of(table, lambda dataset: dataset.create_scalar_index("a", "BTREE"))

@@ -89,7 +89,7 @@ REMAPPED = {
 
 
 @pytest.mark.parametrize("message", REMAPPED)
-def test_an_index_is_remapped_to_where_its_rows_went(message: str, tmp_path: Path) -> None:
+def test_an_index_is_remapped_to_the_new_addresses_of_its_rows(message: str, tmp_path: Path) -> None:
     both = replayed(
         make(tmp_path / "t", stable=False),
         compact,

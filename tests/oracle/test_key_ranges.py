@@ -8,15 +8,14 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.merge import key_ranges
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
+from lakefold_ingest.merge.lance import key_ranges
 from lakefold_ingest.operations.upsert import UpsertRows
 from tests.merging import Folding, people, record_scans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
 
 KINDS: dict[str, Callable[[int], pa.Array]] = {
     "integers": lambda n: pa.array([n], pa.int64()),
@@ -32,7 +31,7 @@ KINDS: dict[str, Callable[[int], pa.Array]] = {
 @pytest.fixture(autouse=True)
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The ids of the fragments that each scan of keys reads."""
-    key_ranges.forget()
+    key_ranges._known.clear()
     return record_scans(
         monkeypatch,
         lambda table, fragments: sorted(table.state.fragments.ids() if fragments is None else fragments),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
-from lakefold_ingest.merge import key_ranges
+from lakefold_ingest.merge.lance import key_ranges
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart
 from lakefold_ingest.spark.keyed_tasks import KEY_NUMBER, _merge_rows, _number_rows

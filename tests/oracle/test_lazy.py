@@ -59,7 +59,7 @@ def test_opening_a_hundred_thousand_fragments_reads_one_manifest() -> None:
     MemoryStorage.forget("lazy")
 
 
-def test_what_the_manifest_tells_needs_no_pylance(tmp_path: Path) -> None:
+def test_what_the_manifest_contains_needs_no_pylance(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(rows(range(5)), uri)
     lance.dataset(uri).delete("id = 3")

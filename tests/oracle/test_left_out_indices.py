@@ -167,7 +167,7 @@ def test_an_index_without_any_file_is_invalid(tmp_path: Path) -> None:
     assert "is missing" in result.message
 
 
-def test_files_that_tell_nothing_leave_it_open(tmp_path: Path) -> None:
+def test_files_that_say_nothing_leave_it_open(tmp_path: Path) -> None:
     """As with pylance, which warns, and passes such an index over from then on."""
     theirs, ours, index = built(tmp_path, "IVF_FLAT", "v")
     for table in (theirs, ours):

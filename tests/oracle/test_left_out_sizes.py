@@ -153,7 +153,7 @@ def far(table: Path) -> TableWriter:
     return TableWriter(FORMAT, versions, storage.uri, check_sizes=False)
 
 
-def test_a_store_where_no_other_file_is_looked_at(table: Path) -> None:
+def test_a_store_where_no_other_file_is_checked(table: Path) -> None:
     (outcome,) = far(table).fold(entries([proposal(table, 3)], 0)).outcomes
     assert isinstance(outcome.result, Committed)
     check_sized(table)
@@ -168,7 +168,7 @@ def test_a_missing_file_there_is_invalid(table: Path) -> None:
     assert "is missing" in outcome.result.message
 
 
-def test_of_a_large_append_no_file_is_looked_at_there(table: Path) -> None:
+def test_no_file_of_a_large_append_is_checked_there(table: Path) -> None:
     """A request for each of a million files would hold up all other tables."""
     envelope = proposal(table)
     (table / "data" / envelope.lance.append.fragments[0].files[0].path).unlink()

@@ -78,7 +78,7 @@ def cursor_at(uri: str, version: int, **more: str) -> str:
 
 
 @pytest.mark.parametrize("version", range(2, 2 + ROWS))
-def test_a_cursor_of_a_branch_that_was_made_anew(uri: str, version: int) -> None:
+def test_a_cursor_of_a_branch_that_was_created_again(uri: str, version: int) -> None:
     """Both if the new table has the version that was read, and if it has none of its number."""
     branch(uri, 50)
     cursor = cursor_at(uri, version, branch="side")
@@ -88,7 +88,7 @@ def test_a_cursor_of_a_branch_that_was_made_anew(uri: str, version: int) -> None
     assert "earliest" in caught.value.hint
 
 
-def test_the_branch_s_identifier_tells_where_its_versions_were_cleaned_up(uri: str) -> None:
+def test_the_branch_s_identifier_decides_if_its_versions_were_cleaned_up(uri: str) -> None:
     branch(uri, 50)
     cursor = cursor_at(uri, 4, branch="side")
     path = branched_anew(uri, at=3)
@@ -102,7 +102,7 @@ def test_the_branch_s_identifier_tells_where_its_versions_were_cleaned_up(uri: s
 
 
 @pytest.mark.parametrize("version", range(1, 2 + ROWS))
-def test_a_cursor_of_a_table_without_marks_that_was_made_anew(uri: str, version: int) -> None:
+def test_a_cursor_of_a_table_without_marks_that_was_created_again(uri: str, version: int) -> None:
     cursor = cursor_at(uri, version)
     remade(uri)
     with pytest.raises(lakefold.MadeAnewError, match="the table was created again"):
@@ -115,7 +115,7 @@ def test_a_cursor_of_an_older_release_goes_on(uri: str) -> None:
 
 
 @pytest.mark.parametrize("seen", range(1, 1 + ROWS))
-def test_a_tail_that_runs_while_its_table_is_made_anew(uri: str, seen: int) -> None:
+def test_a_tail_that_runs_while_its_table_is_created_again(uri: str, seen: int) -> None:
     """It has the version seen and waits, or polls for the next version later."""
     with lakefold.tail(uri, seen - 1) as tail:
         assert next(tail).version == seen
@@ -136,7 +136,7 @@ def test_a_tail_whose_table_had_marks_and_whose_new_one_has_none(tmp_path: Path)
             next(tail)
 
 
-def test_a_tail_that_runs_while_its_branch_is_made_anew(uri: str) -> None:
+def test_a_tail_that_runs_while_its_branch_is_created_again(uri: str) -> None:
     branch(uri, 50)
     newest = 1 + ROWS
     with lakefold.tail(uri, newest - 1, branch="side") as tail:
@@ -146,7 +146,9 @@ def test_a_tail_that_runs_while_its_branch_is_made_anew(uri: str) -> None:
             next(tail)
 
 
-def test_a_consumer_is_told_and_goes_on_after_it_is_set(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_consumer_gets_an_error_and_continues_after_it_is_set(
+    uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     branch(uri, 50)
     with lakefold.tail(uri, "earliest", branch="side", consumer="nightly") as tail:
         tail.step()

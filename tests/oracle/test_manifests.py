@@ -126,7 +126,7 @@ def _newest(table: Path) -> Path:
     return table / "_versions" / max(names, key=lambda name: scheme.parse(name) or 0)
 
 
-def test_pylance_goes_on_upon_a_file_of_ours(tmp_path: Path) -> None:
+def test_pylance_commits_on_top_of_a_file_of_ours(tmp_path: Path) -> None:
     table = tmp_path / "table"
     dataset = create(table)
     dataset.create_scalar_index("a", "BTREE")

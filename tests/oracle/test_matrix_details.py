@@ -65,7 +65,7 @@ def test_keys(base: Base, tmp_path: Path) -> None:
     assert all_pairs(base, tmp_path, ours, {**ours, **DEPRECATED}) == {}
 
 
-def test_an_empty_operation_stands_beside_all(base: Base, tmp_path: Path) -> None:
+def test_an_empty_operation_conflicts_with_nothing(base: Base, tmp_path: Path) -> None:
     """Except those that don't depend on what it touched."""
     empty = {name: by_hand(name) for name in ("delete", "update", "rewrite", "update_mem_wal_state", "merge")}
     assert all_pairs(base, tmp_path, operations(base), empty) == {}

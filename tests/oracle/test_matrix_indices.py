@@ -15,7 +15,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import COMPATIBLE, Rebase, footprint_of
-from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE
 from lakefold_table.lance.kinds import Kind
 from tests.oracle.manifests import manifest_files, read_sections
 from tests.oracle.pair_operations import (

@@ -70,7 +70,7 @@ OURS = [
 
 
 @pytest.mark.parametrize(("act", "numbers"), OURS, ids=[f"{act.__name__} {n}" for act, n in OURS])
-def test_rows_of_one_fragment_are_joined_where_they_differ(
+def test_rows_of_one_fragment_are_merged_if_they_differ(
     act: Callable[..., Callable[[str], object]], numbers: tuple[int, ...], base: Base, tmp_path: Path
 ) -> None:
     """A row that both delete is found only when the deleted rows are joined, so a rebase may end in one."""
@@ -188,7 +188,7 @@ def appended(path: str) -> None:
     lance.write_dataset(keyed([7]), path, mode="append")
 
 
-def test_inserts_of_keys_against_what_tells_none(keyed_base: Base, tmp_path: Path) -> None:
+def test_inserts_of_keys_against_operations_without_keys(keyed_base: Base, tmp_path: Path) -> None:
     ours = last_transaction(committed(keyed_base, tmp_path / "ours", upsert(100)).path)
     for name, theirs in {"append": appended, "update": by_hand("update"), "delete": delete(35)}.items():
         table = committed(keyed_base, tmp_path / name, theirs)

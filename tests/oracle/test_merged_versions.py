@@ -88,7 +88,9 @@ def keyed_base(tmp_path_factory: pytest.TempPathFactory) -> Base:
 
 
 @pytest.mark.parametrize("names", SHARED.values(), ids=SHARED)
-def test_nor_for_who_inserts_keys(base: Base, keyed_base: Base, names: list[str], tmp_path: Path) -> None:
+def test_nor_for_a_proposal_that_inserts_keys(
+    base: Base, keyed_base: Base, names: list[str], tmp_path: Path
+) -> None:
     made = operations(base)
     parts = [transaction_of(base, made[name]) for name in names]
     whole = committed(keyed_base, tmp_path / "whole", together(parts))
@@ -105,7 +107,7 @@ def insert_new(dataset: lance.LanceDataset, numbers: list[int]) -> None:
     builder.execute(keyed(numbers))
 
 
-def test_nothing_stands_against_a_version_of_refusals(base: Base, tmp_path: Path) -> None:
+def test_nothing_conflicts_with_a_version_of_refusals(base: Base, tmp_path: Path) -> None:
     """A refused entry changes nothing, also not the answers to others, whichever client commits them."""
     refusals = committed(base, tmp_path / "refusals", together([]))
     for name, operation in operations(base).items():
@@ -154,7 +156,7 @@ def test_updates_in_one_version_come_to_what_pylance_makes_of_all(tmp_path: Path
     assert 100 not in values(table)
 
 
-def test_of_those_that_take_one_row_the_first_does(tmp_path: Path) -> None:
+def test_the_first_of_those_that_change_one_row_succeeds(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t", stable=True)
     acts = [update("a in (1, 2)", "one"), update("a in (2, 3)", "two"), update("a = 4", "three")]
     first, second, third = fold(owned(table), send(table, *several(table, *acts)), 0)

@@ -220,7 +220,7 @@ def test_row_ids_stay(table: Path) -> None:
 @pytest.mark.parametrize(
     "between", [deleted, lambda dataset: lance.write_dataset(rows(100, 5), dataset, mode="append")]
 )
-def test_it_is_built_again_where_fragments_changed(between: Act, table: Path) -> None:
+def test_it_is_built_again_if_fragments_changed(between: Act, table: Path) -> None:
     """As with pylance, whose verbs then fail."""
     other = table.with_name("other")
     shutil.copytree(table, other)

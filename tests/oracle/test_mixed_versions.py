@@ -69,7 +69,7 @@ def ids(rows: pa.Table) -> list[int]:
 
 
 @STABLE
-def test_appends_beside_deletes_are_told(tmp_path: Path, *, stable: bool) -> None:
+def test_appends_beside_deletes_are_returned(tmp_path: Path, *, stable: bool) -> None:
     table = table_of(tmp_path / "t", stable=stable)
     sent = [appended(table, 200, 201), changed(table, delete("a in (1, 11)")), appended(table, 300)]
     change = folded(table, [*sent, changed(table, delete("a >= 20 and a < 30"))])
@@ -80,7 +80,7 @@ def test_appends_beside_deletes_are_told(tmp_path: Path, *, stable: bool) -> Non
 
 
 @STABLE
-def test_appends_beside_updates_are_told(tmp_path: Path, *, stable: bool) -> None:
+def test_appends_beside_updates_are_returned(tmp_path: Path, *, stable: bool) -> None:
     """The new rows of an update are known if rows have ids for life, and only then."""
     table = table_of(tmp_path / "t", stable=stable)
     sent = [appended(table, 200, 201), changed(table, merge(2, 100)), appended(table, 300)]
@@ -105,7 +105,7 @@ def test_appends_and_merges_that_meet_no_row_only_insert(tmp_path: Path, *, stab
     assert (change.rows, change.only_inserts) == (4, True)
 
 
-def test_entries_of_one_kind_are_told_as_that_kind(tmp_path: Path) -> None:
+def test_entries_of_one_kind_are_described_as_that_kind(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t")
     change = folded(table, [appended(table, 200), appended(table, 300)])
     assert (change.operation, change.operations) == ("append", {"append": 2})
@@ -118,7 +118,7 @@ def test_entries_of_one_kind_are_told_as_that_kind(tmp_path: Path) -> None:
     assert ids(change.appended()) == []
 
 
-def test_what_a_foreign_client_did_is_one_deed_of_nobody(tmp_path: Path) -> None:
+def test_what_a_foreign_client_did_is_one_operation_without_an_entry(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t")
     update("a = 3")(lance.dataset(str(table)))
     (change,) = tail(str(table), 1)
@@ -129,7 +129,7 @@ def test_what_a_foreign_client_did_is_one_deed_of_nobody(tmp_path: Path) -> None
 
 
 @STABLE
-def test_the_history_tells_the_operations_within(
+def test_the_history_shows_the_operations_within(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, stable: bool
 ) -> None:
     table = table_of(tmp_path / "t", stable=stable)

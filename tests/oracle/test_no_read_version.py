@@ -61,7 +61,7 @@ def replace(dataset: lance.LanceDataset) -> None:
 
 @pytest.mark.parametrize("act", [restore, overwrite])
 @pytest.mark.parametrize("between", [note, replace])
-def test_they_follow_whatever_is_there(act: Act, between: Act, table: Path) -> None:
+def test_they_follow_any_version(act: Act, between: Act, table: Path) -> None:
     both = both_ways(table, act, between=between, change=read_none)
     assert not both.transaction.read_version
     check_agreement(both)

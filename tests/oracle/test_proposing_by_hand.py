@@ -57,7 +57,7 @@ def delete(tmp_path: Path) -> tuple[Path, Path]:
     return table, written(tmp_path / "delete.txn", envelope.lance)
 
 
-def test_a_delete_is_joined_with_another_where_its_rows_are_told(
+def test_a_delete_is_merged_with_another_if_its_rows_are_named(
     delete: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, transaction = delete
@@ -97,7 +97,7 @@ def test_a_delete_is_joined_with_another_where_its_rows_are_told(
         ('{"0": [1], "0": [2]}', "'0' is repeated"),
     ],
 )
-def test_rows_that_are_told_wrongly(
+def test_rows_that_are_named_wrongly(
     text: str, message: str, delete: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, transaction = delete
@@ -216,7 +216,7 @@ def test_a_transaction_without_an_operation_is_not_sent(
     assert not (tmp_path / "x").exists()
 
 
-def test_where_the_file_log_can_not_grow_it_stays_whole(
+def test_a_file_log_that_can_not_grow_stays_whole(
     delete: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, transaction = delete

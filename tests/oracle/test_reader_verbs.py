@@ -120,7 +120,7 @@ def test_one_version_is_named_once_and_must_be_there(
     printed(capsys, "show", table.uri, "--at-position", "99", code=5)
 
 
-def test_show_tells_indices_with_what_they_cover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_lists_indices_with_what_they_cover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(rows(range(20)), uri, max_rows_per_file=10)
     lance.dataset(uri).create_scalar_index("id", "BTREE")
@@ -211,7 +211,7 @@ def test_tail(table: Folded, capsys: pytest.CaptureFixture[str]) -> None:
     printed(capsys, "tail", table.uri, "--from", "x", code=2)
 
 
-def test_tail_shows_the_last_versions_where_nothing_says_where_to_start(
+def test_tail_shows_the_last_versions_without_an_option_where_to_start(
     table: Folded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert len(printed(capsys, "tail", table.uri).splitlines()) == 4
@@ -228,7 +228,7 @@ def test_tail_with_rows(table: Folded, capsys: pytest.CaptureFixture[str]) -> No
     assert values[1] == {"version": 2, "row": {"id": 0, "text": "row 0"}}
 
 
-def test_tail_says_where_rows_cannot_be_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tail_says_if_rows_are_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(rows(range(5)), uri)
     lance.dataset(uri).update({"text": "'x'"}, where="id = 3")

@@ -243,7 +243,7 @@ def test_several_deletes_and_then_inserts_in_one_version_each(table: Path, tmp_p
     check_told(str(copy), version + 1, done)
 
 
-def test_rows_are_told_from_the_record_where_the_version_before_is_gone(table: Path, tmp_path: Path) -> None:
+def test_rows_are_taken_from_the_record_if_the_version_before_is_gone(table: Path, tmp_path: Path) -> None:
     copy = tmp_path / "t"
     shutil.copytree(table, copy)
     version = lance.dataset(str(copy)).version

@@ -190,7 +190,7 @@ def test_what_no_tag_or_branch_leads_to(table: Path) -> None:
         lakefold.open(table, tag="gone")
 
 
-def test_a_detached_version_is_opened_by_its_number_and_is_not_of_the_line(table: Path) -> None:
+def test_a_detached_version_is_opened_by_its_number_and_is_not_in_the_sequence(table: Path) -> None:
     dataset = lance.dataset(str(table))
     fragments = lance.fragment.write_fragments(rows([7]), dataset, mode="append")
     operation = lance.LanceOperation.Append(fragments)

@@ -58,7 +58,7 @@ def test_tags_and_branches_are_those_that_pylance_lists(
     assert f"side    {side.version:>6}  main, version 1" in screen
 
 
-def test_what_is_not_there_is_told_with_the_verb_that_lists_it(
+def test_a_missing_name_is_reported_with_the_verb_that_lists_names(
     dataset: lance.LanceDataset, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for given in (["--tag", "none"], ["--branch", "none"]):

@@ -185,7 +185,7 @@ def test_details_in_a_file_stay_there(table: Path) -> None:
     assert reuse_of(version_of(ours)) == index
 
 
-def test_details_in_a_file_that_is_not_there(table: Path) -> None:
+def test_details_in_a_missing_file(table: Path) -> None:
     def without(envelope: Envelope) -> None:
         put_in_a_file(envelope, table.with_name("nowhere"))
 
@@ -255,7 +255,7 @@ WRONG: dict[str, Callable[[Version], None]] = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_an_index_that_tells_wrong_things_is_refused(message: str, table: Path) -> None:
+def test_an_index_with_wrong_details_is_refused(message: str, table: Path) -> None:
     both = replayed(table, deferred, change=edit(WRONG[message]))
     assert isinstance(both.result, Invalid), both.result
     assert re.search(message, both.result.message)

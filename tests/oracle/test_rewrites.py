@@ -181,7 +181,7 @@ def test_a_compaction_that_came_too_late(name: str, table: Path) -> None:
     assert both.result.conflict.retryable
 
 
-def test_ids_are_given_where_none_were_reserved(table: Path) -> None:
+def test_ids_are_assigned_if_none_were_reserved(table: Path) -> None:
     def unnumbered(envelope: Envelope) -> None:
         new_fragment(envelope.lance.rewrite).ClearField("id")
         del envelope.lance.rewrite.rewritten_indices[:]

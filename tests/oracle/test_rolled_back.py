@@ -91,7 +91,7 @@ def test_a_corrected_batch_is_not_dropped_without_a_word(table: Logged, *, takes
 
 
 @pytest.mark.parametrize("takes_over", [False, True], ids=["running", "started again"])
-def test_other_versions_behind_the_restore_hide_nothing(table: Logged, *, takes_over: bool) -> None:
+def test_later_versions_than_the_restore_hide_nothing(table: Logged, *, takes_over: bool) -> None:
     restored = table.restore(2)
     lance.dataset(local_path(table.uri)).delete("id = 3")
     if takes_over:
@@ -131,7 +131,7 @@ def test_versions_of_the_rules_before_are_folded_again_under_those(
     assert Counter(table.verdicts()) == {Verdict.SAME: 9, Verdict.FOREIGN: 2}
 
 
-def test_a_batch_whose_version_is_forgotten_is_told_as_well(table: Logged) -> None:
+def test_a_batch_whose_version_is_forgotten_is_reported_as_well(table: Logged) -> None:
     for number in range(3, 3 + MAX_RECENT_BATCHES):
         table.batch(number, rows([number]))
     restored = table.restore(2)

@@ -154,7 +154,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_updates_merges_and_compactions_leave_behind(table: Path) -> None:
+def test_row_ids_after_updates_merges_and_compactions(table: Path) -> None:
     """Spans are offsets wherever pylance computed them; only compaction leaves others."""
     lance.dataset(str(table)).update({"v": "1.0"}, "a in (1, 3, 12)")
     fresh = pa.table({"a": [2, 4, 50, 51, 13], "v": [7.0] * 5})
@@ -172,7 +172,7 @@ def test_what_updates_merges_and_compactions_leave_behind(table: Path) -> None:
     assert len(list(check(table))) == 2
 
 
-def test_pylance_reads_what_we_joined_and_wrote_anew(table: Path) -> None:
+def test_pylance_reads_what_we_merged_and_rewrote(table: Path) -> None:
     lance.dataset(str(table)).update({"v": "1.0"}, "a in (1, 3, 12)")
     old = fragments(table)
     count = sum(fragment.physical_rows for fragment in old)

@@ -127,7 +127,7 @@ def numbered(count: int, first: int = 0) -> pa.Table:
     )
 
 
-def test_columns_added_later_lie_in_files_of_their_own(tmp_path: Path) -> None:
+def test_columns_added_later_are_in_files_of_their_own(tmp_path: Path) -> None:
     uri = written(numbered(ROWS), tmp_path)
     lance.dataset(uri).add_columns({"twice": "id * 2"})
     lance.dataset(uri).add_columns(pa.schema([("empty", pa.timestamp("us"))]))

@@ -155,7 +155,7 @@ def test_opening_reads_one_manifest_and_no_data(tmp_path: Path) -> None:
         table.to_arrow()
 
 
-def test_rows_are_counted_where_the_manifest_does_not_say_how_many_are_deleted(tmp_path: Path) -> None:
+def test_rows_are_counted_if_the_manifest_does_not_say_how_many_are_deleted(tmp_path: Path) -> None:
     uri = written(tmp_path)
     path = tmp_path / "t" / lakefold.open(uri)._source.versions.path(4)
     data = path.read_bytes()
@@ -209,14 +209,14 @@ def test_the_version_of_a_time(tmp_path: Path) -> None:
             else True
         )
     assert lakefold.open(uri, as_of=times[3] + timedelta(days=1)).version == 4
-    with pytest.raises(InvalidError, match="no version of that time"):
+    with pytest.raises(InvalidError, match="no version is as old as that"):
         lakefold.open(uri, as_of=times[0] - timedelta(seconds=1))
     (tmp_path / "t" / lakefold.open(uri)._source.versions.path(1)).unlink()
-    with pytest.raises(VersionExpiredError, match="no version of that time"):
+    with pytest.raises(VersionExpiredError, match="no version is as old as that"):
         lakefold.open(uri, as_of=times[0])
 
 
-def test_a_time_is_exact_and_in_utc_where_it_has_no_zone() -> None:
+def test_a_time_is_exact_and_in_utc_if_it_has_no_zone() -> None:
     assert micros_of("1970-01-01T00:00:00.000001Z") == 1
     assert micros_of("1970-01-02") == 86_400_000_000
     assert micros_of("1970-01-01T01:00:00+01:00") == 0
@@ -241,7 +241,7 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "t" / lakefold.open(uri)._source.versions.path(2)).unlink()
     with pytest.raises(VersionExpiredError, match="version 2 is gone"):
         lakefold.open(uri, 2)
-    with pytest.raises(InvalidError, match="no committer made any of the versions here"):
+    with pytest.raises(InvalidError, match="none of the existing versions was made by a committer"):
         lakefold.open(uri, at_position=1)
     with pytest.raises(InvalidError, match="both name a version"):
         lakefold.open(uri, 1, as_of="2026-01-01")

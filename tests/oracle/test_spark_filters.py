@@ -192,7 +192,7 @@ def float_filters(draw: Any) -> Filter:  # noqa: ANN401 - hypothesis' own
     return checked
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(given_on=st.lists(float_filters(), min_size=1, max_size=4))
 def test_what_is_pushed_of_several_filters_on_floats_picks_sparks_rows(
     floats: lance.LanceDataset, given_on: list[Filter]
@@ -217,7 +217,7 @@ def test_what_is_pushed_of_several_filters_on_floats_picks_sparks_rows(
     ],
 )
 @pytest.mark.parametrize("version", ["legacy", "2.0"])
-def test_where_values_are_read_otherwise_than_filters_take_them_nothing_is_pushed(
+def test_no_filter_is_pushed_if_values_are_read_otherwise_than_filters_take_them(
     tmp_path: Path, version: Literal["legacy", "2.0"], spark_filter: Filter
 ) -> None:
     """A null of a number is read as 0 in legacy files, and a filter finds it by chance."""

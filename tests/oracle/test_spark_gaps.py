@@ -29,7 +29,7 @@ def table(tmp_path: Path) -> Folded:
     return folded
 
 
-def test_a_table_made_anew_with_fewer_versions_is_noticed_by_a_run_that_ends(
+def test_a_table_created_again_with_fewer_versions_is_noticed_by_a_run_that_ends(
     table: Folded, tmp_path: Path
 ) -> None:
     query = Query(table.uri)
@@ -42,7 +42,7 @@ def test_a_table_made_anew_with_fewer_versions_is_noticed_by_a_run_that_ends(
         query.ids()
 
 
-def test_a_query_goes_on_over_a_gap_that_a_tag_stands_in(table: Folded) -> None:
+def test_a_query_continues_over_a_gap_in_which_a_tag_keeps_a_version(table: Folded) -> None:
     query = Query(table.uri, startingVersion=2, maxVersionsPerTrigger=1, failOnDataLoss="false")
     query.batch()
     table.append_ids([50])
@@ -72,7 +72,7 @@ def read_up_to(table: Folded, version: int, **options: str) -> Query:
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["in another process", "in the same"])
-def test_a_query_reads_what_a_tag_kept_and_goes_on_over_the_gap_behind_it(
+def test_a_query_reads_what_a_tag_kept_and_continues_over_the_gap_after_it(
     table: Folded, *, again: bool
 ) -> None:
     query = read_up_to(table, 2, maxVersionsPerTrigger="1")
@@ -85,7 +85,7 @@ def test_a_query_reads_what_a_tag_kept_and_goes_on_over_the_gap_behind_it(
     assert query.ids() == [[60]]
 
 
-def test_a_query_that_stands_at_what_a_tag_kept_goes_on_over_the_gap_behind_it(table: Folded) -> None:
+def test_a_query_at_a_version_that_a_tag_kept_continues_over_the_gap_after_it(table: Folded) -> None:
     query = read_up_to(table, 3, maxVersionsPerTrigger="1")
     assert without(table, 3) == [3, 5]
     query.start()
@@ -109,7 +109,7 @@ def test_one_batch_over_a_gap(table: Folded) -> None:
     assert query.ids() == [[60]]
 
 
-def test_a_run_that_ends_ends_behind_a_gap_where_it_was_to(table: Folded) -> None:
+def test_a_run_that_ends_ends_after_a_gap_where_it_should(table: Folded) -> None:
     query = read_up_to(table, 3, maxVersionsPerTrigger="1")
     assert without(table, 3) == [3, 5]
     query.options["maxVersionsPerTrigger"] = "9"
@@ -120,7 +120,7 @@ def test_a_run_that_ends_ends_behind_a_gap_where_it_was_to(table: Folded) -> Non
     assert query.ids() == [[50]]
 
 
-def test_what_nothing_tells_any_more_is_gone_over(table: Folded) -> None:
+def test_a_version_whose_changes_are_not_known_any_more_is_skipped(table: Folded) -> None:
     """What version 6 deleted version 5 is gone, so it is not known."""
     query = read_up_to(table, 5, readChangeFeed="true", maxVersionsPerTrigger="1")
     query.options["maxVersionsPerTrigger"] = "9"

@@ -73,7 +73,7 @@ def test_a_query_begins_with_the_content_and_goes_on_with_what_comes(table: Fold
         ({"startingVersion": "6"}, []),
     ],
 )
-def test_a_query_begins_where_it_is_told(
+def test_a_query_begins_where_its_options_say(
     table: Folded, start: dict[str, str], batches: list[list[int]]
 ) -> None:
     query = Query(table.uri, **start)
@@ -148,7 +148,7 @@ def test_content_that_was_read_is_not_read_backwards(table: Folded) -> None:
         query.reader.partitions(more, some)
 
 
-def test_a_batch_that_ends_in_a_table_made_anew_says_so(table: Folded, tmp_path: Path) -> None:
+def test_a_batch_that_ends_in_a_table_created_again_says_so(table: Folded, tmp_path: Path) -> None:
     query = Query(table.uri, startingVersion=1)
     query.ids()
     shutil.rmtree(tmp_path / "t")
@@ -239,7 +239,7 @@ def test_an_older_spark_that_names_no_start_goes_on_where_it_ended(table: Folded
     assert Offset.of(query.reader.latestOffset()).version == 5
 
 
-def test_a_table_made_anew_is_noticed(table: Folded, tmp_path: Path) -> None:
+def test_a_table_created_again_is_noticed(table: Folded, tmp_path: Path) -> None:
     query = Query(table.uri, startingVersion=1)
     query.ids()
     shutil.rmtree(tmp_path / "t")
@@ -252,7 +252,7 @@ def test_a_table_made_anew_is_noticed(table: Folded, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"partition-0": 5}', "{}", "null", "[]", '"x"', "5", "true"])
-def test_an_offset_of_another_source_is_told(table: Folded, text: str) -> None:
+def test_an_offset_of_another_source_is_reported(table: Folded, text: str) -> None:
     query = Query(table.uri)
     offset, known = json.loads(text), query.reader.initialOffset()
     refused = pytest.raises(InvalidError, match="no offset of a table")
@@ -285,13 +285,13 @@ def cleaned(table: Folded) -> Query:
     return query
 
 
-def test_versions_cleaned_up_stop_a_query_and_it_says_how_to_go_on(cleaned: Query) -> None:
+def test_versions_cleaned_up_stop_a_query_which_says_how_to_continue(cleaned: Query) -> None:
     with pytest.raises(VersionExpiredError, match="set failOnDataLoss to false") as raised:
         cleaned.ids()
     assert raised.value.oldest == 5
 
 
-def test_a_query_that_may_lose_data_goes_on_behind_the_oldest_version(table: Folded, cleaned: Query) -> None:
+def test_a_query_that_may_lose_data_continues_after_the_oldest_version(table: Folded, cleaned: Query) -> None:
     cleaned.options["failOnDataLoss"] = "false"
     cleaned.start()
     assert flat(cleaned.ids()) == []

@@ -149,7 +149,7 @@ def test_a_stream_is_read_as_it_is_asked_for(endless: tuple[lakefold.Table, Endl
     stream.close()
 
 
-def test_duckdb_stops_where_it_has_enough(endless: tuple[lakefold.Table, Endless]) -> None:
+def test_duckdb_stops_when_it_has_enough(endless: tuple[lakefold.Table, Endless]) -> None:
     table, rows = endless
     assert len(asked(table, "SELECT id FROM opened LIMIT 1500")) == 1500
     assert 2 <= rows.batches < 1000

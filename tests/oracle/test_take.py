@@ -156,7 +156,7 @@ def test_ids_of_every_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_what_is_not_there_is_told(tmp_path: Path, *, stable: bool) -> None:
+def test_ids_that_do_not_exist_are_reported(tmp_path: Path, *, stable: bool) -> None:
     uri = written(tmp_path, stable=stable)
     lance.dataset(uri).delete("id in (1, 2)")
     table = lakefold.open(uri)

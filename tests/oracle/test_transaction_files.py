@@ -79,7 +79,9 @@ def test_what_they_leave_alone_is_folded(table: Path) -> None:
 
 @pytest.mark.parametrize("which", [0, 1], ids=["one in between", "the newest"])
 @pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_where_a_file_is_gone_or_damaged_nobody_can_tell(which: int, damage: str, table: Path) -> None:
+def test_what_a_version_did_is_not_known_if_its_file_is_gone_or_damaged(
+    which: int, damage: str, table: Path
+) -> None:
     """The table is sound, so it isn't stopped; what is checked against that version is built again."""
     file = files(table)[which]
     if damage == "gone":

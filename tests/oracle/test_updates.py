@@ -181,7 +181,9 @@ def keyed(*ids: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("between", [None, (2, 200), (3, 300)], ids=["newest", "other keys", "same key"])
-def test_the_keys_that_were_inserted_stay_told(tmp_path: Path, between: tuple[int, int] | None) -> None:
+def test_the_keys_that_were_inserted_stay_in_the_transaction(
+    tmp_path: Path, between: tuple[int, int] | None
+) -> None:
     """The next version's transaction carries them, and a key that both inserted is a conflict."""
 
     def upsert(dataset: lance.LanceDataset, *ids: int) -> object:
@@ -208,7 +210,7 @@ def test_the_keys_that_were_inserted_stay_told(tmp_path: Path, between: tuple[in
 @pytest.mark.parametrize(
     ("version", "stable"), [("legacy", False), ("2.0", False), ("2.0", True), ("2.2", False), ("2.2", True)]
 )
-def test_nested_columns_are_written_anew(
+def test_nested_columns_are_written_again(
     tmp_path: Path, version: Literal["legacy", "2.0", "2.2"], *, stable: bool
 ) -> None:
     table = tmp_path / "t"

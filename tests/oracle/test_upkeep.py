@@ -13,6 +13,7 @@ import pytest
 from lakefold_maintenance.files.cleaning import EVERY_S
 from lakefold_maintenance.files.refused import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S
+from lakefold_maintenance.lance import indices
 from lakefold_maintenance.planning.policy import PREFIX
 from lakefold_maintenance.rewriting.engines import InProcess
 from lakefold_maintenance.rewriting.survey import Surveyor
@@ -23,6 +24,7 @@ from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from lakefold_maintenance.upkeep.table_upkeep import TRIES, TableUpkeep, UpkeepParts
 from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_reader.consumers import expire_versions
 from lakefold_reader.opening import open_source
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.local import LocalStorage
@@ -134,6 +136,25 @@ def test_without_the_right_to_delete_the_rest_goes_on(
     assert name in data_files(around.table)
 
 
+def test_a_round_leaves_old_versions_to_a_client_that_removes_them_at_the_same_time(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planning = expire_versions.plan
+
+    def overtaken(*args: object, **options: object) -> object:
+        planned = planning(*args, **options)  # type: ignore[arg-type]
+        append(lance.dataset(str(around.table)))
+        lance.dataset(str(around.table)).cleanup_old_versions(older_than=timedelta(0))
+        return planned
+
+    monkeypatch.setattr(table_upkeep, "plan_clean_up", overtaken)
+    around.now += LATER
+    report = around.upkeep(compaction="false").round()
+    assert report.cleaned.versions == 0
+    assert around.metric("errors_total") == 0
+    assert len(around.versions()) == 1
+
+
 def test_versions_that_waiting_proposals_were_built_on_stay(around: Surroundings) -> None:
     around.now += LATER
     around.waiting = WaitingProposals(3, 5)
@@ -200,7 +221,7 @@ def test_indices_that_can_not_be_brought_up_to_date_stop_nothing_else(
     def lost(_: object) -> None:
         raise RetryError("others have committed first")
 
-    monkeypatch.setattr(table_upkeep, "optimize_indices", lost)
+    monkeypatch.setattr(indices, "optimize_indices", lost)
     around.now += LATER
     report = around.upkeep(compaction="false").round()
     assert (report.indices, around.metric("errors_total")) == ((), 1)

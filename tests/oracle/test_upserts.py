@@ -10,7 +10,6 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lakefold_ingest.merge import matching
 from lakefold_ingest.merge.clauses import (
     Clause,
     MatchedDelete,
@@ -20,6 +19,7 @@ from lakefold_ingest.merge.clauses import (
     NotMatchedBySourceUpdate,
     NotMatchedInsert,
 )
+from lakefold_ingest.merge.lance import candidates
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
@@ -372,8 +372,8 @@ def test_pylance_upserts_after_us_and_we_after_pylance(tmp_path: Path) -> None:
 def test_an_index_on_the_key_finds_rows_after_upserts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "SPARSE", 1)
-    monkeypatch.setattr(matching, "AT_ONCE", 2)
+    monkeypatch.setattr(candidates, "SPARSE", 1)
+    monkeypatch.setattr(candidates, "AT_ONCE", 2)
     folding = Folding(tmp_path / "t")
     dataset = lance.write_dataset(people(list(range(5000))), str(folding.path), max_rows_per_file=1000)
     dataset.create_scalar_index("id", "BTREE")

@@ -167,7 +167,6 @@ def test_files_end_at_their_limits_and_keep_all_rows_in_order(
         target.fitting,
         target.field_ids,
         "2.2",
-        {},
         max_rows_per_file=max_rows,
         max_bytes_per_file=max_bytes,
     )

@@ -1,4 +1,4 @@
-"""A version of a table on disk, held against every invariant, its deletion files read by their own layout."""
+"""Checks a version on disk against every invariant. Deletion files are read by their own layout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lakefold_table.lance.invariants import Step, faults
+from tests.whole_versions import broken_invariants
 
 if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile
@@ -27,7 +27,7 @@ def audit(root: Path, before: LanceState | None, after: LanceState) -> None:
         for fragment in after.fragments
         if fragment.HasField("deletion_file")
     }
-    assert [(rule.name, fault) for rule, fault in faults(Step.whole(before, after, deletions))] == []
+    assert broken_invariants(before, after, deletions) == {}
 
 
 def deleted_rows(root: Path, fragment: DataFragment) -> BitMap:

@@ -26,7 +26,7 @@ def test_what_comes_back_is_kept_as_it_is(schema: pa.Schema) -> None:
 
 
 @given(SCHEMAS)
-def test_fields_stand_depth_first_with_ids_in_order(schema: pa.Schema) -> None:
+def test_fields_are_listed_depth_first_with_ids_in_order(schema: pa.Schema) -> None:
     made = list(schema_from_arrow(schema).fields)
     check_structure(made)
     assert field_ids(made) == list(range(len(made)))

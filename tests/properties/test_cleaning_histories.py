@@ -21,9 +21,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakefold_maintenance.files import cleaning
-from lakefold_maintenance.files.names import files_of
 from lakefold_maintenance.files.refused import Refusals
 from lakefold_maintenance.files.removal_note import NOTICE_S, read_note
+from lakefold_maintenance.lance import unnamed
+from lakefold_maintenance.lance.names import files_of
 from lakefold_maintenance.upkeep.table_upkeep import UpkeepParts
 from lakefold_maintenance.upkeep.waiting import WaitingProposals, waiting_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -308,7 +309,7 @@ def with_the_newest_version_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         names = sorted(storage.names("_versions"))
         return [storage.get(f"_versions/{names[0]}")]
 
-    monkeypatch.setattr(cleaning, "_files", newest)
+    monkeypatch.setattr(unnamed, "_files", newest)
 
 
 def without_notice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Committers that come, crash, lose answers and race, held against what a plain dictionary says of the log.
+"""Committers that start, crash, lose answers and race, compared with a plain dictionary of the log.
 
 Whatever happens, each position gets exactly one kind of outcome, each committed batch's rows are there
 exactly once, positions only grow (every-entry-answered, at-most-once-per-key, positions-grow, fence-by-fact).

@@ -7,7 +7,8 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts import COMPATIBLE, History, Rebase, Verdict, footprint_of, judge
-from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL, Footprint
+from lakefold_table.lance.conflicts.footprint import Footprint
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL
 from lakefold_table.lance.kinds import Kind
 
 MANY = settings(max_examples=150, deadline=None)
@@ -122,7 +123,7 @@ def rank(verdict: Verdict) -> int:
 
 @MANY
 @given(FOOTPRINTS, ANY)
-def test_a_verdict_tells_what_it_met(ours: Footprint, theirs: Footprint) -> None:
+def test_a_verdict_names_what_it_conflicts_with(ours: Footprint, theirs: Footprint) -> None:
     verdict = judge(ours, theirs, 7)
     if isinstance(verdict, Conflict):
         assert (verdict.other_version, verdict.other_operation) == (7, theirs.kind.value)
@@ -173,7 +174,7 @@ def test_a_history_gives_the_worst_of_its_versions(
 
 @MANY
 @given(FOOTPRINTS, st.lists(ANY, min_size=1, max_size=8), st.integers(0, 8), st.integers(0, 8))
-def test_what_is_told_late_gives_the_same_verdict(
+def test_footprints_that_are_fetched_late_give_the_same_verdict(
     ours: Footprint, between: list[Footprint], read_version: int, marked: int
 ) -> None:
     """A committer that begins from the marks asks for what it lacks, and then knows no less."""

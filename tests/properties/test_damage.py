@@ -22,10 +22,9 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Fetched
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.manifests.codec import decode_file, decode_head, head_transaction
-from lakefold_table.lance.manifests.fragments import fragments_of
 from lakefold_table.marks.marks import MARK, decode_marks
 from lakefold_table.marks.record import RECORD, decode_record
-from tests.encoding import encode_file
+from tests.encoding import encode_file, fragments_of
 from tests.folding import FORMAT, URI, MemoryTable, append, changed, created, creation, entries, reserve
 
 if TYPE_CHECKING:

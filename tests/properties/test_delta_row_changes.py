@@ -19,7 +19,7 @@ from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import inline_rows, inline_vector
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF
 from lakefold_table.entry import Committed, Duplicate, Rejected
-from tests.delta_logs.actions import LISTED, Members, data_file, metadata, remove, snapshot_in
+from tests.delta_logs.actions import LISTED, VECTORS, Members, data_file, metadata, remove, snapshot_in
 from tests.unit.test_delta_format import Table
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class History:
         self.refused = 0
         self.rebased = 0
         self.shared = 0
-        self.fold([self.table.propose(LISTED, metadata())])
+        self.fold([self.table.propose(LISTED, metadata(**VECTORS))])
         files = [
             self.file(f"{number}.parquet", range(number * ROWS, (number + 1) * ROWS))
             for number in range(FILES)

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from lakefold_protos.lance.table_pb2 import Manifest
-from lakefold_reader.feed.feed import changes
+from lakefold_reader.feed import changes
 from tests.feeds import COMES, Row, applied, rows_by_key, values_of
 from tests.oracle.manifests import manifest_files
 from tests.properties.model import WITHOUT_ROWS

@@ -13,8 +13,8 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, MAX_CHUNK_BYTES, encode_records
 from lakefold_table.lance.manifests.codec import decode_file
-from lakefold_table.lance.manifests.fragments import Fragments, Numbered, fragments_of
-from tests.encoding import encode_file
+from lakefold_table.lance.manifests.fragments import Fragments, Numbered
+from tests.encoding import encode_file, fragments_of
 
 MOST_IDS = 3_000
 SIZES = st.sampled_from([0, 1, 40, 300, 2_000, CHUNK_BYTES - 60, CHUNK_BYTES, 3 * CHUNK_BYTES])
@@ -81,7 +81,7 @@ def check_equal(fragments: Fragments, model: dict[int, Numbered]) -> None:
 
 
 def check_shared(before: Fragments, after: Fragments, change: Change) -> None:
-    """What is new in the chunks lies beside the change: the touched chunks, and a neighbour on each side."""
+    """Only the changed chunks, and a neighbour on each side of them, are new."""
     replaced, removed, added = change
     places = {
         before._chunk_index(number) for number in (*replaced, *removed, *(fragment.id for fragment in added))
@@ -121,7 +121,7 @@ def check_beside(before: Fragments, after: Fragments) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_changes_give_the_list_of_a_plain_dict(data: st.DataObject) -> None:
     model: dict[int, Numbered] = {}
     fragments = Fragments()
@@ -175,7 +175,7 @@ def test_all_but_the_chunks_of_a_change_are_shared(*, pylance: bool) -> None:
 
 
 @given(position=st.integers(0, 2**20), value=st.integers(0, 255))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_damage_is_found_beside_another_version_as_it_is_alone(position: int, value: int) -> None:
     before = fragments_of(of_files(900))
     after = before.changed({}, {450}, ())

@@ -20,7 +20,7 @@ def test_what_a_proposal_claims_takes_no_memory() -> None:
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         capture_output=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,6 +1,6 @@
-"""Random histories of a table: our log and other clients in turn, held against plain rows after each step.
+"""Random histories of a table: our log and other clients in turn, compared with plain rows after each step.
 
-`pytest --hypothesis-profile=long` plays far more and longer histories than every test run does.
+`pytest --hypothesis-profile=long` runs far more and longer histories than an ordinary test run.
 """
 
 from __future__ import annotations

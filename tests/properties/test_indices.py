@@ -86,7 +86,7 @@ def test_changed_fragments_are_covered_by_no_index_on_their_fields(
 @given(
     st.lists(st.tuples(st.sets(IDS), st.sets(IDS, max_size=2)), max_size=5), IDS, st.sets(IDS), st.sets(IDS)
 )
-def test_moved_rows_are_covered_where_all_of_them_were(
+def test_moved_rows_are_covered_if_all_of_them_were(
     indices: list[tuple[set[int], set[int]]], changed: int, sources: set[int], new: set[int]
 ) -> None:
     before = [index(covers, tuple(sorted(on))) for covers, on in indices]

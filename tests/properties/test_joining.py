@@ -108,7 +108,7 @@ def groups(sent: Sequence[Sent]) -> Iterable[Sequence[Sent]]:
 
 @settings(max_examples=60, deadline=None)
 @given(ROUNDS)
-def test_a_row_goes_once(rounds: list[list[tuple[str, frozenset[tuple[int, int]]]]]) -> None:
+def test_a_row_is_removed_once(rounds: list[list[tuple[str, frozenset[tuple[int, int]]]]]) -> None:
     table, model = MemoryRows(stable=True, fragments=FRAGMENTS), Model()
     for choices in rounds:
         sent = [single for kind, rows in choices if (single := proposed(table, model, kind, rows))]

@@ -82,7 +82,7 @@ def test_no_verdict_is_weaker_than_on_any_part(ours: Footprint, parts: list[Tran
 
 @MANY
 @given(FOOTPRINTS, ALIKE)
-def test_nor_where_there_is_a_write_ahead_log(ours: Footprint, parts: list[Transaction]) -> None:
+def test_nor_with_a_write_ahead_log(ours: Footprint, parts: list[Transaction]) -> None:
     whole = judge(ours, footprint_of(together(parts)), 7)
     assert all(rank(judge(ours, footprint_of(part), 7)) <= rank(whole) for part in parts)
 

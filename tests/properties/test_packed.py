@@ -208,7 +208,7 @@ def test_a_file_that_is_not_as_said_is_found(name: str, size: int | None) -> Non
     alike(folded, other)
 
 
-def test_of_two_faults_the_first_is_told() -> None:
+def test_of_two_faults_the_first_is_reported() -> None:
     table = created()
     sizes = {f"f-{number}.lance": 1000 for number in range(9) if number != 6}
     for number in (4, 8):
@@ -218,7 +218,7 @@ def test_of_two_faults_the_first_is_told() -> None:
         alike(folded, other)
 
 
-def test_the_columns_that_it_uses_are_told() -> None:
+def test_the_columns_that_it_uses_are_returned() -> None:
     table = created()
     envelope = changed(append("f", fragments=9), set_in(3, fields=[0, 1, 17]))
     _, packed = both(envelope, 1)

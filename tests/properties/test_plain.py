@@ -82,12 +82,12 @@ USUAL: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("what", UNUSUAL)
-def test_what_is_unusual_is_not_taken_for_a_usual_one(what: str) -> None:
+def test_an_unusual_append_is_not_treated_as_a_usual_one(what: str) -> None:
     assert plain_of(changed(append("f", app="a", batch=1), UNUSUAL[what])) is None
 
 
 @pytest.mark.parametrize("what", USUAL)
-def test_a_usual_one_is_told_as_its_message_tells_it(what: str) -> None:
+def test_a_usual_append_says_the_same_as_its_message(what: str) -> None:
     envelope = changed(append("f", app="a", batch=1), USUAL[what])
     plain = plain_of(envelope)
     assert plain is not None
@@ -129,7 +129,7 @@ def file_of(folded: Folded) -> bytes:
 
 @pytest.mark.parametrize("size", [None, 0, 999, 1000])
 @pytest.mark.parametrize("stated_size", [0, 1000])
-def test_files_are_held_against_what_is_there(size: int | None, stated_size: int) -> None:
+def test_files_are_compared_with_what_exists(size: int | None, stated_size: int) -> None:
     table = created()
     envelope = changed(append("f"), fragment(lambda it: setattr(it.files[0], "file_size_bytes", stated_size)))
     folded = alike(table, [entry(envelope, 1)], Fetched({"data/f-0.lance": size}))

@@ -77,7 +77,9 @@ def test_any_json_is_read_or_named(value: object) -> None:
 
 
 @given(st.integers(1, DETACHED_BIT - 1), st.integers(DETACHED_BIT, MAX_U64), st.sampled_from(Scheme))
-def test_a_detached_version_is_never_taken_for_one_of_the_line(line: int, aside: int, scheme: Scheme) -> None:
+def test_a_detached_version_is_never_treated_as_one_of_the_sequence(
+    line: int, aside: int, scheme: Scheme
+) -> None:
     names = [scheme.path(number).rpartition("/")[2] for number in (line, aside)]
     assert detect(names) is scheme
     assert detect(names[1:]) is None

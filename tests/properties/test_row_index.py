@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_reader.lance.scan.row_id_index import Addresses, RowIndex, StableIds
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.manifests.fragments import Fragments, fragments_of
+from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.rows.rowids import encode_row_ids, row_id_range
+from tests.encoding import fragments_of
 
 MOST = 2**64 - 1
 STARTS = st.sampled_from([0, 1, 5, 40, 2**32 - 3, 2**40, MOST - 60])
@@ -118,7 +119,7 @@ def test_a_hundred_thousand_ranges_over_each_other() -> None:
     assert reported.addresses[reported.which == 1].tolist() == [1, 1 << 32]
 
 
-def test_ids_that_stand_in_too_many_rows_are_damage() -> None:
+def test_ids_that_are_in_too_many_rows_are_damage() -> None:
     count = 100_000
     index = StableIds.of(ranges([(number, count + 100) for number in range(count)]))
     assert index.find(np.arange(count, count + 20, dtype=np.uint64)).which.size == 20 * count

@@ -110,7 +110,7 @@ def test_a_local_path_comes_back_as_it_went_in(names: list[str]) -> None:
 
 
 @given(FOLDERS, FOLDERS)
-def test_a_folder_is_a_root_of_what_lies_below_it_and_of_nothing_else(
+def test_a_folder_is_a_root_of_what_is_below_it_and_of_nothing_else(
     above: list[str], below: list[str]
 ) -> None:
     root = "/nowhere/" + "/".join(above)

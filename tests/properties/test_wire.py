@@ -81,7 +81,7 @@ def test_a_message_inside_other_bytes_is_parted_alone(before: bytes, data: bytes
 @given(messages, st.data())
 @settings(max_examples=300, deadline=None)
 @example(b"\x13\x0b\x14", None)
-def test_broken_bytes_are_refused_where_protobuf_refuses_them(
+def test_broken_bytes_are_refused_if_protobuf_refuses_them(
     message: bytes, data: st.DataObject | None
 ) -> None:
     """Nothing is taken that protobuf takes otherwise, and nothing is refused that it takes."""
@@ -126,7 +126,7 @@ def test_deep_groups_are_walked_without_recursion() -> None:
     assert [run.wanted for run in runs(deep, NUMBER, LONGEST)] == [False]
 
 
-def test_short_runs_end_only_where_the_next_field_would_make_them_long() -> None:
+def test_short_runs_end_only_if_the_next_field_would_make_them_long() -> None:
     data = (b"\x12\x64" + b"z" * 100) * 10
     values = list(runs(data, NUMBER, LONGEST))
     assert [run.end - run.start for run in values] == [204] * 5

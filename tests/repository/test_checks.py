@@ -43,7 +43,7 @@ def test_check_bites(check: Callable[[Source], Iterator[str]], broken: str, soun
 
 
 @pytest.mark.parametrize(("path", "count"), [("a/utils.py", 1), ("common/a.py", 1), ("a/conflicts.py", 0)])
-def test_names_that_tell_nothing(path: str, count: int) -> None:
+def test_names_that_say_nothing(path: str, count: int) -> None:
     assert len(list(checks.telling_name(Source(path, DOC)))) == count
 
 

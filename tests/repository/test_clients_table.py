@@ -1,4 +1,4 @@
-"""The README shows what the tests with other clients found."""
+"""The page of clients shows what the tests with other clients found."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import json
 from tests.clients.matrix import RESULTS, table_of
 
 
-def test_the_readme_shows_the_results_of_the_clients() -> None:
-    readme = (RESULTS.parents[2] / "README.md").read_text()
-    assert table_of(json.loads(RESULTS.read_text())) in readme
+def test_the_page_shows_the_results_of_the_clients() -> None:
+    page = (RESULTS.parents[2] / "docs/reference/clients.md").read_text()
+    assert table_of(json.loads(RESULTS.read_text())) in page

@@ -99,7 +99,7 @@ def test_linter_and_import_contract_agree_on_the_core() -> None:
     assert all((tree.ROOT / folder / "ruff.toml").exists() for folder in WHOLLY_PURE)
 
 
-def test_documents_name_what_is_there() -> None:
+def test_documents_name_what_exists() -> None:
     tracked, modules = tree.paths(), tree.modules()
     names = [
         complaint

@@ -246,7 +246,7 @@ def test_a_late_committer_of_a_longer_group_overwrites_nothing(held: str) -> Non
 
 
 @pytest.mark.parametrize("held", [FILE, MANIFEST])
-def test_files_for_a_version_that_another_client_took_are_left_to_nobody(held: str) -> None:
+def test_files_for_a_version_that_another_client_published_belong_to_none(held: str) -> None:
     meeting = Meeting()
     with meeting.late_committer(held) as late:
         commit(meeting.uri)
@@ -255,7 +255,7 @@ def test_files_for_a_version_that_another_client_took_are_left_to_nobody(held: s
     assert len(meeting.joined()) == 4, "two of them for nothing"
 
 
-def test_a_row_that_two_deleted_is_told_to_the_second_whoever_dies() -> None:
+def test_a_row_that_two_deleted_is_named_to_the_second_whoever_dies() -> None:
     meeting = Meeting()
     clash = meeting.table.delete({0: [1], 2: [5]})
     meeting.group += meeting.entries(clash)
@@ -269,7 +269,7 @@ def test_a_row_that_two_deleted_is_told_to_the_second_whoever_dies() -> None:
     assert meeting.deleted() == DELETED
 
 
-def test_who_opens_the_table_anew_answers_as_who_had_it_open() -> None:
+def test_a_committer_that_opens_the_table_again_answers_like_one_that_had_it_open() -> None:
     """Neighbours are held against each other, and not against what nobody needed to look up before them."""
     answers = []
     for anew in (False, True):

@@ -86,6 +86,17 @@ class DeltaSpark:
         state: Actions = self._ask({"state": str(table)})
         return state
 
+    def stream(self, source: Path, table: Path, checkpoint: Path) -> None:
+        """Appends to a table, by a streaming query, what another one has that the query has not read yet."""
+        self._ask({"stream": str(source), "table": str(table), "checkpoint": str(checkpoint)})
+
+    def create(self, table: Path, columns: Sequence[str]) -> None:
+        """Creates a table, also of columns that no statement can give a table without a name.
+
+        A column is its name and its type, and the expression by which it is generated, or `IDENTITY`.
+        """
+        self._ask({"create": str(table), "columns": list(columns)})
+
     def verdict(
         self,
         table: Path,
@@ -142,6 +153,14 @@ def _answer(spark: SparkSession, request: dict[str, Any]) -> object:
         writer = spark.sql(request["write"]).write.format("delta").mode(request["mode"])
         writer.partitionBy(*request["by"]).options(**request["options"]).save(request["table"])
         return None
+    if "stream" in request:
+        query = spark.readStream.format("delta").load(request["stream"]).writeStream.format("delta")
+        query = query.option("checkpointLocation", request["checkpoint"]).trigger(availableNow=True)
+        query.start(request["table"]).awaitTermination()
+        return None
+    if "create" in request:
+        _created(spark, request["create"], request["columns"])
+        return None
     if "race" in request:
         return _raced(spark, request)
     snapshot = _log(spark, request["state"]).unsafeVolatileSnapshot()
@@ -158,6 +177,21 @@ def _log(spark: SparkSession, table: str) -> Any:  # noqa: ANN401 - Delta's stat
     logs = jvm.org.apache.spark.sql.delta.DeltaLog
     logs.clearCache()
     return logs.forTable(spark._jsparkSession, table)
+
+
+def _created(spark: SparkSession, path: str, columns: Sequence[str]) -> None:
+    jvm: Any = spark._jvm
+    tables = jvm.io.delta.tables.DeltaTable
+    builder = tables.create(spark._jsparkSession).location(path)
+    for column in columns:
+        name, kind, *generated = column.split(" ", 2)
+        made = tables.columnBuilder(spark._jsparkSession, name).dataType(kind)
+        if generated == ["IDENTITY"]:
+            made = made.generatedByDefaultAsIdentity()
+        elif generated:
+            made = made.generatedAlwaysAs(generated[0])
+        builder = builder.addColumn(made.build())
+    builder.execute()
 
 
 def _raced(spark: SparkSession, request: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ from lakefold_committer.recovery.open_table import open_table
 from lakefold_log.codec.claims import FOLDER
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError
-from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.lance.state import LanceState
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT, versions_at
@@ -18,6 +17,7 @@ from tests.simulation.ledger import demand
 from tests.simulation.model import COMMITTED, DUPLICATE, INVALID, OUTSIDE, REJECTED, Model
 from tests.simulation.rows import Live, followed, without
 from tests.simulation.store import LATEST_PUT_S
+from tests.whole_versions import broken_invariants
 
 if TYPE_CHECKING:
     from lakefold_table.entry import Result
@@ -231,10 +231,7 @@ def _check_table(partition: Partition, uri: str) -> None:
     if line.marks is not None:
         demand(table.marks == line.marks, "positions-grow", f"{uri} opens with {table.marks}")
     if isinstance(table.state, LanceState):
-        text = [
-            f"{invariant.name}: {fault}"
-            for invariant, fault in faults(Step.whole(None, table.state, line.deletions))
-        ]
+        text = broken_invariants(None, table.state, line.deletions)
         demand(not text, "the table's own invariants", f"{uri}: {text}")
         files = [live.file for live in line.rows[line.newest].values()]
         demand(len(files) == len(set(files)), "at-most-once-per-key", f"{uri}: {files}")

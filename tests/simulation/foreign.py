@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import Manifest
 
-
 FILE_ID: Final = 10**6
 """Of deletion files that other clients write: no proposal's has it."""
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_committer.recovery.stored_versions import own_marks
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, Result
-from lakefold_table.lance.invariants import Step, faults
 from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import FORMAT
@@ -31,6 +30,7 @@ from tests.simulation.rows import (
     without,
 )
 from tests.simulation.runtime import BrokenError
+from tests.whole_versions import broken_invariants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -237,10 +237,7 @@ class Ledger:
         self._check_marks(line, marks, name)
         if before is not None:
             demand(state.time_us > before.time_us, "fold-is-a-function", f"{name}: its time is not later")
-        text = [
-            f"{invariant.name}: {fault}"
-            for invariant, fault in faults(Step.whole(before, state, line.deletions))
-        ]
+        text = broken_invariants(before, state, line.deletions)
         demand(not text, "the table's own invariants", f"{name}: {text}")
         owner = line.owners.setdefault(marks.epoch, process)
         demand(
@@ -319,7 +316,7 @@ class Ledger:
         self._note(line, offset, answer, name)
 
     def _note(self, line: Line, offset: int, answer: Result, name: str) -> None:
-        """What a version records of an entry, held against what was recorded or reported before."""
+        """Compares what a version records of an entry with what was recorded or reported before."""
         known = line.answers.setdefault(offset, answer)
         demand(known == answer, "every-entry-answered", f"{name} says {answer} of {offset}, it was {known}")
         if offset in self.reported and offset not in self.forgotten:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tests.simulation.claiming import Claimer
     from tests.simulation.runtime import Hub, Process
 
-
 BOTH: Final = re.compile(r"(answered up to|folded to) .*(now |ends before offset|the log holds|this log is)")
 
 

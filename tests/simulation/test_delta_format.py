@@ -1,4 +1,4 @@
-"""Production's committer with Delta tables, killed at each step and in random troubles."""
+"""Production's committer with Delta tables and a Lance table, killed at each step and in random troubles."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def test_a_committer_folds_delta_tables() -> None:
 
 
 @pytest.mark.parametrize("again", range(2), ids=["once", "twice"])
-def test_killed_at_each_step(again: int) -> None:
-    for number in count(1):
+def test_killed_at_each_step(again: int, *, all_faults: bool) -> None:
+    """Without `--all-faults` each step is played once: followed by another kill or not."""
+    for number in count(1) if all_faults else count(1 + again, 2):
         world = DeltaWorld("deltas", Random(number * 2 + again))
         with world.begun():
             begin(world)
@@ -48,7 +49,11 @@ def test_in_random_troubles(first: int) -> None:
             for batch in range(10, 30):
                 operation = DELETE if random.random() < 1 / 3 else APPEND
                 change = Change(f"s{batch}", operation, str(random.randint(3, 12)))
-                world.propose(random.choice(world.uris), change, "app", random.randint(10, batch))
+                number = random.randint(10, batch)
+                if random.random() < 1 / 4:
+                    world.send_lance(Change(f"l{batch}", APPEND, str(batch)), "app", number)
+                else:
+                    world.propose(random.choice(world.uris), change, "app", number)
             for _ in range(4):
                 world.start(kill_at=random.randint(5, 200))
                 world.live(kill_at=random.randint(5, 200))

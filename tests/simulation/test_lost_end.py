@@ -39,7 +39,7 @@ def world() -> Iterator[World]:
         yield world
 
 
-def test_no_committer_is_taken_for_one_that_was_taken_over_from(world: World) -> None:
+def test_no_committer_is_treated_as_one_that_was_replaced(world: World) -> None:
     """Its number is lower than that of the versions, and no other committer exists."""
     (partition,) = world.partitions
     for batch in range(SENT):

@@ -165,6 +165,11 @@ class ToyWorld:
             known = self._told.setdefault(offset, result)
             demand(known == result, "every-entry-answered", f"{offset} was {known}, now it is {result}")
 
+    def _format_of(self, uri: str) -> AnyFormat:
+        """The format of a table."""
+        del uri
+        return self.table_format
+
     def _is_version(self, path: str) -> bool:
         return path.startswith(FOLDER)
 
@@ -177,12 +182,15 @@ class ToyWorld:
 
     def _check_table(self, uri: str) -> None:
         """The table is as the log says, each committed proposal in one version, in the log's order."""
-        versions = Versions.of(MemoryStorage(uri), self.table_format)
-        state = open_table(self.table_format, versions, uri).state
+        table_format = self._format_of(uri)
+        versions = Versions.of(MemoryStorage(uri), table_format)
+        state = open_table(table_format, versions, uri).state
         self._check_state(uri, state)
         committed: list[int] = []
         for number in versions.numbers() if state is not None else ():
-            head = self.table_format.head(versions.read(number))
+            data = versions.read(number)
+            # The head is that of the bytes from the file's end in one format, from its start in another.
+            head = table_format.head(data)
             record = None if head is None else decode_record(head.properties)
             assert record is not None
             committed += record.committed

@@ -39,6 +39,7 @@ from lakefold_table.wire import varint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
     from lakefold_table.proposal import LargeProposal
@@ -69,6 +70,10 @@ class ToyProposal:
     def begins_table(self) -> bool:
         """Whether it proposes to create the table."""
         return self.operation == CREATE
+
+    def rows_by_fragment(self) -> dict[str, Bitmap]:
+        """It has no fragments."""
+        return {}
 
     def content(self) -> str:
         """What stays the same whenever the same rows are sent."""

@@ -39,7 +39,9 @@ const folder = pathToFileURL(`${process.argv[2]}/`);
 const views = await import(new URL("views.js", folder));
 const given = JSON.parse(readFileSync(0, "utf8"));
 const made = {
-  overview: [views.overviewCards(given.overview)],
+  overview: [views.overviewCards(given.overview), views.committerChanges(given.overview.committer)],
+  uncounted: [...views.problems(given.uncounted).map((text) => new Text(text)), views.overviewCards(given.uncounted)],
+  kept: [views.kept(given.kept)],
   tables: [views.tableList(given.tables, new Set([given.tables.tables[0].table]))],
   none: [views.tableList({ total: 0, tables: [], problem: "" }, new Set())],
   plots: views.plots(given.activity, Plot),
@@ -62,6 +64,7 @@ for (const [name, parts] of Object.entries(made)) {
     text: root.textContent,
     tags: [...new Set(elements.map((element) => element.tag))],
     attributes: [...new Set(elements.flatMap((element) => Object.keys(element.attributes)))],
+    labels: elements.filter((element) => "aria-label" in element.attributes).map((element) => element.attributes["aria-label"]),
     links: elements.filter((element) => "href" in element.attributes).map((element) => element.attributes.href),
   };
 }

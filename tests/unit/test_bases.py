@@ -1,4 +1,4 @@
-"""Where files of a table may lie: bases that a message names stay below the committer's roots."""
+"""Where files of a table may be: bases that a message names must be below the committer's roots."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def asked(table: MemoryTable, envelope: Envelope) -> frozenset[str]:
     return FORMAT.requirements(state, entries([envelope], 1)).bases
 
 
-def test_what_lies_below_a_root_is_named_in_many_ways(tmp_path: Path) -> None:
+def test_a_path_below_a_root_may_be_written_in_many_ways(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
     (tmp_path / "secret").mkdir()
@@ -128,7 +128,7 @@ def test_what_lies_below_a_root_is_named_in_many_ways(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["data", "./data", "../data", "~/data", "C:/data", "file:/data", " /data", "a/b://c"]
 )
-def test_a_base_that_is_another_place_for_each_reader_is_refused_wherever_tables_may_lie(path: str) -> None:
+def test_a_base_that_is_another_path_for_each_reader_is_refused_with_and_without_roots(path: str) -> None:
     for table, envelope in ((created(), bases(path)), (MemoryTable(), creation_with(path))):
         assert not asked(table, envelope)
         result = table.result(envelope)
@@ -148,7 +148,7 @@ def test_a_base_outside_of_the_roots_is_refused_with_its_name(envelope: Envelope
     assert table.table.state is before
 
 
-def test_more_bases_than_can_be_looked_at_are_refused_unseen() -> None:
+def test_more_bases_than_can_be_checked_are_refused_unchecked() -> None:
     many = [f"/lake/{number}" for number in range(MOST_BASES + 1)]
     table = created()
     assert not asked(table, bases(*many))
@@ -158,7 +158,7 @@ def test_more_bases_than_can_be_looked_at_are_refused_unseen() -> None:
     assert isinstance(table.result(bases(*many[:-1], uuid="c")), Committed)
 
 
-def test_a_table_that_is_there_is_not_created_with_bases_again() -> None:
+def test_a_table_that_exists_is_not_created_with_bases_again() -> None:
     table = created()
     assert not asked(table, creation_with("/etc"))
 
@@ -200,7 +200,7 @@ def test_a_replay_agrees_with_a_committer_that_had_no_roots() -> None:
     assert {replay.verdict for replay in replayed(Listed(entries(LOG, 0)))} == {Verdict.SAME}
 
 
-def test_a_refusal_too_long_to_be_told_whole_is_taken_from_the_record() -> None:
+def test_a_refusal_whose_message_was_shortened_is_taken_from_the_record() -> None:
     long = [here(creation()), here(bases(f"memory://other/{'x' * 600}")), here(append("f"))]
     table = TableWriter(FORMAT, versions_at(HERE), HERE, check_sizes=False, roots=[ROOT])
     fold_at(table, long[:1], 0)

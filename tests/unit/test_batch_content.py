@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-
 NESTED = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string())), ("z", pa.struct([("q", pa.float32())]))])
 ROWS = pa.table(
     {

@@ -140,7 +140,7 @@ def test_a_missing_value_is_an_error_with_examples(columns: list[str], role: str
         check_present(rows, columns, role, ["k"], "here")
 
 
-def test_values_that_are_there_are_no_error() -> None:
+def test_values_that_are_not_null_are_no_error() -> None:
     check_present(pa.table({"k": [1.0, float("inf")]}), ["k"], KEY, ["k"], "")
 
 

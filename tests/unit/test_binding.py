@@ -42,7 +42,7 @@ def test_another_topic_is_a_condition_of_the_entry(at: Position) -> None:
 
 
 @pytest.mark.parametrize("at", [AGAIN, ELSEWHERE])
-def test_the_topic_made_anew_is_a_condition_of_the_log(at: Position) -> None:
+def test_a_topic_created_again_is_a_fault_of_the_log(at: Position) -> None:
     with pytest.raises(GapError) as caught:
         check_log(BOUND, at, "t")
     for log, offset in ((LOG, "@7"), (at.log, "/0")):

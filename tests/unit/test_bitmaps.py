@@ -98,7 +98,7 @@ def test_what_is_written_has_no_runs(bitmap: Bitmap, encoded: bytes) -> None:
         (Bitmap([*range(65536, 65540), 65544]), plain((1, 5, listed(0, 1, 2, 3, 8)))),
     ],
 )
-def test_runs_are_written_where_they_are_shorter(bitmap: Bitmap, encoded: bytes) -> None:
+def test_runs_are_written_if_they_are_shorter(bitmap: Bitmap, encoded: bytes) -> None:
     for form in (bitmap, Bitmap([*bitmap], optimize=False)):
         assert encode_bitmap(form, runs=True) == encoded
         assert encode_bitmap(form) == encode_bitmap(bitmap)

@@ -376,7 +376,7 @@ def test_a_store_that_can_not_be_reached_refuses_nothing(uri: str) -> None:
     assert claims.bring(group)[0].fault is None
 
 
-def test_a_place_where_no_table_can_lie_is_told_as_such() -> None:
+def test_a_path_at_which_no_table_can_be_is_reported_as_such() -> None:
     small = Envelope(table="hdfs://lake/x")
     with pytest.raises(LocationError):
         Claims().bring([entry(changed(small, lambda envelope: envelope.claim.SetInParent()), 0)])

@@ -15,7 +15,7 @@ import pytest
 
 import lakefold
 from lakefold import cli
-from lakefold.console.options import KAFKA, TOPICS, examples, json_option, settings_options
+from lakefold.console.options import KAFKA, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_columns, print_json
 from lakefold_table.entry import Conflict, Outcome, Rejected
 from lakefold_table.errors import (
@@ -67,8 +67,8 @@ def test_help_loads_nothing_heavy_and_names_every_verb() -> None:
     process = run_python(code)
     assert process.returncode == 0
     assert process.stdout.splitlines()[-1] == "[]"
-    for verb in cli.VERBS:
-        assert f"\n  {verb} " in process.stdout
+    for name in cli.VERBS:
+        assert f"\n  {name} " in process.stdout
 
 
 @pytest.mark.parametrize("verb", list(cli.VERBS))
@@ -97,7 +97,7 @@ def test_wrong_usage_exits_with_2(args: list[str], capsys: pytest.CaptureFixture
         (StopError("no", where="here", hint="do"), 5),
     ],
 )
-def test_an_error_gives_its_exit_code_and_is_told_twice(
+def test_an_error_gives_its_exit_code_and_is_printed_for_people_and_programs(
     error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_verb(monkeypatch, raising(error))
@@ -195,7 +195,7 @@ def test_the_last_error_of_a_daemon_is_text_if_its_log_is(
     assert capsys.readouterr().err == "Error: no\nHint: do\n"
 
 
-def test_a_full_disk_is_told_and_no_traceback() -> None:
+def test_a_full_disk_is_reported_without_a_traceback() -> None:
     with Path("/dev/full").open("w") as full:
         process = subprocess.run(
             [sys.executable, "-c", "from lakefold.cli import main; main()", "--help"],
@@ -210,7 +210,7 @@ def test_a_full_disk_is_told_and_no_traceback() -> None:
     )
 
 
-def test_what_the_system_refuses_a_verb_is_told(
+def test_what_the_system_refuses_a_verb_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_verb(monkeypatch, raising(PermissionError(13, "Permission denied", str(tmp_path))))
@@ -223,7 +223,7 @@ def test_what_the_system_refuses_a_verb_is_told(
         cli.run(["try"])
 
 
-def test_what_stdout_has_no_form_for_is_told_escaped() -> None:
+def test_what_stdout_can_not_encode_is_printed_escaped() -> None:
     code = "import os, sys; from lakefold.cli import main; sys.argv[1:] = ['show', 's3:/é\\udcff']; main()"
     process = subprocess.run(
         [sys.executable, "-c", code],
@@ -249,7 +249,7 @@ def test_a_verb_may_end_with_its_own_code(monkeypatch: pytest.MonkeyPatch) -> No
 def test_settings_reach_the_verb_from_its_flags(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    @click.command(epilog=examples("lakefold try"))
+    @verb("lakefold try")
     @settings_options(*KAFKA, *TOPICS, "roots", "storage_options", "partitions", "group_max_wait")
     @json_option
     def command(settings: Settings, *, as_json: bool) -> None:
@@ -289,7 +289,7 @@ def test_a_refusal_exits_with_3_and_prints_its_outcome(
     assert error["outcome"]["position"]["offset"] == "7"
 
 
-def test_logs_go_to_stderr_as_json_where_that_is_no_terminal() -> None:
+def test_logs_go_to_stderr_as_json_if_that_is_no_terminal() -> None:
     code = (
         "import structlog; from lakefold.console.logs import configure; configure('info');"
         "log = structlog.get_logger(); log.debug('unseen'); log.info('seen', version=7)"
@@ -376,7 +376,7 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
 
 
 @pytest.mark.parametrize("loading", ["lakefold.folding.committer", "lakefold_committer.process.daemon"])
-def test_a_committer_that_is_told_to_stop_while_it_is_loaded_has_done_what_it_was_told(loading: str) -> None:
+def test_a_committer_that_is_stopped_while_it_is_loaded_ends_without_an_error(loading: str) -> None:
     """Whatever happens to an exception there."""
     code = (
         "import os, signal, sys\n"

@@ -9,8 +9,8 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests import codec
 from lakefold_table.lance.manifests.codec import decode_file, decode_head, head_length, head_transaction
-from lakefold_table.lance.manifests.fragments import Fragments, fragments_of
-from tests.encoding import encode_file
+from lakefold_table.lance.manifests.fragments import Fragments
+from tests.encoding import encode_file, fragments_of
 
 UNKNOWN = b"\x9a\x3f\x03abc"
 INDEX = IndexSection()
@@ -61,7 +61,7 @@ def test_a_file_is_decoded_as_it_was_encoded(index: bytes) -> None:
     assert (read.version, made_by) == (5, transaction())
 
 
-def test_the_transaction_stands_first() -> None:
+def test_the_transaction_is_first() -> None:
     start = file()
     assert head_transaction(start) == transaction()
     assert head_transaction(start[: head_length(start)]) == transaction()

@@ -107,7 +107,7 @@ def test_a_field_that_no_schema_can_have_is_no_evidence_but_the_answer_holds(num
     assert outcome_value(outcome_message(outcome)) == outcome
 
 
-def test_an_append_may_name_a_base_once_it_is_there() -> None:
+def test_an_append_may_name_a_base_once_it_exists() -> None:
     table = created()
     elsewhere = append(read=1)
     elsewhere.lance.append.fragments[0].files[0].base_id = 1

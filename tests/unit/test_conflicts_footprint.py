@@ -7,7 +7,8 @@ from lakefold_protos.lance.table_pb2 import MemWalIndexDetails
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import encode_bitmap
 from lakefold_table.lance.conflicts import Footprint, footprint_of
-from lakefold_table.lance.conflicts.footprint import MEM_WAL, KeyChanges, RowsTouched
+from lakefold_table.lance.conflicts.footprint import KeyChanges, RowsTouched
+from lakefold_table.lance.indexing.indices import MEM_WAL
 from lakefold_table.lance.kinds import Kind
 
 UUID = {"uuid": b"\x01" * 16}
@@ -42,7 +43,7 @@ def test_rows_of_other_operations_mean_nothing() -> None:
     assert footprint_of(Transaction(rewrite=Transaction.Rewrite()), affected_rows=rows).rows is None
 
 
-def test_data_files_tell_whether_a_fragment_is_the_same() -> None:
+def test_data_files_show_whether_a_fragment_is_the_same() -> None:
     single, other = Transaction(), Transaction()
     for transaction, size in ((single, 0), (other, 900)):
         fragment = transaction.delete.updated_fragments.add(id=1)
@@ -61,7 +62,7 @@ def test_data_files_tell_whether_a_fragment_is_the_same() -> None:
         assert footprint_of(single).files != footprint_of(changed).files
 
 
-def test_what_cannot_be_read_is_not_told() -> None:
+def test_what_cannot_be_read_is_not_known() -> None:
     transaction = Transaction()
     transaction.create_index.new_indices.add(name="damaged", uuid=UUID, fragment_bitmap=b"xx")
     transaction.create_index.new_indices.add(name="absent", uuid=UUID)
@@ -80,7 +81,7 @@ def test_what_cannot_be_read_is_not_told() -> None:
     assert footprint_of(overlay).covered == {4: None}
 
 
-def test_the_log_index_tells_the_generations_merged() -> None:
+def test_the_log_index_names_the_generations_merged() -> None:
     details = MemWalIndexDetails()
     for generation in (4, 9, 2):
         details.compacted_sstables.add(shard_id={"uuid": b"s" * 16}, generation=generation)

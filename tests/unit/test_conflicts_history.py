@@ -101,7 +101,7 @@ def test_extending_one_history_twice_gives_two() -> None:
     assert base.verdict(delete(5, 6), 0) == COMPATIBLE
 
 
-def test_at_most_as_many_versions_are_kept_as_a_proposal_may_lie_behind() -> None:
+def test_at_most_as_many_versions_are_kept_as_a_proposal_may_be_behind() -> None:
     history = after(*[delete(1)] * (OLDEST_READ_VERSION + 3 * BLOCK))
     newest = history.latest[Kind.DELETE]
     assert history.detailed_since == newest - OLDEST_READ_VERSION - 1
@@ -115,7 +115,7 @@ def test_an_append_walks_no_versions() -> None:
         assert not any(rule.reads_theirs for rules in RULES[kind].values() for rule in rules)
 
 
-def test_footprints_before_the_marks_are_asked_for_only_where_a_rule_needs_them() -> None:
+def test_footprints_before_the_marks_are_read_only_if_a_rule_needs_them() -> None:
     history = History(0, {Kind.APPEND: 9, Kind.UPDATE_CONFIG: 4, Kind.DELETE: 7}).extended(10, delete(1))
     assert history.detailed_since == 9
     assert history.needs_details(Kind.APPEND, 2) is None
@@ -127,7 +127,7 @@ def test_footprints_before_the_marks_are_asked_for_only_where_a_rule_needs_them(
     assert History(0, {Kind.DELETE: 5}).needs_details(Kind.DELETE, 5) is None
 
 
-def test_a_footprint_that_comes_later_hides_no_older_one_where_there_is_none() -> None:
+def test_a_footprint_that_is_fetched_later_hides_no_older_one_if_there_is_none() -> None:
     """What was judged without asking for older footprints is judged the same among other proposals."""
     marked = History(0, {Kind.APPEND: 9, Kind.DELETE: 4})
     assert marked.needs_details(Kind.DELETE, 4) is None
@@ -143,7 +143,7 @@ def test_a_footprint_that_comes_later_hides_no_older_one_where_there_is_none() -
     assert history.detailed([(7, delete(1))]).needs_details(Kind.DELETE, 5) == 5
 
 
-def test_what_nobody_can_tell_is_retryable() -> None:
+def test_what_is_not_known_is_retryable() -> None:
     actual = conflict(History(0, {Kind.DELETE: 5}), delete(1), 2)
     assert (actual.retryable, actual.other_version, actual.other_operation) == (True, 5, "delete")
     assert "what they changed is not known" in actual.message
@@ -174,20 +174,20 @@ def test_footprints_may_reach_further_back_than_the_marks() -> None:
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_a_version_of_which_only_the_kind_is_told_hides_what_came_before(kind: Kind) -> None:
+def test_a_version_of_which_only_the_kind_is_known_hides_what_came_before(kind: Kind) -> None:
     history = after(delete(1)).extended(2, kind)
     assert history.detailed_since is None
     assert history.needs_details(Kind.DELETE, 0) == 0
     assert isinstance(history.verdict(delete(1), 0), Conflict)
 
 
-def test_histories_are_equal_that_tell_the_same_of_the_kinds() -> None:
+def test_histories_that_say_the_same_of_the_kinds_are_equal() -> None:
     assert after(delete(1), APPEND) == History(0, {Kind.DELETE: 1, Kind.APPEND: 2})
     assert after(delete(1)) != History(0, {Kind.DELETE: 2})
 
 
 def test_each_rule_that_reads_nothing_of_theirs_gives_the_same_without() -> None:
-    """They are held against the kind alone."""
+    """They are compared with the kind alone."""
     for row in RULES.values():
         for kind, rules in row.items():
             for rule in rules:
@@ -195,7 +195,7 @@ def test_each_rule_that_reads_nothing_of_theirs_gives_the_same_without() -> None
                     assert not rule.reads_theirs, (kind, rule)
 
 
-def test_one_history_judges_what_is_alike_anew_for_each_read_version_and_kind() -> None:
+def test_one_history_judges_the_same_proposal_again_for_each_read_version_and_kind() -> None:
     overwrite = footprint_of(Transaction(overwrite=Transaction.Overwrite()))
     append = footprint_of(Transaction(append=Transaction.Append()))
     merge = footprint_of(Transaction(merge=Transaction.Merge()))

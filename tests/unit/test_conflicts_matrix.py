@@ -8,7 +8,7 @@ from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.combine_transactions import combined
 from lakefold_table.lance.conflicts import COMPATIBLE, RULES, Rebase, Verdict, footprint_of, judge
-from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL
 from lakefold_table.lance.kinds import Kind
 
 
@@ -142,7 +142,7 @@ def test_a_reuse_index_that_both_change() -> None:
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_nothing_follows_what_nobody_can_tell(kind: Kind) -> None:
+def test_nothing_follows_a_version_that_is_not_known(kind: Kind) -> None:
     assert word(judge(footprint_of(operation("clone")), footprint_of(None), 3)) == RETRY
     (rule,) = RULES[kind][Kind.UNKNOWN]
     assert rule.always
@@ -247,5 +247,5 @@ def test_a_new_index_leaves_only_what_is_still_there() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.UNKNOWN])
-def test_no_rule_stands_against_a_version_of_refusals(kind: Kind) -> None:
+def test_no_rule_conflicts_with_a_version_of_refusals(kind: Kind) -> None:
     assert not RULES[kind].get(footprint_of(combined([], [], {})).kind)

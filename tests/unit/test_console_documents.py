@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import tracemalloc
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import lance as pylance
+import numpy as np
 import pytest
 
 from lakefold import cli
+from lakefold.proposals.explanation import Explanation
 from lakefold.web.activity import Activity
 from lakefold.web.documents import (
     fragments_document,
+    kept_document,
     schemas_document,
     table_document,
     versions_document,
 )
+from lakefold.web.evidence import CELLS, FragmentChange, changed_by_others, evidence_document
 from lakefold.web.tables import TableCatalog
-from lakefold_reader.opening import open_source
+from lakefold_ingest.operations.delete import DeleteWhere
+from lakefold_reader.format.snapshots import FragmentRows
+from lakefold_reader.opening import on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
+from lakefold_reader.versions.proposals import Sought
+from lakefold_table.entry import Committed, Conflict, Entry, Outcome, Rejected
+from lakefold_table.formats import BUILT_IN
+from lakefold_table.lance.format import LanceFormat
+from lakefold_table.position import Position
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
+from lakefold_table.versions.versions import Versions
 from tests.delta_logs.actions import PROTOCOL, data_file, metadata, text
-from tests.tables import Folded
+from tests.delta_merging import VECTORS, DeltaFolding
+from tests.merging import Folding, people
+from tests.tables import LOG, TOPIC, Folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +132,160 @@ def test_a_schema_that_did_not_change_has_no_changes(kind: str, request: pytest.
     document = schemas_document(request.getfixturevalue(kind), OPTIONS, most=3)
     assert document["changes"] == []
     assert document["searched_from"] < document["searched_to"]
+
+
+def test_old_versions_are_counted_by_what_keeps_them(tmp_path: Path) -> None:
+    table = Folded(open_storage(canonical(tmp_path / "kept")))
+    for number in range(3):
+        table.append_ids([number])
+
+    def kept() -> dict[str, tuple[int, int, int]]:
+        rows = kept_document(table.uri, OPTIONS)["kept"]
+        return {row["reason"]: (row["versions"], row["files"], row["bytes"]) for row in rows}
+
+    before = kept()
+    # The versions of these tests are older than the policy's age; each data file is in the newest version.
+    assert before["removable"][:2] == (3, 0)
+    assert before["removable"][2] > 0
+    assert before["policy"] == before["consumers"] == (0, 0, 0)
+    assert cli.run(["consumers", table.uri, "--set", "nightly", "2"]) == 0
+    after = kept()
+    assert (after["removable"][0], after["consumers"][0]) == (1, 2)
+    # The consumer's tag is on version 2, whose own bytes are counted nowhere.
+    assert 0 < after["consumers"][2] < before["removable"][2] - after["removable"][2]
+    assert kept_document(table.uri, OPTIONS)["held_by"] == ["nightly"]
+
+
+def conflicting(folding: Folding | DeltaFolding, others: str) -> Explanation:
+    """A refused Delete of rows 10 to 14. Before it was built row 9 was deleted, and since then `others`."""
+    folding.put(DeleteWhere("id = 9"))
+    built = [folding.build(DeleteWhere(where)) for where in (others, "id >= 10 and id < 15")]
+    first, second = (envelope for envelope in built if envelope is not None)
+    folding.fold(first)
+    (result,) = folding.fold(second)
+    assert isinstance(result, Rejected), result
+    position = Position(LOG, 9, TOPIC)
+    explanation = Explanation(canonical(folding.path), Sought("9", 9), "")
+    explanation.outcomes.append(Outcome(position, explanation.table, result))
+    explanation.proposal = Entry(position, 0, second, 0, BUILT_IN.proposal(second))
+    return explanation
+
+
+def shown(explanation: Explanation) -> dict[str, Any] | None:
+    return on_branch(explanation.table, None, OPTIONS, lambda source: evidence_document(source, explanation))
+
+
+@pytest.fixture(params=["lance", "delta"])
+def folding(request: pytest.FixtureRequest, tmp_path: Path) -> Folding | DeltaFolding:
+    """A table with two fragments of 20 rows."""
+    if request.param == "lance":
+        pylance.write_dataset(people(list(range(40))), str(tmp_path / "t"), max_rows_per_file=20)
+        return Folding(tmp_path / "t")
+    folding = DeltaFolding(tmp_path / "t")
+    folding.create(people([0]).schema, VECTORS)
+    for start in (0, 20):
+        folding.append(people(list(range(start, start + 20))))
+    return folding
+
+
+def test_a_conflict_is_shown_by_the_rows_that_either_and_both_changed(
+    folding: Folding | DeltaFolding,
+) -> None:
+    conflict = conflicting(folding, "id in (8, 12, 13)")
+    document = shown(conflict)
+    assert document is not None
+    assert (document["note"], document["left_out"]) == ("", 0)
+    [fragment] = document["fragments"]
+    assert (fragment["rows"], fragment["cells"], fragment["state"]) == (20, 20, "changed")
+    assert fragment["ours"] == {"rows": 5, "cells": [[10, 15]]}
+    assert fragment["others"] == {"rows": 3, "cells": [[8, 9], [12, 14]]}
+    assert fragment["both"] == {"rows": 2, "cells": [[12, 14]]}
+    # Without the proposal, what others changed is known all the same.
+    conflict.proposal = None
+    document = shown(conflict)
+    assert document is not None
+    assert document["fragments"] == [] or document["fragments"][0]["ours"] is None
+    json.dumps(document)
+    conflict.outcomes[:] = [replace(conflict.outcomes[0], result=Committed(3))]
+    assert shown(conflict) is None
+
+
+def test_a_fragment_that_others_removed_is_in_conflict_where_the_proposal_changes_it(
+    folding: Folding | DeltaFolding,
+) -> None:
+    document = shown(conflicting(folding, "id < 20"))
+    assert document is not None
+    [fragment] = document["fragments"]
+    assert (fragment["rows"], fragment["state"]) == (20, "removed")
+    assert fragment["others"] == {"rows": 19, "cells": [[0, 9], [10, 20]]}
+    assert fragment["both"] == fragment["ours"] == {"rows": 5, "cells": [[10, 15]]}
+
+
+def test_what_others_changed_is_unknown_if_one_of_the_two_versions_is_gone(tmp_path: Path) -> None:
+    pylance.write_dataset(people(list(range(40))), str(tmp_path / "t"), max_rows_per_file=20)
+    conflict = conflicting(Folding(tmp_path / "t"), "id in (8, 12, 13)")
+    [outcome] = conflict.outcomes
+    assert isinstance(outcome.result, Rejected)
+    evidence = outcome.result.conflict
+    versions = Versions(open_storage(conflict.table), LanceFormat.folder, LanceFormat().detect)
+    for gone in (evidence.other_version - 1, evidence.other_version):
+        file = tmp_path / "t" / versions.path(gone)
+        file.rename(tmp_path / "aside")
+        # Without rows in the evidence it isn't known which rows met.
+        for rows, both in ((evidence.row_addresses, {"rows": 2, "cells": [[12, 14]]}), ((), None)):
+            result = Rejected(replace(evidence, fragment_ids=(0,), row_addresses=rows))
+            conflict.outcomes[:] = [replace(outcome, result=result)]
+            document = shown(conflict)
+            assert document is not None
+            [fragment] = document["fragments"]
+            assert (fragment["rows"], fragment["state"], fragment["others"]) == (20, "unknown", None)
+            assert fragment["ours"] == {"rows": 5, "cells": [[10, 15]]}
+            assert fragment["both"] == both
+            assert document["note"] == f"Version {gone} can't be read any more."
+        (tmp_path / "aside").rename(file)
+
+
+@pytest.mark.parametrize("rows", [7, 200, 1_001])
+def test_a_removed_fragment_is_drawn_without_the_rows_deleted_before(rows: int) -> None:
+    deleted = np.array([row for row in range(rows) if row % 3 == 0 or row > rows // 2], np.uint32)
+    live = np.setdiff1d(np.arange(rows), deleted)
+    cells = sorted({int(row) * min(CELLS, rows) // rows for row in live})
+    change = changed_by_others(FragmentChange(FragmentRows(rows, deleted), None), rows)
+    assert change is not None
+    assert change["rows"] == len(live)
+    assert [cell for start, end in change["cells"] for cell in range(start, end)] == cells
+
+
+def test_a_removed_fragment_of_a_billion_rows_is_drawn_in_no_memory() -> None:
+    rows = 10**9
+    deleted = np.arange(rows // 2, rows // 2 + 10, dtype=np.uint32)
+    tracemalloc.start()
+    try:
+        change = changed_by_others(FragmentChange(FragmentRows(rows, deleted), None), rows)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert change == {"rows": rows - 10, "cells": [[0, CELLS]]}
+    assert most < 100_000
+
+
+def test_fields_in_conflict_are_named(lance: str, delta: str) -> None:
+    for uri, evidence, versions in (
+        (lance, Conflict(retryable=True, message="", other_version=3, field_ids=(0,)), [2, 3]),
+        (delta, Conflict(retryable=True, message="", other_version=1, keys=("x", "delta.p")), [0, 1]),
+    ):
+        explanation = Explanation(uri, Sought("9", 9), "")
+        explanation.outcomes.append(Outcome(Position(LOG, 9, TOPIC), uri, Rejected(evidence)))
+        document = shown(explanation)
+        assert document is not None
+        assert (document["fields"], document["versions"]) == (["id" if uri == lance else "x"], versions)
+        explanation.outcomes[:] = [
+            replace(each, result=Rejected(replace(evidence, other_version=99)))
+            for each in explanation.outcomes
+        ]
+        document = shown(explanation)
+        assert document is not None
+        assert document["note"] == "Versions 98 and 99 can't be read any more."
 
 
 def test_a_page_passes_over_versions_that_are_gone(tmp_path: Path) -> None:

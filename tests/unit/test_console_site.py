@@ -213,6 +213,7 @@ def test_figures_are_written_as_people_read_them(tmp_path: Path) -> None:
 
 def refused(uri: str) -> dict[str, Any]:
     """A rejected proposal whose every text is hostile, as `lakefold explain` prints it."""
+    in_conflict = {kind: {"rows": 2, "cells": [[4, 6]]} for kind in ("ours", "others", "both")}
     return {
         "table": uri,
         "branch": "",
@@ -243,6 +244,18 @@ def refused(uri: str) -> dict[str, Any]:
         "before_it": None,
         "advice": HOSTILE,
         "not_looked_at": [HOSTILE],
+        "evidence": {
+            "fragments": [
+                {"name": HOSTILE, "rows": 20, "state": "changed", "cells": 20} | in_conflict,
+                {"name": "b", "rows": None, "state": "unknown", "cells": 0} | dict.fromkeys(in_conflict),
+                {"name": "c", "rows": None, "state": "changed", "cells": 0}
+                | {kind: {"rows": 2, "cells": []} for kind in in_conflict},
+            ],
+            "left_out": 3,
+            "fields": [HOSTILE],
+            "versions": [2, 3],
+            "note": HOSTILE,
+        },
         "command": f"lakefold explain '{HOSTILE}' 7",
     }
 
@@ -256,8 +269,10 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     parked = {"table": uri, "branch": HOSTILE, "seconds": 5, "entries": 3}
     parked |= {"reason": HOSTILE, "hint": HOSTILE}
     partition = {"partition": 0, "low": 0, "high": 9, "committed": 9, "lag": 0, "committer": HOSTILE}
-    overview = site.json("/api/overview") | {"partitions": [partition], "topic": HOSTILE, "dead_letters": 1}
+    overview = site.json("/api/overview") | {"partitions": [partition], "topic": HOSTILE}
+    overview |= {"dead_letters": 12_345, "about_dead_letters": True, "more_dead_letters": True}
     overview["committer"] = {"problem": "", "ready": False, "state": HOSTILE, "parked": [parked]}
+    overview["committer"]["changes"] = [{"time": 1, "state": "ready"}, {"time": 2, "state": "no answer"}]
     tables = site.json("/api/tables?order=name")
     last = {
         "kind": "rejected",
@@ -284,8 +299,11 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     documents["schemas"]["changes"] = [
         {"version": 2, "added": {HOSTILE: "int64"}, "removed": {}, "changed": {}, "reordered": False}
     ]
+    held = {"reason": "consumers", "versions": 3, "files": 4, "bytes": 5_000_000}
     documents |= {
+        "kept": {"kept": [held], "held_by": [HOSTILE], "note": HOSTILE},
         "overview": overview,
+        "uncounted": overview | {"dead_letters": None, "dead_letters_problem": HOSTILE},
         "tables": tables,
         "table": table,
         "activity": site.json("/api/activity"),
@@ -293,12 +311,23 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     documents |= {"proposal": refused(uri), "letters": {"letters": [letter], "left_out": 2}}
     made = json.loads(run_node("console_views.mjs", tmp_path, documents))
     drawn = made.pop("drawn")
-    for name in ("tables", "table", "graph", "consumers", "schema", "proposal", "letters", "log"):
+    for name in ("tables", "table", "kept", "graph", "consumers", "schema", "proposal", "letters", "log"):
         assert HOSTILE in made[name]["text"], name
     for name, view in made.items():
         assert not {"img", "script", "iframe", "object", "embed", "style"} & set(view["tags"]), name
         assert not {each for each in view["attributes"] if each.startswith("on") or each == "src"}, name
         assert all(each.startswith("#/") for each in view["links"]), name
+    assert "no answer" in made["overview"]["text"]
+    assert "about 12,345 or more" in made["overview"]["text"]
+    assert re.search(rf"counted: {re.escape(HOSTILE)}.*unknown\s+dead letters", made["uncounted"]["text"])
     assert "version 3" in made["proposal"]["text"]
     assert "lakefold explain" in made["proposal"]["text"]
+    assert "rect" in made["proposal"]["tags"]
+    assert made["proposal"]["labels"][-3:] == [
+        f"rows in conflict in fragment {HOSTILE}: at 20 to 30 % of its rows",
+        "fragment b, in conflict as a whole",
+        "rows in conflict in fragment c: 2",
+    ]
+    for words in ("the fragment as a whole", "3 more fragments are not drawn", "Fields in conflict"):
+        assert words in made["proposal"]["text"]
     assert [(plot["names"], plot["points"]) for plot in drawn] == [(4, 360), (2, 360), (3, 360), (2, 360)]

@@ -60,7 +60,7 @@ def remove(source: Source, *numbers: int) -> None:
         source.storage.delete(source.versions.path(number))
 
 
-def test_a_consumer_goes_on_behind_what_it_committed(source: Source) -> None:
+def test_a_consumer_continues_after_what_it_committed(source: Source) -> None:
     begun = tail_of(source, 2, consumer=NAME)
     assert pinned(source) == 2
     assert [next(begun).version, next(begun).version] == [3, 4]
@@ -128,7 +128,7 @@ def test_two_readers_under_one_name(source: Source) -> None:
 
 
 @pytest.mark.parametrize("moves", ["commit", "set"])
-def test_of_two_readers_who_commit_at_the_same_moment_one_does(source: Source, moves: str) -> None:
+def test_one_of_two_readers_that_commit_at_the_same_moment_succeeds(source: Source, moves: str) -> None:
     """The second reader's object is written between the first reader's reading and writing."""
     second = tail_of(source, 2, consumer=NAME)
 
@@ -240,7 +240,7 @@ def test_a_consumer_whose_next_version_is_gone(source: Source) -> None:
     assert (change.version, change.rows) == (5, 4)
 
 
-def test_the_next_version_is_kept_where_the_one_read_last_is_gone(source: Source) -> None:
+def test_the_next_version_is_kept_if_the_one_read_last_is_gone(source: Source) -> None:
     remove(source, 1, 2)
     tail_of(source, 2, consumer=NAME)
     assert pinned(source) == 3
@@ -257,7 +257,7 @@ def test_a_dropped_consumer_is_forgotten(source: Source) -> None:
         Consumers(source).drop(NAME)
 
 
-def test_a_consumer_is_set_and_its_lag_told(source: Source) -> None:
+def test_a_consumer_is_set_and_its_lag_shown(source: Source) -> None:
     consumers = Consumers(source)
     consumers.set("new", None)
     consumers.set(NAME, Cursor("", "", 4))
@@ -303,10 +303,10 @@ def test_an_object_that_is_none(source: Source, data: bytes) -> None:
     assert versions(tail_of(source, 5, consumer=NAME)) == [6]
 
 
-def test_what_a_later_release_wrote_is_not_taken_for_ours(source: Source) -> None:
+def test_a_file_of_a_later_release_is_not_read_as_ours(source: Source) -> None:
     tail_of(source, 2, consumer=NAME)
     path = f"{FOLDER}/{NAME}.json"
     later = {**json.loads(source.storage.get(path)), "form": 2}
     source.storage.put(path, [json.dumps(later).encode()])
-    with pytest.raises(DamagedError, match="form 2"):
+    with pytest.raises(DamagedError, match="the format 2"):
         tail_of(source, consumer=NAME)

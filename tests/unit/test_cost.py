@@ -227,7 +227,7 @@ def deleting(table: FoldedTable, count: int) -> Callable[[], object]:
 
 
 def test_a_delete_among_many_of_one_version_takes_no_more_steps() -> None:
-    """Each is held against those before it in the group: all at once, or thousands would take minutes."""
+    """Each is compared with all before it in the group at once, otherwise thousands would take minutes."""
     table = grown(LARGE)
     deleting(table, 2)()
     few, many = (steps(deleting(table, count)) for count in (50, 100))

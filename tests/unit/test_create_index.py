@@ -26,7 +26,6 @@ from tests.folding import URI, MemoryTable, append, created
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 FOLDER = "_indices/01010101-0101-0101-0101-010101010101"
 FILES = {f"{FOLDER}/page_lookup.lance": 10, f"{FOLDER}/page_data.lance": 20}
 LOG_UUID, OTHER_UUID = b"l" * 16, b"m" * 16
@@ -211,7 +210,7 @@ def test_a_file_that_every_such_index_has_is_looked_for() -> None:
     assert isinstance(asked.result(create(index), sizes={f"{FOLDER}/page_lookup.lance": 5}), Committed)
 
 
-def test_a_uuid_stands_once() -> None:
+def test_a_uuid_is_listed_once() -> None:
     result = table_with().result(create(btree(), btree("b_idx")), sizes=FILES)
     assert isinstance(result, Invalid)
     assert "uuid" in result.message

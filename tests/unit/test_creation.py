@@ -52,7 +52,7 @@ def test_an_overwrite_gives_all_fragments_new_ids() -> None:
     assert table.state.head.max_fragment_id == 2
 
 
-def test_rows_keep_their_ids_where_the_table_says_so() -> None:
+def test_rows_keep_their_ids_if_the_table_says_so() -> None:
     table = MemoryTable()
     table.fold(with_rows(creation(stable_row_ids=True), "one", "two"))
     assert table.state.head.reader_feature_flags == table.state.head.writer_feature_flags == 2
@@ -95,7 +95,7 @@ def test_config_metadata_and_bases_are_kept_and_flagged() -> None:
     assert table.state.base_ids == {1}
 
 
-def test_first_rows_may_lie_under_an_initial_base() -> None:
+def test_first_rows_may_be_under_an_initial_base() -> None:
     envelope = with_rows(creation(), "one")
     envelope.lance.overwrite.initial_bases.add(id=4, path="/elsewhere")
     envelope.lance.overwrite.fragments[0].files[0].base_id = 4
@@ -233,7 +233,7 @@ def exists(version: int, operation: str) -> Rejected:
 
 
 @pytest.mark.parametrize("envelope", [creation(uuid="again"), with_rows(creation(uuid="again"), "one")])
-def test_where_a_table_is_none_is_created(envelope: Envelope) -> None:
+def test_no_table_is_created_where_one_exists(envelope: Envelope) -> None:
     table = created()
     assert table.result(envelope) == exists(1, "overwrite")
     table.fold(append())

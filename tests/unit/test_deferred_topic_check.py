@@ -91,7 +91,7 @@ def test_nothing_of_a_later_poll_is_published_either(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_can_not_be_told_just_now_is_asked_again(tmp_path: Path, times: int) -> None:
+def test_a_check_that_gets_no_answer_is_made_again(tmp_path: Path, times: int) -> None:
     uri = canonical(tmp_path / "table")
     log = doubtful([at(uri, creation()), at(uri, append("a"))], [AWAY] * times)
     reports = run(log)
@@ -122,7 +122,7 @@ def proof() -> tuple[DeferredTopicCheck, Brokers]:
     return DeferredTopicCheck(cast("TopicGuard", brokers)), brokers
 
 
-def test_nothing_is_asked_where_nothing_came() -> None:
+def test_nothing_is_requested_if_nothing_came() -> None:
     late, brokers = proof()
     late.settle()
     assert not brokers.questions

@@ -264,7 +264,7 @@ def test_deletes_that_share_a_version_leave_one_file_a_fragment(table: MemoryRow
     assert made == {deletion_path(0, table.fragment(0).deletion_file)}
 
 
-def test_of_deletes_that_share_a_version_one_row_goes_once(table: MemoryRows) -> None:
+def test_a_row_is_removed_once_by_deletes_that_share_a_version(table: MemoryRows) -> None:
     several = [table.delete({0: [1, 2]}), table.delete({0: [2, 3]}), table.delete({0: [4]})]
     first, second, third = table.fold(*several)
     assert (first, third) == (Committed(3, rows_deleted=2), Committed(3, rows_deleted=1))
@@ -290,13 +290,13 @@ def test_after_one_that_removed_the_fragment_the_next_is_a_conflict(table: Memor
     assert second.conflict.retryable
 
 
-def test_the_rows_of_one_not_told_are_a_conflict_in_its_own_version_too(table: MemoryRows) -> None:
+def test_a_delete_without_named_rows_conflicts_in_its_own_version_too(table: MemoryRows) -> None:
     first, second = table.fold(table.delete({0: [1]}), table.delete({0: [2]}, names_rows=False))
     assert isinstance(first, Committed)
     assert isinstance(second, Rejected)
 
 
-def test_of_a_fragment_that_goes_all_rows_are_affected(table: MemoryRows) -> None:
+def test_all_rows_of_a_removed_fragment_are_affected(table: MemoryRows) -> None:
     table.fold(table.delete({0: [1]}))
     envelope = table.delete({}, removed=[0])
     envelope.affected_rows[0] = encode_bitmap(Bitmap(range(2, 9)))

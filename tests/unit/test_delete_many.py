@@ -45,7 +45,7 @@ def test_each_gives_what_get_gives_ascending(large: MemoryTable) -> None:
     assert list(fragments.opened().each(asked)) == values
 
 
-def test_of_many_that_are_looked_at_none_is_kept(large: MemoryTable) -> None:
+def test_none_of_many_that_are_read_is_kept(large: MemoryTable) -> None:
     working = VersionBuilder(large.state, Fetched())
     assert [fragment.id for fragment in working.each(range(COUNT))] == list(range(COUNT))
     assert not working._read
@@ -58,7 +58,7 @@ def test_all_but_one_are_deleted(table: MemoryTable) -> None:
     assert list(table.state.fragments.ids()) == [0]
 
 
-def test_one_that_is_not_there_is_named_and_nothing_is_deleted(table: MemoryTable) -> None:
+def test_a_missing_table_is_named_and_nothing_is_deleted(table: MemoryTable) -> None:
     before = table.state
     result = table.result(delete(*range(COUNT - 1), COUNT))
     assert isinstance(result, Invalid)
@@ -66,14 +66,14 @@ def test_one_that_is_not_there_is_named_and_nothing_is_deleted(table: MemoryTabl
     assert table.state is before
 
 
-def test_what_an_entry_before_it_took_away_is_not_there_for_the_next(table: MemoryTable) -> None:
+def test_what_an_entry_removed_does_not_exist_for_the_next(table: MemoryTable) -> None:
     group = entries([delete(5), delete(*range(4, COUNT), uuid="next")], table.offset)
     first, second = results(table.fold_group(group))
     assert first == Committed(3, rebased=False, rows_deleted=ROWS)
     assert isinstance(second, Rejected)
 
 
-def test_affected_rows_of_many_are_held_against_each(table: MemoryTable) -> None:
+def test_affected_rows_of_many_are_compared_with_each(table: MemoryTable) -> None:
     whole = encode_bitmap(Bitmap(range(ROWS)))
     envelope = delete(*range(COUNT))
     envelope.affected_rows.update(dict.fromkeys(range(COUNT), whole))

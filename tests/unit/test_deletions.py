@@ -179,7 +179,7 @@ def test_a_footer_of_another_version_or_with_dictionaries_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("position", "size"), [(BLOCK_BODY, 2**40), (BLOCK_BODY, -1), (0, 2**40), (0, -8)])
-def test_a_batch_that_says_it_lies_outside_of_the_file_is_refused(position: int, size: int) -> None:
+def test_a_batch_with_an_offset_outside_of_the_file_is_refused(position: int, size: int) -> None:
     """Lance allocates the memory that the footer states, before it reads anything."""
     data = arrow([1])
     flat = _Flat(data, "")
@@ -216,14 +216,14 @@ def test_whatever_a_file_says_of_its_sizes_is_read_within_its_bounds() -> None:
                 continue
 
 
-def test_where_a_file_lies() -> None:
+def test_the_path_of_a_file() -> None:
     file = DeletionFile(file_type=ARRAY, read_version=7, id=2**64 - 1)
     assert deletion_path(3, file) == "_deletions/3-7-18446744073709551615.arrow"
     file.file_type = BITMAP
     assert deletion_path(0, file) == "_deletions/0-7-18446744073709551615.bin"
 
 
-def test_an_id_stands_for_fragment_base_and_rows() -> None:
+def test_an_id_is_made_of_fragment_base_and_rows() -> None:
     rows = Bitmap([1, 5])
     assert content_id(3, 7, rows) == 915870584662045384
     assert content_id(3, 7, Bitmap([5]) | Bitmap([1])) == content_id(3, 7, rows)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakefold_reader.delta.sidecars import NamedSidecars
+from lakefold_table.delta.actions.file_actions import AddFile
+from lakefold_table.delta.actions.table_actions import Sidecar
 from lakefold_table.delta.checkpoints import parquet_actions as module
-from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions
+from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions, parquet_file
 from lakefold_table.delta.log_segment.names import FOLDER, SIDECARS, commit_path
+from lakefold_table.delta.log_segment.segment import log_files
 from lakefold_table.errors import DamagedError
+from lakefold_table.storage.memory import MemoryStorage
 from tests.delta_logs.actions import (
     CHECKPOINT,
     LISTED,
@@ -36,6 +43,8 @@ from tests.delta_logs.actions import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lakefold_reader.format.source import Source
 
 VERSION = 4
 CLASSIC = f"{FOLDER}/{VERSION:020}.checkpoint.parquet"
@@ -206,6 +215,51 @@ def test_statistics_that_are_columns_become_json() -> None:
             "s": {"deep": "x"},
         },
     }
+
+
+@pytest.mark.parametrize("most", [pa.scalar(3_000_000, pa.date32()), pa.scalar(2**62, pa.timestamp("us"))])
+def test_statistics_with_times_that_python_lacks_are_left_out(most: pa.Scalar) -> None:
+    members = {name: pa.array([each]) for name, each in add("a")["add"].items() if name != "partitionValues"}
+    members["partitionValues"] = pa.array([[("p", "1")]], TEXTS)
+    bounds = pa.StructArray.from_arrays([pa.repeat(most, 1)], names=["d"])
+    members["stats_parsed"] = pa.StructArray.from_arrays([bounds], names=["maxValues"])
+    actions = pa.StructArray.from_arrays(list(members.values()), names=list(members))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"add": actions}), sink)
+    (action,) = parquet_actions(bytes(sink.getvalue()), "")
+    assert getattr(action, "path", "") == "a"
+    assert getattr(action, "stats", "") is None
+
+
+class Counting(MemoryStorage):
+    """Counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        super().__init__("memory://t")
+        self.read: list[int] = []
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        self.read.append(length)
+        return super().get_range(path, start, length)
+
+
+@pytest.mark.parametrize("sidecars", [[], [Sidecar("s.parquet", 1, 1)]])
+def test_of_a_classic_checkpoint_only_what_names_sidecars_is_read_once(sidecars: list[Sidecar]) -> None:
+    names = (hashlib.shake_128(bytes([number])).hexdigest(2_000) for number in range(200))
+    adds = [AddFile(name, {}, 1, 1, data_change=True) for name in names]
+    data = parquet_file({"add": adds, **({"sidecar": sidecars} if sidecars else {})})
+    storage = Counting()
+    storage.put(CLASSIC, [data])
+    source = cast("Source", SimpleNamespace(storage=storage, uri=storage.uri))
+    named = NamedSidecars(source)
+    (file,) = log_files([CLASSIC.removeprefix(f"{FOLDER}/")])
+    for _ in range(2):
+        assert named.of([file]) == {f"{SIDECARS}/{each.path}" for each in sidecars}
+    assert 0 < sum(storage.read) < 100_000 < len(data)
+    storage.delete(CLASSIC)
+    assert (
+        NamedSidecars(cast("Source", SimpleNamespace(storage=storage, uri=storage.uri))).of([file]) == set()
+    )
 
 
 def test_unknown_columns_are_passed_over() -> None:

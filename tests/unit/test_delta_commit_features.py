@@ -10,9 +10,11 @@ import pytest
 from deltalake import DeltaTable
 
 import lakefold
+from lakefold_reader.delta.row_tracking import kept_columns
 from lakefold_table.delta.snapshot.checksum import check_snapshot, version_checksum
-from lakefold_table.delta.table_features.row_tracking import DOMAIN, MATERIALIZED
+from lakefold_table.delta.table_features.row_tracking import DOMAIN, MATERIALIZED, PRESERVED
 from lakefold_table.entry import Committed, Invalid
+from lakefold_table.errors import DamagedError
 from tests.delta_logs.actions import Members, add, data_file, metadata, remove, snapshot_in, text
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import Rows, log_id
@@ -40,6 +42,7 @@ PROTOCOL: Members = {
 }
 TIMES = "delta.enableInCommitTimestamps"
 TRACKS = "delta.enableRowTracking"
+KEPT = {name: f"_row-id-{number}" for number, name in enumerate(MATERIALIZED)}
 
 
 class Log:
@@ -131,9 +134,66 @@ def test_files_without_a_number_of_rows_get_no_ids(log: Log) -> None:
     assert "needs row ids, but its statistics lack numRecords" in result.message
 
 
+def test_the_commit_says_whether_moved_rows_keep_their_ids(tmp_path: Path) -> None:
+    log = Log(tmp_path / "t", **{TRACKS: "true"}, **KEPT)
+    names = iter("abcdefghijk")
+
+    def moved(tags: object = None, old: str | None = None) -> list[Members]:
+        said: list[Members] = [] if tags is None else [{"commitInfo": {"tags": tags}}]
+        removed = [] if old is None else [remove(f"{old}.parquet")]
+        return [*said, *removed, log.file(f"{next(names)}.parquet", 1, 2)]
+
+    for number, (actions, preserved) in enumerate(
+        [
+            (moved(), "true"),
+            (moved(old="a"), "false"),
+            (moved({PRESERVED: "true"}, "b"), "true"),
+            (moved({PRESERVED: "false"}), "false"),
+            (moved([PRESERVED], "c"), "false"),
+            (moved({PRESERVED: ["true"]}, "d"), "false"),
+            (moved({PRESERVED: "TRUE"}, "e"), "false"),
+            ([remove("f.parquet")], "true"),
+        ],
+        start=1,
+    ):
+        (result,) = log.fold(*actions, read=number - 1)
+        assert isinstance(result, Committed), result
+        assert log.info(number)["tags"] == {PRESERVED: preserved}
+    assert "tags" not in Log(tmp_path / "plain").info(0)
+    several = [log.table.propose(*moved({PRESERVED: said}), read=8) for said in ("true", "false")]
+    log.table.fold(*several, log=log_id(99))
+    assert log.info(9)["tags"] == {PRESERVED: "false"}
+
+
+@pytest.mark.parametrize("name", ["x", "X", "_version"])
+def test_the_columns_of_row_ids_have_names_of_their_own(tmp_path: Path, name: str) -> None:
+    log = Log(tmp_path / "t")
+    own = {MATERIALIZED[0]: name, MATERIALIZED[1]: "_version"}
+    (result,) = log.fold(metadata(**{TRACKS: "true"}, **own), read=0)
+    assert isinstance(result, Invalid)
+    assert f"{MATERIALIZED[1 if name == '_version' else 0]} is" in result.message
+    # Another client has set them all the same.
+    (log.table.path / "_delta_log" / f"{2:020}.json").write_bytes(
+        text([metadata(**{TRACKS: "true"}, **own), log.file("a.parquet", 1)])
+    )
+    if name != "X":
+        with pytest.raises(DamagedError, match="must name two columns"):
+            kept_columns(snapshot_in(log.table.path), "t")
+
+
+def test_the_columns_of_row_ids_keep_their_names(tmp_path: Path) -> None:
+    log = Log(tmp_path / "t", **{TRACKS: "true"}, **KEPT)
+    log.fold(log.file("a.parquet", 1))
+    for number, changed in enumerate(({}, {MATERIALIZED[0]: "_other"}), start=2):
+        names = {**KEPT, **changed} if changed else {}
+        (result,) = log.fold(metadata(**{TRACKS: "false"}, **names), read=number - 1)
+        assert isinstance(result, Invalid)
+        assert f"{MATERIALIZED[0]} changes from '_row-id-0'" in result.message
+
+
 def test_row_tracking_is_enabled_only_if_every_file_has_ids(tmp_path: Path) -> None:
     log = Log(tmp_path / "t")
-    columns = dict.fromkeys(MATERIALIZED, "_row-id-7")
+    columns = KEPT
     plain = add("x.parquet", stats='{"numRecords":1}')
     (log.table.path / "_delta_log" / f"{1:020}.json").write_bytes(text([plain]))
     (result,) = log.fold(metadata(**{TRACKS: "true"}), read=1)

@@ -154,7 +154,7 @@ def test_a_file_of_several_vectors_is_read_again() -> None:
     assert int.from_bytes(content[-4:], "big") == zlib.crc32(content[-4 - second.size : -4])
 
 
-def test_a_file_that_lies_is_refused() -> None:
+def test_a_file_with_false_claims_is_refused() -> None:
     content, (vector,) = vector_file([{0: Bitmap(ROWS)}], ID)
     assert stored_rows(replace(vector, offset=None), content) == {0: Bitmap(ROWS)}
     for cut in range(len(content)):

@@ -11,6 +11,7 @@ from lakefold_table.delta.table_features.features import BY_NAME, FEATURES
 from lakefold_table.delta.table_features.protocol_check import (
     check_committable,
     check_readable,
+    check_types,
     reader_features,
     writer_features,
 )
@@ -36,6 +37,7 @@ NAMED_BY_THE_SPECIFICATION = {
     "icebergCompatV2",
     "clustering",
     "vacuumProtocolCheck",
+    "checkpointProtection",
     "inCommitTimestamps",
 }
 
@@ -89,7 +91,7 @@ def test_each_feature_is_read_or_refused_as_the_table_says(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["typeWidening", "typeWidening-preview", "clustering", "variantType"],
+    ["clustering", "catalogManaged"],
 )
 def test_features_that_are_refused_wherever_they_are_listed(name: str) -> None:
     with pytest.raises(InvalidError, match=f"the feature {name}: ") as caught:
@@ -111,6 +113,57 @@ def test_features_that_are_refused_if_they_are_enabled(name: str, property_name:
     check_committable(listed(), enabled)
     with pytest.raises(InvalidError, match=name):
         check_committable(listed(name), enabled)
+
+
+@pytest.mark.parametrize("name", ["variantType", "variantType-preview"])
+def test_variants_are_refused_if_a_column_has_the_type(name: str) -> None:
+    check_committable(listed(name), METADATA)
+    kind = {"type": "array", "elementType": "variant", "containsNull": True}
+    column = {"name": "x", "type": kind, "nullable": True, "metadata": {}}
+    with pytest.raises(InvalidError, match=name):
+        check_committable(
+            listed(name), TableMetadata("id", json.dumps({"type": "struct", "fields": [column]}))
+        )
+
+
+CHANGES: dict[str, tuple[object, bool]] = {
+    "none": ([], True),
+    "two": (
+        [{"fromType": "byte", "toType": "short"}, {"fromType": "short", "toType": "long", "tableVersion": 7}],
+        True,
+    ),
+    "in a map": ([{"fromType": "date", "toType": "timestamp_ntz", "fieldPath": "value.key"}], True),
+    "to a decimal": ([{"fromType": "integer", "toType": "decimal(12, 2)"}], True),
+    "too few digits": ([{"fromType": "long", "toType": "decimal(20,1)"}], False),
+    "too many digits": ([{"fromType": "long", "toType": "decimal(50,1)"}], False),
+    "a decimal": ([{"fromType": "decimal(5,2)", "toType": "decimal(7,3)"}], True),
+    "a decimal with fewer digits": ([{"fromType": "decimal(5,2)", "toType": "decimal(5,3)"}], False),
+    "narrower": ([{"fromType": "long", "toType": "integer"}], False),
+    "rounded": ([{"fromType": "long", "toType": "double"}], False),
+    "to text": ([{"fromType": "integer", "toType": "string"}], False),
+    "the same": ([{"fromType": "decimal(5,2)", "toType": "decimal(5,2)"}], False),
+    "no list": ({"fromType": "byte", "toType": "long"}, False),
+    "no object": (["long"], False),
+    "a struct": ([{"fromType": {"type": "struct", "fields": []}, "toType": "long"}], False),
+    "no type": ([{"toType": "long"}], False),
+    "a path that is none": ([{"fromType": "byte", "toType": "long", "fieldPath": 7}], False),
+    "null": (None, False),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("feature", ["typeWidening", "typeWidening-preview"])
+def test_a_change_of_a_type_is_read_and_committed_if_it_is_known(feature: str, name: str) -> None:
+    listing, is_known = CHANGES[name]
+    changed = with_column(**{"delta.typeChanges": listing})
+    if is_known:
+        check_committable(listed(feature), changed)
+        check_types(changed)
+        return
+    with pytest.raises(InvalidError, match=feature):
+        check_committable(listed(feature), changed)
+    with pytest.raises(InvalidError, match=r"the column 'x\.y' list a change of its type that is unknown"):
+        check_types(changed, "s3://b/t")
 
 
 def test_identity_columns_are_refused_if_there_is_one() -> None:

@@ -165,7 +165,7 @@ def test_without_a_table_only_a_creation_is_taken(table: Table) -> None:
     assert twice.conflict.retryable
 
 
-def test_foreign_commits_are_taken_in_and_marks_survive_them(table: Table) -> None:
+def test_foreign_commits_are_followed_and_marks_survive_them(table: Table) -> None:
     table.begin()
     table.fold(table.propose(table.file("a.parquet", 1), app="job", batch=1))
     write_deltalake(str(table.path), pa.table({"x": [10]}), mode="append")
@@ -181,7 +181,7 @@ def test_foreign_commits_are_taken_in_and_marks_survive_them(table: Table) -> No
     assert table.rows() == [1, 2, 10, 11, 12]
 
 
-def test_marks_are_found_behind_a_checkpoint(table: Table) -> None:
+def test_marks_are_found_through_a_checkpoint(table: Table) -> None:
     table.begin()
     sent = table.propose(table.file("a.parquet", 1), app="job", batch=1)
     table.fold(sent)
@@ -225,6 +225,20 @@ def test_a_file_that_a_proposal_before_adds_is_removed_in_the_next_version(table
         Committed(2, rebased=True, rows_deleted=1),
     ]
     assert table.rows() == []
+
+
+def test_a_file_that_a_proposal_before_removes_is_added_in_the_next_version(table: Table) -> None:
+    """In one commit the two actions would contradict each other."""
+    file = table.file("a.parquet", 1)
+    table.begin(file)
+    there_and_back = [
+        table.propose(remove("a.parquet"), read=1),
+        table.propose(file, operation="RESTORE"),
+    ]
+    outcomes = table.fold(*there_and_back, table.propose(remove("a.parquet"), read=0), log=OTHER_ID)
+    assert outcomes[:2] == [Committed(2, rows_deleted=1), Committed(3, rows_added=1)]
+    assert isinstance(outcomes[2], Rejected)
+    assert table.rows() == [1]
 
 
 def test_proposals_with_changed_rows_share_no_version_with_others(table: Table) -> None:
@@ -277,7 +291,8 @@ def test_a_new_schema_conflicts_with_everything_built_before(table: Table) -> No
     table.begin()
     table.fold(table.propose(table.file("a.parquet", 1)), log=SECOND_ID)
     wider = json.loads(metadata()["metaData"]["schemaString"])
-    wider["fields"].append({"name": "y", "type": "string", "nullable": True, "metadata": {}})
+    # What the metadata of a column mean is not known.
+    wider["fields"].append({"name": "y", "type": "string", "nullable": True, "metadata": {"new": 1}})
     change = table.propose(metadata(json.dumps(wider)), read=1, operation="ADD COLUMNS")
     late = table.propose(table.file("b.parquet", 2), read=1)
     changed, refused, blind = table.fold(
@@ -298,6 +313,11 @@ def test_a_batch_that_another_client_recorded_is_not_added_again(table: Table) -
     assert isinstance(refused, Rejected)
     assert not refused.conflict.retryable
     assert table.rows() == [1]
+
+
+def changed(path: str, **more: object) -> Members:
+    """A cdc action."""
+    return {"cdc": {"path": path, "partitionValues": {}, "size": 1, "dataChange": False, **more}}
 
 
 FAULTS: dict[str, tuple[list[Members | str], str]] = {
@@ -324,7 +344,6 @@ FAULTS: dict[str, tuple[list[Members | str], str]] = {
     "not there": ([add("gone.parquet")], "does not exist"),
     "not in the table": ([remove("gone.parquet")], "is not in the table"),
     "no change, not there": ([add("a.parquet", dataChange=False)], "dataChange false"),
-    "another table": ([metadata() | {"metaData": {**metadata()["metaData"], "id": "other"}}], "table's id"),
     "a protocol that shrinks": (
         [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 1}}],
         "takes the feature appendOnly",
@@ -333,10 +352,9 @@ FAULTS: dict[str, tuple[list[Members | str], str]] = {
         [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["clustering"]}}],
         "clustering",
     ),
-    "cdc alone": (
-        [{"cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 1, "dataChange": False}}],
-        "cdc",
-    ),
+    "cdc alone": ([changed("_change_data/c")], "cdc"),
+    "cdc outside": ([add("a.parquet"), changed("s3://b/c")], "not below the table's root"),
+    "cdc that changes data": ([add("a.parquet"), changed("c", dataChange=True)], "dataChange false"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,9 +12,21 @@ from deltalake import DeltaTable
 
 import lakefold
 from lakefold_table.delta.json_text import MOST_BYTES, MOST_DEPTH
+from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, commit_path
+from lakefold_table.delta.state import decode_state
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import DamagedError, LakefoldError
-from tests.delta_logs.actions import LISTED, PROTOCOL, Members, add, data_file, metadata, remove, text
+from tests.delta_logs.actions import (
+    LISTED,
+    PROTOCOL,
+    VECTORS,
+    Members,
+    add,
+    data_file,
+    metadata,
+    remove,
+    text,
+)
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import log_id
 
@@ -29,7 +42,9 @@ class Attacked:
     def __init__(self, path: Path, protocol: Members) -> None:
         self.table = Table(path)
         self.logs = 0
-        assert self.fold(text([protocol, metadata()])) == [Committed(0)]
+        assert self.fold(text([protocol, metadata(**(VECTORS if protocol is LISTED else {}))])) == [
+            Committed(0)
+        ]
         assert len(self.fold(text([data_file(path, "a.parquet", 1)]))) == 1
 
     def fold(self, actions: bytes, read: int | None = None) -> list[Result]:
@@ -166,3 +181,39 @@ def test_a_commit_that_is_damaged_stops_its_table_with_its_name(
     assert f"{2:020}.json" in str(caught.value)
     with pytest.raises(DamagedError, match=says):
         attacked.rows()
+
+
+HINTS: dict[str, Members] = {
+    "a checkpoint that does not exist": {"version": 1, "size": 5},
+    "parts that do not exist": {"version": 1, "size": 5, "parts": 100_000},
+    "a part that does not exist": {"version": 2, "size": 5, "parts": 2},
+    "a name that does not exist": {
+        "version": 1,
+        "size": 5,
+        "v2Checkpoint": {"path": f"{1:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet"},
+    },
+    "a version in the future": {"version": 2**40, "size": 5},
+    "another checksum": {"version": 2, "size": 5, "checksum": "0" * 32},
+    "another size": {"version": 2, "size": 10**12},
+}
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_a_false_hint_of_a_checkpoint_decides_nothing(attacked: Attacked, name: str) -> None:
+    path = attacked.table.path
+    attacked.fold(text([data_file(path, "b.parquet", 2)]))
+    DeltaTable(path).create_checkpoint()
+    log = path / FOLDER
+    shutil.copy(log / f"{2:020}.checkpoint.parquet", log / f"{2:020}.checkpoint.{1:010}.{2:010}.parquet")
+    (attacked.table.path / LAST_CHECKPOINT).write_text(json.dumps(HINTS[name]))
+    assert attacked.rows() == [1, 2]
+    (result,) = attacked.fold(text([data_file(path, "c.parquet", 3)]))
+    assert isinstance(result, Committed)
+    assert attacked.rows() == [1, 2, 3]
+
+
+def test_a_hint_of_many_parts_has_no_more_requested_than_one_of_them(attacked: Attacked) -> None:
+    commit = attacked.table.path / commit_path(1)
+    hint = json.dumps({"version": 0, "size": 5, "parts": 100_000}).encode()
+    state = decode_state(commit_path(1), commit.read_bytes(), files={LAST_CHECKPOINT: hint})
+    assert len(state.missing_files) == 1

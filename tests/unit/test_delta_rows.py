@@ -22,7 +22,7 @@ from lakefold_table.delta.deletion_vectors.storage import inline_vector, vector_
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.storage import open_storage
-from tests.delta_logs.actions import LISTED, Members, data_file, metadata, remove, snapshot_in
+from tests.delta_logs.actions import LISTED, VECTORS, Members, data_file, metadata, remove, snapshot_in
 from tests.unit.test_delta_format import FORMATS, Table
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Rows:
         self.table = Table(path)
         self.logs = 0
         self.sizes: dict[str, int] = {}
-        (created,) = self.fold(self.table.propose(protocol, metadata()))
+        (created,) = self.fold(self.table.propose(protocol, metadata(**VECTORS)))
         assert isinstance(created, Committed)
         self.stored = stored
         starts = {f"{number}.parquet": 10 * number for number in files}
@@ -330,7 +330,7 @@ def test_rows_that_the_vector_does_not_have_are_invalid(path: Path) -> None:
     assert "2^32" in refused(rows, large)
 
 
-def test_vectors_that_lie_are_invalid(path: Path) -> None:
+def test_vectors_with_false_claims_are_invalid(path: Path) -> None:
     rows = Rows(path, 0)
     beyond = rows.table.propose(remove("0.parquet"), rows.added("0.parquet", [10]), read=1)
     assert "has row 10, the file has fewer" in refused(rows, beyond)

@@ -12,7 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakefold
 from lakefold import cli
-from tests.delta_logs.actions import PROTOCOL, data_file, metadata, remove, text
+from tests.delta_logs.actions import PROTOCOL, data_file, metadata, remove, text, txn
+from tests.unit.test_delta_rows import Rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +88,8 @@ def test_a_replay_of_a_delta_table_is_the_same(
         (("--transaction", "{file}", "--actions", "{file}"), "give either --transaction or --actions"),
         (("--actions", "{file}", "--branch", "side"), "--branch needs --transaction"),
         (("--transaction", "{file}", "--read-file", "a"), "--read-file needs --actions"),
+        (("--transaction", "{file}", "--read-where", "x = 1"), "--read-where needs --actions"),
+        (("--transaction", "{file}", "--read-app-id", "a"), "--read-app-id needs --actions"),
         (("--actions", "{file}"), "line 1 of the file is not a JSON object"),
     ],
 )
@@ -98,6 +101,59 @@ def test_wrong_options_and_files_are_named(
     given = [option.format(file=file) for option in options]
     assert cli.run(["propose", str(tmp_path / "t"), *given, "--into", str(tmp_path / "log")]) == 2
     assert says in capsys.readouterr().err
+
+
+def added(rows: Rows, number: int, *deleted: int) -> list[Members]:
+    """The actions that delete the first rows of a file, of which others delete others."""
+    path = f"{number}.parquet"
+    return [remove(path), rows.added(path, list(deleted))]
+
+
+def test_rows_of_one_file_that_two_proposals_delete_are_merged(tmp_path: Path, files: Files) -> None:
+    rows = Rows(files.table, 0)
+    given = tmp_path / "rows.json"
+    for deleted in (3, 7):
+        given.write_text(json.dumps({"0.parquet": [deleted]}))
+        options = ("--read-version", "1", "--affected-rows", str(given), "--operation", "DELETE")
+        files.propose(*added(rows, 0, deleted), options=options)
+    outcomes = files.fold("--group-max-entries", "1")
+    assert [each["committed"]["rows_deleted"] for each in outcomes] == ["1", "1"]
+    assert pa.table(lakefold.open(str(files.table)).to_arrow())["x"].to_pylist() == [0, 1, 2, 4, 5, 6, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "the file is not JSON"),
+        ("[" * 100_000, "the file is not JSON"),
+        ("[]", "not a JSON object"),
+        ('{"a": 1}', "a has no list of row offsets"),
+        ('{"a": [-1]}', "a has no list of row offsets"),
+        ('{"a": [1], "a": [2]}', "'a' is repeated"),
+    ],
+)
+def test_affected_rows_that_are_none_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, says: str
+) -> None:
+    actions, given = tmp_path / "actions.json", tmp_path / "rows.json"
+    actions.write_bytes(text([remove("a")]))
+    given.write_text(content)
+    options = ["--actions", str(actions), "--affected-rows", str(given), "--into", str(tmp_path / "log")]
+    assert cli.run(["propose", str(tmp_path / "t"), *options]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "log").exists()
+
+
+def test_what_was_read_turns_back_a_proposal(files: Files) -> None:
+    files.propose(PROTOCOL, metadata())
+    files.propose(data_file(files.table, "a.parquet", 1), txn("job", 1), options=("--operation", "WRITE"))
+    for option, value in (("--read-where", "x > 0"), ("--read-app-id", "job")):
+        file = data_file(files.table, f"{option}.parquet", 2)
+        files.propose(file, options=("--read-version", "0", option, value))
+    outcomes = files.fold("--group-max-entries", "1", code=3)
+    assert ["rejected" in each for each in outcomes] == [False, False, True, True]
+    assert "concurrent" not in outcomes[2]["rejected"]["message"]
+    assert outcomes[3]["rejected"]["keys"] == ["job"]
 
 
 def test_positions_lead_to_versions_of_a_delta_table(

@@ -15,7 +15,7 @@ from pyarrow import json as arrow_json
 from lakefold.demo import DEPARTURES
 from lakefold.demo.checksum import Checksum, Summer
 from lakefold.demo.dataset import SCHEMA, SEQUENCE, TIME, Departures, find_csv
-from lakefold.demo.proof import DemoProof, judge
+from lakefold.demo.proof import DemoProof, ServicesProof, judge
 from lakefold.demo.replay import events_of, json_texts
 from lakefold_table.errors import DamagedError
 
@@ -49,7 +49,7 @@ def test_has_every_departure_once(departures: Departures) -> None:
     assert departures.typed[SEQUENCE].to_pylist() == list(range(DEPARTURES))
 
 
-def test_goes_by_the_minute_of_leaving(departures: Departures) -> None:
+def test_events_are_ordered_by_the_minute_of_departure(departures: Departures) -> None:
     typed = departures.typed
     delay = pc.fill_null(typed["dep_delay"].cast(pa.int64()), 0)
     minutes = pc.add(pc.divide(typed[TIME].cast(pa.int64()), 60_000_000), pc.add(typed["minute"], delay))
@@ -145,13 +145,18 @@ def test_another_schema_is_named(few: pa.Table, summer: Summer) -> None:
 
 def test_the_proof_names_who_saw_other_rows() -> None:
     sent = Checksum(10, 0xABC)
-    judge([DemoProof("the CSV file", sent, same=True), DemoProof("pylance", sent, same=True)])
+    services = ServicesProof(8, 100, 20, same=True)
+    judge([DemoProof("the CSV file", sent, same=True), DemoProof("pylance", sent, same=True)], services)
     with pytest.raises(DamagedError, match=r"pylance: 11 rows instead of 10"):
-        judge([DemoProof("the CSV file", sent, same=True), DemoProof("pylance", Checksum(11, 1), same=False)])
+        judge(
+            [DemoProof("the CSV file", sent, same=True), DemoProof("pylance", Checksum(11, 1), same=False)],
+            services,
+        )
     with pytest.raises(DamagedError, match=r"checksum is abd instead of abc"):
         judge(
             [
                 DemoProof("the CSV file", sent, same=True),
                 DemoProof("pylance", Checksum(10, 0xABD), same=False),
-            ]
+            ],
+            services,
         )

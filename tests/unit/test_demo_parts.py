@@ -12,21 +12,25 @@ from itertools import pairwise
 from pathlib import Path
 
 import click
+import lance
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from lakefold.demo import demo
 from lakefold.demo.advice import advice_for
+from lakefold.demo.checksum import Checksum
 from lakefold.demo.children import Child
 from lakefold.demo.folder import Folder, claim
 from lakefold.demo.job import ProgressFile
 from lakefold.demo.picture import drawn
+from lakefold.demo.proof import DemoProof, judge, question_services
 from lakefold.demo.screen import PlainLines, screen_for
 from lakefold.demo.signals import Interrupted, Signals
 from lakefold.demo.state import DemoProgress
 from lakefold.demo.tasks import Task
 from lakefold.errors import SetupError
-from lakefold_table.errors import RetryError
+from lakefold_table.errors import DamagedError, RetryError
 from tests.waiting import until
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -100,7 +104,7 @@ def test_plain_lines_are_never_silent_for_two_seconds() -> None:
     assert stream.getvalue().isascii()
 
 
-def test_the_plain_line_tells_rows_in_versions_lag_and_speed() -> None:
+def test_the_plain_line_shows_rows_in_versions_lag_and_speed() -> None:
     stream = io.StringIO()
     state = DemoProgress(100_000, sent=90_000, written=40_000, version=5)
     state.saw(30_000)
@@ -111,7 +115,7 @@ def test_the_plain_line_tells_rows_in_versions_lag_and_speed() -> None:
 
 
 @pytest.mark.parametrize("width", [70, 120])
-def test_the_picture_fits_and_tells_the_same(width: int) -> None:
+def test_the_picture_fits_and_shows_the_same(width: int) -> None:
     state = DemoProgress(100_000, sent=90_000, written=40_000, version=5, committer="pid 77, folding")
     state.saw(30_000)
     stream = io.StringIO()
@@ -160,7 +164,7 @@ def test_a_signal_is_kept_until_asked_for() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_task_hands_over_what_came_of_it() -> None:
+def test_a_task_returns_its_result_or_error() -> None:
     def fail() -> None:
         raise KeyError("this")
 
@@ -189,7 +193,7 @@ def test_a_child_ends_with_all_that_it_started(tmp_path: Path) -> None:
     until(lambda: not alive(grandchild), "the grandchild's end")
 
 
-def test_a_failed_child_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_failed_child_is_reported_with_its_last_output(tmp_path: Path) -> None:
     log = tmp_path / "log"
     child = Child("committer", "lakefold", ["no-such-verb"], log=log, scratch=tmp_path)
     until(lambda: child.exit_code is not None, "its end")
@@ -201,7 +205,7 @@ def test_a_failed_child_is_told_with_its_last_words(tmp_path: Path) -> None:
     assert str(log) in failure.hint
 
 
-def test_a_killed_child_is_told_with_the_signal(tmp_path: Path) -> None:
+def test_a_killed_child_is_reported_with_the_signal(tmp_path: Path) -> None:
     child = Child("x", "http.server", ["0"], log=tmp_path / "log", scratch=tmp_path)
     os.kill(child.pid, signal.SIGKILL)
     until(lambda: child.exit_code is not None, "its end")
@@ -285,6 +289,26 @@ def test_advice_can_be_pasted_from_the_current_folder(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert shlex.split(advice_for(folder).table[0])[-1] == str(folder.table)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "same"), [((0, 1, 2), True), ((0, 2), False), ((0, 1, 1, 2), False), ((0, 1, 2, 3), False)]
+)
+def test_each_row_of_a_service_must_be_there_once(
+    tmp_path: Path, numbers: tuple[int, ...], *, same: bool
+) -> None:
+    folder = Folder(tmp_path)
+    rows = [(0, number) for number in numbers] + [(1, 0)]
+    table = pa.table({"service": [row[0] for row in rows], "number": [row[1] for row in rows]})
+    lance.write_dataset(table, str(folder.services_table))
+    proof = question_services([3, 1], 2, folder)
+    assert (proof.rows, proof.same) == (len(rows), same)
+    sent = [DemoProof("the CSV file", Checksum(1, 1), same=True)]
+    if same:
+        judge(sent, proof)
+    else:
+        with pytest.raises(DamagedError, match="rows, which are not those that they appended"):
+            judge(sent, proof)
 
 
 def test_the_verb_takes_no_more_rows_than_there_are() -> None:

@@ -113,7 +113,7 @@ def test_a_note_of_before_is_kept(store: MemoryStorage) -> None:
     assert store.size("_versions/x") is None
 
 
-def test_a_note_that_can_not_be_read_is_written_anew(store: MemoryStorage) -> None:
+def test_a_note_that_can_not_be_read_is_written_again(store: MemoryStorage) -> None:
     MemoryStorage(f"memory://{NAME}/lake").put(".lakefold-dropped/t", [b"x"])
     assert drop("drop", "--yes")[0] == 0
     assert not store.anything_at_root()
@@ -171,7 +171,7 @@ def test_the_newest_version_goes_last_and_files_after_it() -> None:
 
 
 @pytest.mark.parametrize("left", range(13))
-def test_where_it_is_cut_short_it_is_whole_or_gone(store: MemoryStorage, left: int) -> None:
+def test_a_table_is_whole_or_gone_if_its_removal_is_interrupted(store: MemoryStorage, left: int) -> None:
     """The same command continues."""
     write_dropped(HERE, Dropped(0, (DroppedBranch("", "id", NEWEST, ()),), removing=True))
     storage = watched(left)
@@ -205,7 +205,7 @@ def test_versions_that_others_put_meanwhile_go_as_well(store: MemoryStorage) -> 
     assert busy.more == 0
 
 
-def test_who_never_stops_putting_versions_is_told_of(store: MemoryStorage) -> None:
+def test_a_client_that_never_stops_putting_versions_is_reported(store: MemoryStorage) -> None:
     class Endless(MemoryStorage):
         def delete(self, path: str) -> None:
             commit(HERE, "delete")
@@ -404,7 +404,7 @@ def test_a_table_that_lay_inside_and_was_dropped_before_is_still_known_as_droppe
     assert was_dropped(uri, Position(LOG, 9))
 
 
-def test_a_branch_that_lance_left_behind_is_no_other_table(tmp_path: Path) -> None:
+def test_a_branch_that_lance_left_is_no_other_table(tmp_path: Path) -> None:
     """Lance leaves the folder of a deleted branch if another branch is inside it."""
     path = tmp_path / "flights"
     on_disk(path, folded=False)
@@ -515,7 +515,7 @@ def test_a_drop_on_a_local_disk_that_is_cut_short_goes_on(
     assert (dropped.removing, dropped.aside) == (False, "")
 
 
-def test_where_nothing_is_and_no_broker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_table_without_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAKEFOLD_BOOTSTRAP_SERVERS", raising=False)
     out = io.StringIO()

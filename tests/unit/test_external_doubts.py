@@ -168,7 +168,7 @@ def test_a_lost_put_whose_staged_object_can_not_be_removed_is_lost_all_the_same(
 
 
 @pytest.mark.parametrize("late", ["before the second attempt", "after it", "never"])
-def test_an_attempt_that_comes_late_is_never_taken_for_another(kept: Kept, late: str) -> None:
+def test_an_attempt_that_comes_late_is_never_mistaken_for_another(kept: Kept, late: str) -> None:
     line = versions(kept.open())
     kept.manifests.faults.append(Lose("put_if_absent", done=False, late=late != "never"))
     assert line.publish(publication(kept, 1)) is Published.UNKNOWN
@@ -182,7 +182,7 @@ def test_an_attempt_that_comes_late_is_never_taken_for_another(kept: Kept, late:
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_a_late_attempt_of_ours_against_theirs_is_told_apart(kept: Kept, *, done: bool) -> None:
+def test_a_late_attempt_of_ours_is_distinguished_from_theirs(kept: Kept, *, done: bool) -> None:
     """What one attempt staged must be there until the version is recorded: it may be what counts."""
     line = versions(kept.open())
     kept.manifests.faults.append(Lose("put_if_absent", done=False, late=True))
@@ -198,7 +198,7 @@ def test_a_late_attempt_of_ours_against_theirs_is_told_apart(kept: Kept, *, done
     check_whole(kept, expected[1], b"nextrest")
 
 
-def test_where_nothing_can_be_asked_the_put_stays_in_doubt(kept: Kept) -> None:
+def test_if_no_request_succeeds_the_put_stays_in_doubt(kept: Kept) -> None:
     line = versions(kept.open())
     kept.manifests.faults.extend([Lose("put_if_absent", done=True), Throttle("get"), Throttle("get")])
     with pytest.raises(RetryError):
@@ -252,7 +252,9 @@ def test_the_same_put_again_finishes_what_the_first_one_committed(kept: Kept) ->
 @pytest.mark.parametrize(
     "error", [InvalidError("no permission to write"), RetryError("away")], ids=["refused", "away"]
 )
-def test_who_may_not_finish_a_version_is_told_to_try_again(kept: Kept, error: Exception) -> None:
+def test_a_client_that_may_not_finish_a_version_gets_an_error_to_try_again(
+    kept: Kept, error: Exception
+) -> None:
     kept.left_at(5, 1, b"one")
     path = kept.left_at(2, 2, b"two")
     reader = kept.open(objects=Failing(kept.uri, "put", "manifest", error))

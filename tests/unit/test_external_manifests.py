@@ -81,7 +81,7 @@ ANSWERS: list[object] = [
 
 @pytest.mark.parametrize("step", [2, 3, 4])
 @pytest.mark.parametrize(("read", "answer"), list(zip(READS, ANSWERS, strict=True)), ids=range(len(READS)))
-def test_a_version_is_there_from_its_commit_point_on(
+def test_a_version_exists_from_its_commit_point_on(
     kept: Kept, step: int, read: Callable[[Storage, str], object], answer: object
 ) -> None:
     for number, data in ((1, b"one"), (2, b"two")):
@@ -233,7 +233,7 @@ def test_the_root_of_a_bucket_has_no_name_in_a_manifest_store() -> None:
         ".tmp/../_versions/1.manifest",
     ],
 )
-def test_no_version_lies_outside_of_the_root(kept: Kept, path: str) -> None:
+def test_no_version_is_outside_of_the_root(kept: Kept, path: str) -> None:
     storage = kept.open()
     calls: list[Callable[[], object]] = [
         lambda: storage.get(path),

@@ -92,7 +92,7 @@ def test_the_entries_of_one_name_keep_their_order_among_strangers(tmp_path: Path
     assert len(reports.outcomes) == 305
 
 
-def test_a_line_whose_entries_wait_long_gives_them_up_but_for_its_next_group() -> None:
+def test_a_queue_whose_entries_wait_long_gives_them_up_except_its_next_group() -> None:
     load = Load()
     line = TableQueue(parse_location("memory://line/t"), "memory://line/t", "", load=load)
     for number, entry in enumerate(entries([append(f"u{number}") for number in range(250)], 0)):
@@ -142,7 +142,7 @@ def test_strangers_are_known_by_their_names_until_they_are_gone() -> None:
 
 
 @pytest.mark.parametrize("branch", ["", "b"])
-def test_an_address_is_told_without_the_proposal(branch: str) -> None:
+def test_an_address_is_read_without_the_proposal(branch: str) -> None:
     envelope = at("s3://lake/t", append("u"))
     envelope.branch = branch
     assert address_of(encode(envelope)) == ("s3://lake/t", branch)

@@ -84,7 +84,7 @@ def test_flags_follow_from_the_content() -> None:
 
 
 @pytest.mark.parametrize("flag", [2, 256])
-def test_what_nothing_but_the_flag_tells_stays(flag: int) -> None:
+def test_what_only_the_flag_says_stays(flag: int) -> None:
     head = Manifest(reader_feature_flags=flag, writer_feature_flags=flag)
     assert flags_of(head, deletions=False) == (flag, flag)
     assert flags_of(head, deletions=True) == (flag | 1, flag | 1)

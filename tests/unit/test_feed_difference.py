@@ -66,7 +66,7 @@ def _plain(rows: Rows) -> tuple[int, list[int] | None]:
     return rows.fragment.id, None if rows.offsets is None else list(rows.offsets)
 
 
-def test_a_fragment_of_the_same_id_is_another_one_where_it_shares_no_file() -> None:
+def test_a_fragment_of_the_same_id_is_another_one_if_it_shares_no_file() -> None:
     before, after = side(fragment(4, "a")), side(fragment(4, "b"))
     in_place = {"before": [(4, None)], "after": [(4, None)]}
     anew = {"deleted": [(4, None)], "inserted": [(4, None)]}
@@ -123,7 +123,7 @@ def test_rows_that_moved_are_known_by_their_ids() -> None:
     )
 
 
-def test_rows_that_nobody_counted_are_not_followed() -> None:
+def test_rows_of_an_unknown_number_are_not_followed() -> None:
     before, after = side(fragment(4, "a", rows=0, ids=range(3))), side(fragment(5, "b", rows=0, ids=range(3)))
     assert difference_of(before, after, Kind.UPDATE) == {"deleted": [(4, None)], "inserted": [(5, None)]}
     with pytest.raises(InvalidError, match="fragment 4 doesn't say how many rows it has"):

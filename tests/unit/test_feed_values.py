@@ -45,7 +45,7 @@ def test_lists_of_any_slice() -> None:
             assert (actual.type, actual.to_pylist()) == (kind, expected[start : start + 3])
 
 
-def test_what_has_another_form_is_not_told() -> None:
+def test_a_value_of_another_form_raises_an_error() -> None:
     shape = Shape.of(fields(0, 1, 2), [Field(id=0, name="s", parent_id=-1)], {0: 0})
     with pytest.raises(pa.ArrowNotImplementedError, match="can't be shown"):
         shaped(pa.array([1]), PAIR, 0, 0, shape)

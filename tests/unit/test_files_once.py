@@ -18,7 +18,6 @@ from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Duplicate, Invalid
 from lakefold_table.format import Fetched
-from lakefold_table.lance.invariants import INVARIANTS, Step, broken
 from lakefold_table.lance.manifests import live_files
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.manifests.live_files import LiveFiles, hashes_of, level_of
@@ -35,14 +34,13 @@ from tests.folding import (
     results,
     with_packed,
 )
+from tests.whole_versions import broken_invariants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Result
-
-ONCE = next(invariant for invariant in INVARIANTS if invariant.name == "files-lie-once")
 
 
 def named(uuid: str, *files: str, read: int = 1) -> Envelope:
@@ -65,7 +63,7 @@ def refused(result: Result, file: str, fragment: int) -> bool:
 
 
 def holds(table: MemoryTable) -> bool:
-    return not broken(ONCE, Step.whole(None, table.state))
+    return "files-lie-once" not in broken_invariants(None, table.state)
 
 
 def test_a_proposal_without_app_id_is_not_folded_again_however_many_came_between() -> None:
@@ -111,7 +109,7 @@ def packed(table: MemoryTable, *envelopes: Envelope) -> list[Result]:
     return results(table.fold_group(group))
 
 
-def test_a_large_append_is_held_against_the_table_and_others_of_its_group_against_it() -> None:
+def test_a_large_append_is_compared_with_the_table_and_others_of_its_group_with_it() -> None:
     table = created()
     table.fold(named("one", "a.lance"))
     many = [f"m{number}.lance" for number in range(100)]
@@ -123,7 +121,7 @@ def test_a_large_append_is_held_against_the_table_and_others_of_its_group_agains
     assert live(table) == sorted(["a.lance", *many])
 
 
-def test_plain_appends_behind_a_large_one_of_their_group_are_held_against_it() -> None:
+def test_plain_appends_after_a_large_one_of_their_group_are_compared_with_it() -> None:
     table = created()
     small, fragments = parsed_packed(encode(named("one", "a.lance", "b.lance")))
     first = with_packed(entry(small, table.offset), small, fragments)
@@ -212,7 +210,7 @@ def based(uuid: str, name: str, base: int, read: int) -> Envelope:
     return envelope
 
 
-def test_a_file_is_told_by_the_base_it_lies_under() -> None:
+def test_a_file_is_identified_by_its_base_too() -> None:
     table = created()
     bases = Envelope(table=URI)
     bases.lance.uuid, bases.lance.read_version = "bases", 1
@@ -268,7 +266,7 @@ def test_a_million_files_take_twelve_megabytes() -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 40), max_size=60))
-def test_however_files_were_added_they_are_found_and_lie_in_few_arrays(sizes: list[int]) -> None:
+def test_however_files_were_added_they_are_found_and_are_in_few_arrays(sizes: list[int]) -> None:
     fragments = fragments_of(f"{number}.lance" for number in range(sum(sizes)))
     files = LiveFiles.of(Fragments(), ())
     assert not list(files.candidates(hashes_of(["x"])))
@@ -295,7 +293,7 @@ ACTS = st.lists(
 
 @settings(max_examples=60)
 @given(groups=ACTS, reopened=st.booleans())
-def test_whatever_comes_each_file_lies_in_one_live_fragment(
+def test_whatever_comes_each_file_is_in_one_live_fragment(
     groups: list[list[tuple[str, int, int]]], *, reopened: bool
 ) -> None:
     """Against a model: an Append is taken if and only if none of its files is live."""

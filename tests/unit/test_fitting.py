@@ -191,7 +191,7 @@ def required(kind: pa.DataType, name: str = "v") -> pa.Field:
         ),
     ],
 )
-def test_a_null_where_the_table_has_none_is_found_at_any_depth(
+def test_a_forbidden_null_is_found_at_any_depth(
     have: pa.DataType, want: pa.Field, good: object, bad: object, where: str
 ) -> None:
     fitting = fit(pa.schema([("c", have)]), pa.schema([want]))

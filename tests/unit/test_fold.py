@@ -88,7 +88,7 @@ def test_a_refused_batch_may_be_sent_again() -> None:
     assert table.result(append("good", app="a", batch=1)) == Duplicate(2)
 
 
-def test_a_batch_too_old_to_tell() -> None:
+def test_a_batch_too_old_to_check() -> None:
     table = created()
     table.fold(*[append(f"f{n}", app="a", batch=n) for n in range(0, 2 * MAX_INTERVALS + 2, 2)])
     refused = table.result(append("f0", app="a", batch=0))
@@ -135,7 +135,7 @@ def test_an_owner_that_has_not_published_makes_a_version_all_the_same() -> None:
     assert table.table.marks.position.offset == 1
 
 
-def test_no_version_is_made_where_there_is_no_table() -> None:
+def test_no_version_is_made_if_no_table_exists() -> None:
     table = MemoryTable()
     folded = table.fold(append(), terms=Terms(epoch=1, must_publish=True))
     assert folded.publication is None
@@ -260,7 +260,7 @@ def test_reserved_ids_are_for_whoever_reserved_them() -> None:
     assert table.reopened().state.head.max_fragment_id == 5
 
 
-def test_rows_keep_their_ids_for_life_where_the_table_says_so() -> None:
+def test_rows_keep_their_ids_for_life_if_the_table_says_so() -> None:
     table = created(stable_row_ids=True)
     table.fold(append("f"), append("g", fragments=2))
     table.fold(append("h"))

@@ -100,7 +100,7 @@ def test_asking_again_folds_nothing(uri: str) -> None:
     assert successor.table.marks.epoch == 2
 
 
-def test_answers_are_found_behind_versions_that_only_show_an_epoch(uri: str) -> None:
+def test_answers_are_found_if_later_versions_only_show_an_epoch(uri: str) -> None:
     first = fold_in(opened(uri), [1] * len(ALL))
     for _ in range(3):
         assert fold_in(opened(uri), [10]) == first
@@ -186,7 +186,7 @@ def test_a_file_log_s_positions_do_not_bind_the_table(uri: str) -> None:
     assert (marks.offset_of(LOG), marks.offset_of(FILE)) == (3, 9)
 
 
-def test_an_answer_that_is_known_goes_before_what_the_keys_tell() -> None:
+def test_an_answer_that_is_known_takes_precedence_over_the_keys() -> None:
     table = created()
     table.fold(append("f"))
     folded = table.fold_group(entries([append("f"), append("g")], 1), Terms(1, answers={1: Committed(2)}))

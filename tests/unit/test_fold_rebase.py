@@ -159,7 +159,7 @@ def reading(fields: Sequence[Field] | None, now: Sequence[Field] = SCHEMA) -> Me
 @pytest.mark.parametrize(
     "before", [RENAMED, RETYPED, MOVED, DROPPED], ids=["name", "type", "parent", "absent"]
 )
-def test_a_field_id_that_meant_another_column_is_refused(before: tuple[Field, ...]) -> None:
+def test_a_field_id_of_another_column_is_refused(before: tuple[Field, ...]) -> None:
     """Lance gives a dropped column's id to a new column, and the rows would read as that (Lance fact 4.2)."""
     actual = reading(before)
     assert isinstance(actual, Conflict)
@@ -170,7 +170,7 @@ def test_a_field_id_that_meant_another_column_is_refused(before: tuple[Field, ..
     assert "schema of version 10" in actual.message
 
 
-def test_a_field_id_that_means_nothing_any_more_is_read_by_nobody() -> None:
+def test_a_field_id_of_a_dropped_column_is_not_read() -> None:
     assert isinstance(reading(SCHEMA, now=DROPPED), MemoryTable)
 
 

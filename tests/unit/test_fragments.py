@@ -7,13 +7,8 @@ import pytest
 
 from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
 from lakefold_table.lance.manifests.chunks import decode_records
-from lakefold_table.lance.manifests.fragments import (
-    CHUNK_BYTES,
-    MAX_CHUNK_BYTES,
-    Fragments,
-    Numbered,
-    fragments_of,
-)
+from lakefold_table.lance.manifests.fragments import CHUNK_BYTES, MAX_CHUNK_BYTES, Fragments, Numbered
+from tests.encoding import fragments_of
 
 
 def fragment(number: int, rows: int = 3, deleted: int = 0) -> DataFragment:
@@ -156,7 +151,7 @@ def test_a_changed_fragment_leaves_all_other_chunks_shared() -> None:
     )
 
 
-def test_a_deletion_file_that_tells_no_count_is_one() -> None:
+def test_a_deletion_file_without_a_count_is_counted() -> None:
     single = fragment(4)
     single.deletion_file.id = 7
     fragments = Fragments.of([Numbered.of(single)])
@@ -174,7 +169,7 @@ def test_an_emptied_list_is_an_empty_list() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 4, 9])
-def test_what_is_not_there_is_neither_replaced_nor_removed(number: int) -> None:
+def test_an_object_that_does_not_exist_is_neither_replaced_nor_removed(number: int) -> None:
     fragments = Fragments.of([numbered(3), numbered(5)])
     with pytest.raises(KeyError, match=str(number)):
         fragments.changed({number: numbered(number)})

@@ -139,7 +139,7 @@ def test_connections_that_say_nothing_keep_nobody_out(port: int) -> None:
     assert ask(port, "/livez")[0] == 200
 
 
-def test_who_leaves_in_the_middle_is_no_error(port: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_disconnects_is_no_error(port: int, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(20):
         client = socket.create_connection((HOST, port), timeout=ANSWER_SECONDS)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")

@@ -78,7 +78,7 @@ def test_the_type_is_what_follows_the_last_dot() -> None:
     assert type_of(IndexMetadata()) == ""
 
 
-def test_coverage_counts_as_far_as_fragments_are_there() -> None:
+def test_coverage_counts_as_far_as_fragments_exist() -> None:
     single = index("i", covers=(1, 5, 9))
     assert effective_coverage(single, live(5, 6).intersection) == Bitmap([5])
     assert effective_coverage(index("i", covers=None), live(5).intersection) is None
@@ -105,7 +105,7 @@ def test_an_index_may_come_to_cover_nothing() -> None:
 
 
 @pytest.mark.parametrize(("fields", "fragments"), [([5], [0]), ([0], [7]), ([], [0]), ([0], [])])
-def test_nothing_changes_where_nothing_is_covered(fields: list[int], fragments: list[int]) -> None:
+def test_nothing_changes_if_nothing_is_covered(fields: list[int], fragments: list[int]) -> None:
     before = [index("a")]
     assert without_fragments(before, fields, fragments) is before
 
@@ -116,7 +116,7 @@ def test_an_index_goes_with_any_of_its_fields() -> None:
     assert without_fields(before, [0, 1]) is before
 
 
-def test_moved_rows_are_covered_where_rows_are_known_by_id() -> None:
+def test_moved_rows_are_covered_if_rows_are_known_by_id() -> None:
     before = [
         index("ids", (1,)),
         index("changed", (0, 1)),
@@ -131,7 +131,7 @@ def test_moved_rows_are_covered_where_rows_are_known_by_id() -> None:
     assert with_fragments(before[1:], [0], [0, 1], [5]) == before[1:]
 
 
-def test_segments_that_cover_nothing_go_where_another_does() -> None:
+def test_segments_that_cover_nothing_are_removed_if_another_covers_rows() -> None:
     before = [
         index("i", covers=(0, 1)),
         index("i", covers=(8,)),
@@ -142,7 +142,7 @@ def test_segments_that_cover_nothing_go_where_another_does() -> None:
     assert [first is before[index] for first, index in zip(after, (0, 3), strict=True)] == [True, True]
 
 
-def test_of_segments_that_all_cover_nothing_the_oldest_stays() -> None:
+def test_the_oldest_of_segments_that_cover_nothing_stays() -> None:
     before = [
         index("i", covers=(7,), built=9),
         index("i", covers=(8,), built=3),

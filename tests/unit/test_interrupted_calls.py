@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from _typeshed import TraceFunction
 
-
 CALLS: dict[str, Callable[[LocalStorage], object]] = {
     "get": lambda storage: storage.get("t/_versions/1"),
     "size": lambda storage: storage.size("t/_versions/1"),

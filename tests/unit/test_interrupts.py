@@ -81,7 +81,7 @@ def test_sigterm_is_put_off_in_the_same_way(table: str, name: str) -> None:
     assert (process.returncode, process.stdout, process.stderr) == (143, "", "")
 
 
-def test_behind_its_end() -> None:
+def test_after_its_end() -> None:
     code = f"import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGINT); {ENTRY}"
     process = run(code, "--version")
     assert (process.returncode, process.stderr) == (130, "")

@@ -30,7 +30,7 @@ def test_a_batch_is_known_by_its_app_and_number() -> None:
     assert seen(keys, append("one", app="b", batch=7)) is None
 
 
-def test_without_an_app_or_a_number_the_uuid_tells() -> None:
+def test_without_an_app_or_a_number_the_uuid_is_the_key() -> None:
     keys = Keys(Marks())
     add(keys, append("one"), 3)
     add(keys, append("two", app="a"), 4)
@@ -54,7 +54,7 @@ def test_batch_0_is_a_number() -> None:
     assert seen(keys, append(app="a", batch=0)) == Duplicate(3)
 
 
-def test_a_batch_older_than_what_is_kept_cannot_be_told() -> None:
+def test_a_batch_older_than_what_is_kept_cannot_be_checked() -> None:
     keys = Keys(Marks())
     for batch in range(0, 200, 2):
         add(keys, append(app="a", batch=batch), 1)

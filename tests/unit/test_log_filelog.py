@@ -91,7 +91,7 @@ def test_a_time_out_of_range_is_no_entry(seconds: int, nanos: int) -> None:
         (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "a length of 18446744073709551615 bytes, the limit"),
     ],
 )
-def test_broken_framing_is_refused_before_anything_is_handed_out(tail: bytes, reason: str) -> None:
+def test_broken_framing_is_refused_before_anything_is_returned(tail: bytes, reason: str) -> None:
     good = framed([proposal(0)])
     with pytest.raises(InvalidError, match=f"envelope 1 at byte {len(good)} has {reason}") as caught:
         FileLog(good + tail, where="some.bin")

@@ -239,7 +239,7 @@ def test_a_stamp_holds_while_its_anchor_does(shelf: Shelf, offset: int, anchor: 
     assert (begin.answered, begin.read_back_from, begin.unchanged_below, begin.anchor) == (0, None, 0, None)
 
 
-def test_an_entry_where_only_markers_stood_contradicts_the_stamp(shelf: Shelf) -> None:
+def test_an_entry_where_only_markers_were_contradicts_the_committed_offset(shelf: Shelf) -> None:
     anchor = shelf.anchor(4)
     shelf.end = 7
     assert contradiction(shelf, anchor, 7) == ""

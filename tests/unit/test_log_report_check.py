@@ -30,7 +30,7 @@ def checkpoint(offset: int, since: int = 0) -> ReportCheckpoint:
         LastReport("a-1", 70, 3, ReportCheckpoint(50, 49, 2), ((60, checkpoint(40, 1)), (0, checkpoint(0)))),
     ],
 )
-def test_a_report_is_told_by_a_text(report: LastReport) -> None:
+def test_a_report_is_described_by_a_text(report: LastReport) -> None:
     assert LastReport.decode(report.encode()) == report
 
 

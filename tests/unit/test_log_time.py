@@ -70,7 +70,9 @@ def test_what_is_too_far_ahead_is_counted_also_in_what_is_refused() -> None:
 
 
 @given(st.lists(st.integers(0, LATEST_US) | st.integers(NOW - DAY, NOW + DAY), min_size=1, max_size=5))
-def test_a_version_tells_the_clock_that_was_used_and_is_the_same_when_folded_again(times: list[int]) -> None:
+def test_a_version_records_the_clock_that_was_used_and_is_the_same_when_folded_again(
+    times: list[int],
+) -> None:
     table = created()
     before = table.table
     group = [entry(append(f"f{at}"), table.offset + at, time_us=at_us) for at, at_us in enumerate(times)]
@@ -89,13 +91,13 @@ def test_a_version_tells_the_clock_that_was_used_and_is_the_same_when_folded_aga
 
 
 @pytest.mark.parametrize("clock_us", [None, NOW])
-def test_a_version_tells_no_clock_if_none_was_needed(clock_us: int | None) -> None:
+def test_a_version_records_no_clock_if_none_was_needed(clock_us: int | None) -> None:
     table = created()
     folded(table, append(), NOW, clock_us)
     assert CLOCK not in table.state.properties
 
 
-def test_a_committer_whose_clock_is_behind_forgets_nothing_and_versions_go_on() -> None:
+def test_a_committer_whose_clock_is_behind_forgets_nothing_and_times_still_increase() -> None:
     table = created()
     folded(table, append("one", app="a", batch=1), NOW, 0)
     folded(table, append("two", app="a", batch=2), NOW, -5)

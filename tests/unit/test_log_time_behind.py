@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_entries_dated_far_behind_others_are_counted_and_told(tmp_path: Path) -> None:
+def test_entries_dated_far_before_others_are_counted_and_logged(tmp_path: Path) -> None:
     """A clock that ran ahead for an entry makes none of those behind it late."""
     now = time.time_ns() // 1000
     minute = MAX_BEHIND_US // 5

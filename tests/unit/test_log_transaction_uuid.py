@@ -11,7 +11,7 @@ def test_is_written_down() -> None:
     assert transaction_uuid("app", 7, TABLE) == "8520c4aa-38b3-5485-aa5b-7c0e589f2507"
 
 
-def test_tells_batches_apps_and_tables_apart() -> None:
+def test_it_distinguishes_batches_apps_and_tables() -> None:
     batches = [
         ("app", 7, TABLE),
         ("app", 8, TABLE),

@@ -8,10 +8,10 @@ import pytest
 
 from lakefold.cli import run
 from lakefold.maintaining.engine import HERE, engine_of
+from lakefold_maintenance.format import TaskLimits
+from lakefold_maintenance.lance.sent_tasks import SentResult, SentTask
 from lakefold_maintenance.planning.plan import RewriteTask
 from lakefold_maintenance.rewriting.engines import InProcess
-from lakefold_maintenance.rewriting.tasks import TaskLimits
-from lakefold_maintenance.spark.sent_tasks import SentResult, SentTask
 from lakefold_protos.lance.table_pb2 import DataFragment
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks.batches import MAX_INTERVALS, MAX_RECENT_BATCHES, AppMark
+from lakefold_table.marks.batches import MAX_INTERVALS, MAX_RECENT_BATCHES, AppMark, GrowingMark
 from lakefold_table.marks.marks import (
     APP,
     FILE_LOGS,
@@ -21,6 +21,13 @@ from lakefold_table.marks.marks import (
 )
 from lakefold_table.position import LogId, Position
 
+
+def added(mark: AppMark, batch: int, version: int, time_us: int) -> AppMark:
+    growing = GrowingMark(mark)
+    growing.add(batch, version, time_us)
+    return growing.mark()
+
+
 LOG = LogId("cluster", "topic-id", 3)
 POSITION = Position(LOG, 41, "transactions")
 FULL = Marks(
@@ -34,14 +41,14 @@ FULL = Marks(
     operations={"append": 7, "overwrite": 1},
     file_logs=(("one", 4), ("two", 0)),
     uuids=(("u", 6), ("ü", 7)),
-    apps={"app": AppMark().added(5, 7, 99), "ä b": AppMark().added(2**64 - 1, 6, 98)},
+    apps={"app": added(AppMark(), 5, 7, 99), "ä b": added(AppMark(), 2**64 - 1, 6, 98)},
 )
 
 
 def folded(*batches: int) -> AppMark:
     mark = AppMark()
     for number, batch in enumerate(batches, start=1):
-        mark = mark.added(batch, number, 1000 * number)
+        mark = added(mark, batch, number, 1000 * number)
     return mark
 
 
@@ -81,27 +88,27 @@ def test_a_mark_says_which_version_holds_the_newest_batches() -> None:
 def test_the_lowest_interval_beyond_the_bound_is_forgotten() -> None:
     mark = folded(*range(10, 10 + 2 * MAX_INTERVALS, 2))
     assert (len(mark.intervals), mark.forgotten_below) == (MAX_INTERVALS, 0)
-    mark = mark.added(1000, 1, 0)
+    mark = added(mark, 1000, 1, 0)
     assert (len(mark.intervals), mark.forgotten_below) == (MAX_INTERVALS, 11)
     assert not mark.has(10)
     assert mark.has(12)
     assert not mark.has(11)
-    assert mark.added(11, 2, 0).intervals[0] == (11, 12)
+    assert added(mark, 11, 2, 0).intervals[0] == (11, 12)
 
 
 def test_a_batch_below_all_others_is_known_while_it_is_among_the_newest() -> None:
     """It is the first to be forgotten, but its writer may well send it again at once."""
-    mark = folded(*range(100, 100 + 2 * MAX_INTERVALS, 2)).added(50, 77, 0)
+    mark = added(folded(*range(100, 100 + 2 * MAX_INTERVALS, 2)), 50, 77, 0)
     assert mark.forgotten_below == 51
     assert mark.has(50)
     assert mark.version_of(50) == 77
     for batch in range(1000, 1000 + MAX_RECENT_BATCHES):
-        mark = mark.added(batch, 78, 0)
+        mark = added(mark, batch, 78, 0)
     assert not mark.has(50)
 
 
 def test_the_time_of_an_app_never_goes_back() -> None:
-    assert AppMark().added(1, 1, 50).added(2, 1, 40).time_us == 50
+    assert added(added(AppMark(), 1, 1, 50), 2, 1, 40).time_us == 50
 
 
 def test_marks_read_back_as_they_were_written() -> None:
@@ -186,7 +193,7 @@ def test_marks_that_cannot_be_read_are_damage(change: dict[str, str]) -> None:
     assert caught.value.hint
 
 
-def test_a_place_for_people_tells_a_log_from_another_of_its_name() -> None:
+def test_a_position_for_people_distinguishes_logs_of_one_name() -> None:
     log = LogId("cluster", "topic-id", 2)
     assert describe_position(Position(log, 7, "topic")) == "topic/2@7 (topic id topic-id)"
     assert describe_position(Position(log, -1, "topic")) == "the start of topic/2 (topic id topic-id)"

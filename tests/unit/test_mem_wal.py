@@ -127,7 +127,7 @@ def test_the_operation_moves_the_table_forward() -> None:
     assert table.reopened().state.index_section == table.state.index_section
 
 
-def test_the_operation_is_refused_where_it_moves_back() -> None:
+def test_the_operation_is_refused_if_it_moves_back() -> None:
     table = with_indices(log_index(sstable(ONE, 3)))
     assert isinstance(table.result(update(sstable(ONE, 3))), Invalid)
     assert table.state.version == 1

@@ -88,7 +88,7 @@ def test_fragments_that_do_not_change_keep_their_bytes() -> None:
     assert table.state.fragments.records([1]) == before
 
 
-def test_new_fragments_come_behind() -> None:
+def test_new_fragments_come_last() -> None:
     table = filled(stable=True)
 
     def more(envelope: Envelope) -> None:
@@ -118,7 +118,7 @@ def test_its_files_must_be_there() -> None:
         assert message in result.message
 
 
-def test_it_is_built_again_where_a_fragment_came() -> None:
+def test_it_is_built_again_if_a_fragment_was_added() -> None:
     table = filled()
     envelope = merging(table)
     table.fold(append("between", read=2))
@@ -238,7 +238,7 @@ def test_a_dropped_columns_id_is_not_given_to_another() -> None:
     assert "new fields [1] have ids that a file of fragment 0 uses for others" in result.message
 
 
-def test_a_column_written_anew_everywhere_may_have_another_type() -> None:
+def test_a_column_written_again_everywhere_may_have_another_type() -> None:
     table = filled()
 
     def anew(envelope: Envelope) -> None:
@@ -252,7 +252,7 @@ def test_a_column_written_anew_everywhere_may_have_another_type() -> None:
 
 
 @pytest.mark.parametrize("nullable", [True, False])
-def test_what_lies_in_a_struct_follows_it(nullable: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_fields_of_a_struct_follow_it(nullable: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """Files of version 2.1 and later list its leaves only; whether it is null recorded with each of them."""
     table = created(schema=(column("p", 0, "struct"), column("x", 1, parent=0)))
 

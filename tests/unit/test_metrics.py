@@ -107,7 +107,7 @@ def test_a_claim_and_no_operation_at_all_have_names_too() -> None:
     assert operation_of(Entry(Position(LOG, 0), 0, empty, 1, BUILT_IN.proposal(empty))) == "none"
 
 
-def test_gauges_say_how_it_stands_when_prometheus_asks() -> None:
+def test_gauges_are_right_when_prometheus_asks() -> None:
     metrics, status, end = Metrics(), FoldStatus(10), 10
     metrics.watch(3, lambda: status, lambda: end)
     values = scraped(metrics)
@@ -143,7 +143,7 @@ def test_a_log_whose_time_is_ahead_is_no_negative_lag() -> None:
     assert values["lakefold_lag_entries"] == {("0",): 1}
 
 
-def test_a_partition_that_was_given_up_is_not_told_of() -> None:
+def test_a_partition_that_was_released_has_no_metrics() -> None:
     metrics = Metrics()
     metrics.watch(0, lambda: FoldStatus(0), lambda: 0)
     metrics.watch(1, lambda: FoldStatus(0), lambda: 0)

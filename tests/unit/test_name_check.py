@@ -219,7 +219,7 @@ def test_nothing_is_refused_if_the_folder_cannot_be_listed() -> None:
         assert refused(name_check_of(store=store), *missing_tables(BUCKET, 6)) == set()
 
 
-def test_a_name_that_cannot_be_looked_at_is_opened(tmp_path: Path) -> None:
+def test_a_name_that_cannot_be_checked_is_opened(tmp_path: Path) -> None:
     folder = canonical(tmp_path)
     (tmp_path / "file").write_text("a file")
     (tmp_path / "link").symlink_to("nowhere")

@@ -19,7 +19,7 @@ V1, V2 = Scheme.V1, Scheme.V2
 
 @pytest.mark.parametrize("scheme", Scheme)
 @pytest.mark.parametrize("version", [1, 2, 9, 10, 12_345, 2**32, 2**63 - 1])
-def test_a_name_stands_for_its_version(scheme: Scheme, version: int) -> None:
+def test_a_name_identifies_its_version(scheme: Scheme, version: int) -> None:
     path = scheme.path(version)
     folder, _, name = path.rpartition("/")
     assert folder == scheme.folder
@@ -134,7 +134,7 @@ def test_names_that_clients_write_otherwise(name: str) -> None:
 DETACHED = 2**63 + 5
 
 
-def test_a_detached_version_has_a_name_of_its_own_and_is_not_of_the_line() -> None:
+def test_a_detached_version_has_a_name_of_its_own_and_is_not_in_the_sequence() -> None:
     name = f"d{DETACHED}.manifest"
     assert (is_detached(DETACHED), is_detached(2**63 - 1)) == (True, False)
     assert [scheme.path(DETACHED) for scheme in Scheme] == [f"_versions/{name}"] * 2
@@ -167,13 +167,13 @@ def test_other_names_are_no_detached_versions(name: str) -> None:
     assert Scheme.of(name, DETACHED) is None
 
 
-def test_the_scheme_of_a_name_depends_on_the_version_that_it_should_stand_for() -> None:
+def test_the_scheme_of_a_name_depends_on_the_version_that_it_should_identify() -> None:
     assert Scheme.of(V2_ONE, 1) is V2
     assert Scheme.of("7.manifest", 7) is V1
     assert [Scheme.of(V2_ONE, 2), Scheme.of("7.manifest", 8), Scheme.of("x", 1)] == [None, None, None]
 
 
-def test_a_transaction_file_lies_beside_the_versions() -> None:
+def test_the_path_of_a_transaction_file() -> None:
     assert transaction_path("3-uuid.txn") == "_transactions/3-uuid.txn"
     for name in ("", "../3-uuid.txn", "deep/3-uuid.txn", "/3-uuid.txn", "..", ".hidden"):
         assert transaction_path(name) == ""

@@ -132,7 +132,7 @@ def test_a_table_around_another_one_is_not_begun() -> None:
         opened(f"{LAKE}/b")
 
 
-def test_branches_lie_inside_their_table_whatever_they_are_sent_to() -> None:
+def test_branches_are_inside_their_table_whatever_they_are_sent_to() -> None:
     main = begun(f"{LAKE}/a")
     for name in ("b", "b/c"):
         line = f"{main}/tree/{name}"
@@ -151,7 +151,7 @@ def test_what_only_calls_itself_a_branch_is_refused_as_any_other_table() -> None
     assert f"inside the table {main}," in refused.message
 
 
-def test_a_table_that_lies_inside_another_one_already_goes_on_and_gets_branches(tmp_path: Path) -> None:
+def test_a_table_that_is_inside_another_one_already_is_folded_and_gets_branches(tmp_path: Path) -> None:
     """Older releases, and other clients, let it begin there."""
     lance.write_dataset(rows([1]), str(tmp_path / "outer"))
     lance.write_dataset(rows([2]), str(tmp_path / "outer" / "inner"))

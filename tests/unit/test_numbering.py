@@ -72,7 +72,7 @@ def test_ids_that_are_not_free_are_refused(ids: tuple[int, ...], text: str) -> N
     assert text in fault.message
 
 
-def test_ids_go_on_behind_the_live_ones_where_the_manifest_gives_no_highest() -> None:
+def test_ids_continue_after_the_live_ones_if_the_manifest_names_no_highest() -> None:
     assert numbered(Numbering(live(2, 4), None, 0, stable=False), 0) == [5]
     assert numbered(Numbering(live(2, 4), 1, 0, stable=False), 0) == [5]
 

@@ -119,7 +119,7 @@ def test_marks_that_another_client_broke_count_as_wiped(uri: str, text: str) -> 
 
 
 @pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63), 2**62])
-def test_a_time_of_another_client_s_that_is_none_stops_nobody(uri: str, seconds: int) -> None:
+def test_an_impossible_time_of_another_client_stops_nothing(uri: str, seconds: int) -> None:
     running = opened(uri)
     commit(uri, "delete", lambda head: setattr(head.timestamp, "seconds", seconds))
     for number, table in enumerate((running, opened(uri)), 3):
@@ -136,7 +136,7 @@ def test_an_id_that_no_fragment_can_have_is_damage(uri: str) -> None:
             fold_on()
 
 
-def test_numbers_of_rows_that_no_fragment_can_have_are_told_as_far_as_they_fit(uri: str) -> None:
+def test_numbers_of_rows_that_no_fragment_can_have_are_shown_as_far_as_they_fit(uri: str) -> None:
     def fill(head: Manifest) -> None:
         for fragment in head.fragments:
             fragment.physical_rows = 2**64 - 1
@@ -160,7 +160,7 @@ def test_marks_that_another_client_made_up_are_not_believed(uri: str, claimed: i
     assert (table.marks.offset_of(LOG), table.marks.epoch) == (2, 1)
 
 
-def test_a_version_wiped_long_ago_behind_a_gap_cannot_be_proven(uri: str) -> None:
+def test_marks_removed_long_ago_before_a_gap_cannot_be_verified(uri: str) -> None:
     """Between the committer's last version that is left and the gap others may have been folded."""
     commit(uri, "update_config", wipe)
     commit(uri)

@@ -75,7 +75,7 @@ def test_what_somebody_knows(name: str) -> None:
         ("nonsense", ""),
     ],
 )
-def test_what_was_meant(name: str, meant: str) -> None:
+def test_the_most_similar_name_is_suggested(name: str, meant: str) -> None:
     assert not is_known(name)
     assert nearest(name) == meant
 
@@ -85,7 +85,7 @@ def test_every_name_that_is_read_here_is_known() -> None:
     assert [name for name in names if not (is_known(name) and is_known(f"aws_{name}"))] == []
 
 
-def test_it_is_told_once_and_never_with_a_value(
+def test_it_is_logged_once_and_never_with_a_value(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(option_names, "_warned", set())

@@ -58,7 +58,7 @@ def clean_up(*numbers: int) -> None:
         MemoryStorage(HERE).delete(versions_at(HERE).path(number))
 
 
-def test_a_version_tells_since_when_to_look(outcomes: Outcomes) -> None:
+def test_a_version_records_from_which_outcome_to_read(outcomes: Outcomes) -> None:
     fold_on(outcomes, 0, 3)
     properties = own_properties(FORMAT, versions_at(HERE), 3)
     assert properties is not None
@@ -110,7 +110,7 @@ def test_wiped_marks_whose_versions_are_gone(outcomes: Outcomes) -> None:
         open_it(outcomes)
 
 
-def test_what_others_were_told_says_nothing(outcomes: Outcomes) -> None:
+def test_outcomes_of_other_tables_and_branches_say_nothing(outcomes: Outcomes) -> None:
     fold_on(outcomes, 0, 2)
     table_id = open_it(outcomes).marks.table_id
     far = Committed(99)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lakefold_ingest.writing.log_client import Unanswered, _Waiter
-from lakefold_log.read.outcomes import OutcomeWaiter
+from lakefold_log.read.outcomes import CommittedReports, OutcomeWaiter
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.entry import Committed, Conflict, Outcome, Rejected, Result
+from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected, Result
 from lakefold_table.errors import RetryError
 from lakefold_table.marks.outcome_messages import outcome_message
 from lakefold_table.position import LogId, Position
@@ -22,6 +23,10 @@ TABLE = "s3://lake/flights"
 LOG = LogId("c", "t", 0)
 MANY = 10_500
 """More than a waiter keeps."""
+
+
+COMMITTED = Committed(3)
+REFUSAL = Rejected(Conflict(retryable=False, message="it conflicts with version 3"))
 
 
 @dataclass
@@ -40,6 +45,8 @@ class Reader:
         self.messages: list[Message] = []
         self.position = 0
         self.connected, self.last_error = True, ""
+        self.aborted: set[int] = set()
+        self.committed_readers = 0
 
     def poll(self, max_messages: int, _timeout_s: float) -> list[Message]:
         start = self.position
@@ -53,16 +60,33 @@ class Reader:
     def seek(self, offset: int) -> None:
         self.position = offset
 
+    def committed_from(self, offset: int) -> Reader:
+        """Returns a reader of the same messages without those that are aborted."""
+        self.committed_readers += 1
+        reader = CommittedReader()
+        reader.messages, reader.aborted, reader.position = self.messages, self.aborted, offset
+        return reader
+
+    def close(self) -> None:
+        pass
+
     def report(self, offset: int, result: Result) -> None:
         app_id, batch_id = ("app", offset) if offset < 10 else ("other", offset)
         outcome = Outcome(at(offset), TABLE, result, f"u{offset}", app_id, batch_id)
         value = outcome_message(outcome).SerializeToString()
         self.messages.append(Message(len(self.messages), TABLE.encode(), value))
 
-    def report_many(self) -> None:
+    def report_many(self, result: Result = COMMITTED) -> None:
         """The outcomes of another writer of the same table."""
         for number in range(MANY):
-            self.report(100 + number, Committed(3))
+            self.report(100 + number, result)
+
+
+class CommittedReader(Reader):
+    """As `Reader`, but it passes over the messages that are aborted."""
+
+    def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
+        return [each for each in super().poll(max_messages, timeout_s) if each.offset not in self.aborted]
 
 
 def at(offset: int) -> Position:
@@ -79,24 +103,23 @@ def waiter(reader: Reader) -> OutcomeWaiter:
     """A waiter that is connected to no broker."""
     made: Any = object.__new__(OutcomeWaiter)
     made._reader, made._key, made._where = reader, TABLE.encode(), "lakefold.outcomes/0"
-    made._known, made._expected = OrderedDict(), {}
+    made._known, made._undecided = OrderedDict(), OrderedDict()
+    made._expected, made._doubted = {}, {}
+    made._committed = CommittedReports(cast("Any", reader.committed_from))
     made._is_closed = made._is_reading = False
     made._changed = threading.Condition()
     return made  # type: ignore[no-any-return]
 
 
-def refusal() -> Rejected:
-    return Rejected(Conflict(retryable=False, message="it conflicts with version 3"))
-
-
-def test_a_refusal_is_noticed_after_many_outcomes_of_others() -> None:
+@pytest.mark.parametrize("others", [COMMITTED, REFUSAL])
+def test_a_refusal_is_noticed_after_many_outcomes_of_others(others: Result) -> None:
     reader = Reader()
     sender = _Waiter(waiter(reader))
     sender.note_unasked(at(1), sent(1))
-    reader.report(1, refusal())
-    reader.report_many()
-    (refused,) = sender.make_room("app", Unanswered(1000, math.inf), 5.0)
-    assert refused.result == refusal()
+    reader.report(1, REFUSAL)
+    reader.report_many(others)
+    (refused,) = sender.make_room("app", Unanswered(1, math.inf), 60.0)
+    assert refused.result == REFUSAL
     assert not sender.unasked
 
 
@@ -152,3 +175,46 @@ def test_what_is_forgotten_is_kept_no_longer_than_others() -> None:
     assert outcomes.reported({at(1): sent(1)}, 5.0) == []
     with pytest.raises(RetryError, match="no outcome within"):
         outcomes.wait(at(1), sent(1), 0.0)
+
+
+def test_only_a_committed_counts_before_its_report_is_committed() -> None:
+    """What else an aborted report said is not the answer: that of the next report is."""
+    reader = Reader()
+    outcomes = waiter(reader)
+    results: list[Result] = [Committed(2), REFUSAL, Duplicate(2), Invalid("no", "")]
+    for batch, result in enumerate(results):
+        reader.report(batch, result)
+    reader.aborted.update(range(4))
+    assert outcomes.wait(at(0), sent(0), 5.0).result == Committed(2)
+    for batch in (1, 2, 3):
+        with pytest.raises(RetryError, match="no outcome within"):
+            outcomes.wait(at(batch), sent(batch), 0.01)
+    assert outcomes.reported({at(batch): sent(batch) for batch in (1, 2, 3)}, 5.0) == []
+    for batch in (1, 2, 3):
+        reader.report(batch, Committed(2 + batch))
+        assert outcomes.wait(at(batch), sent(batch), 5.0).result == Committed(2 + batch)
+
+
+def test_the_refusals_of_other_writers_are_not_read_again() -> None:
+    reader = Reader()
+    outcomes = waiter(reader)
+    for batch in range(3):
+        reader.report(batch, REFUSAL if batch else Committed(2))
+    assert outcomes.wait(at(0), sent(0), 5.0).result == Committed(2)
+    assert reader.committed_readers == 0
+    assert [outcomes.wait(at(batch), sent(batch), 5.0).result for batch in (1, 2)] == [REFUSAL] * 2
+    assert reader.committed_readers == 1
+
+
+def test_a_thread_that_waits_for_a_refusal_delays_no_other_one() -> None:
+    reader = Reader()
+    outcomes = waiter(reader)
+    reader.report(1, REFUSAL)
+    reader.aborted.update((0, 1))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(outcomes.wait, at(1), sent(1), 60.0)
+        reader.report(2, Committed(2))
+        assert outcomes.wait(at(2), sent(2), 30.0).result == Committed(2)
+        assert not first.done()
+        reader.report(1, Committed(3))
+        assert first.result().result == Committed(3)

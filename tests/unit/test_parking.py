@@ -184,14 +184,14 @@ def test_until_caught_up_it_says_what_keeps_a_table(tmp_path: Path) -> None:
     assert {metadata.low_watermark for metadata in reports.kept_metadata} == {0}
 
 
-def test_who_is_fenced_leaves_at_once(tmp_path: Path) -> None:
+def test_a_fenced_committer_ends_at_once(tmp_path: Path) -> None:
     bad, good = two(tmp_path)
     log = messages([at(bad, creation())], [at(good, creation())])
     with pytest.raises(FencedError):
         committer_of(log, Stamped(), Trouble(bad, [FencedError("gone")])).run(threading.Event(), 2)
 
 
-def test_an_error_that_nobody_knows_ends_it(tmp_path: Path) -> None:
+def test_an_unexpected_error_ends_it(tmp_path: Path) -> None:
     uri, _ = two(tmp_path)
     log = messages([at(uri, creation())])
     trouble = Trouble(uri, [], partial(dict[str, int]().__getitem__, "nothing"))
@@ -199,7 +199,7 @@ def test_an_error_that_nobody_knows_ends_it(tmp_path: Path) -> None:
         committer_of(log, Stamped(), trouble).run(threading.Event(), 1)
 
 
-def test_a_slow_table_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_table_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its queue is given up when it fills the room of all; nothing of it is lost or turned round."""
     monkeypatch.setattr(partition, "SLOW_SECONDS", 0.0)
     slow, good = two(tmp_path)
@@ -282,7 +282,7 @@ def a_file_for_a_folder(table: Path) -> None:
 
 
 @pytest.mark.parametrize("stands", [a_file, a_circle, a_file_for_a_folder])
-def test_whatever_stands_in_a_table_s_place_for_a_while_refuses_nothing(
+def test_whatever_is_at_a_table_s_path_for_a_while_causes_no_refusal(
     tmp_path: Path, stands: Callable[[Path], None]
 ) -> None:
     table, away = tmp_path / "one", tmp_path / "away"
@@ -341,7 +341,7 @@ def test_checkpoints_begin_where_no_answer_is_left_out() -> None:
     assert points.before(150) <= 250
 
 
-def test_a_line_gives_back_in_order() -> None:
+def test_a_queue_gives_back_in_order() -> None:
     line = TableQueue(parse_location("memory://line/t"), "memory://line/t", "")
     for entry in entries([append(f"f{number}") for number in range(6)], 0):
         line.take(Waiting(Message(entry.position.offset, None, b""), entry))  # type: ignore[arg-type]

@@ -169,7 +169,7 @@ def test_a_table_that_no_committer_has_written(uri: str) -> None:
     clean_up(uri, 1, 2)
     commit(uri, change=wipe)
     clean_up(uri, 3)
-    with pytest.raises(InvalidError, match="no committer"):
+    with pytest.raises(InvalidError, match="none of the existing versions was made by a committer"):
         at(uri, 1)
 
 
@@ -346,7 +346,7 @@ def play(history: History, act: str, some: int, more: int) -> None:
             commit(uri, "restore" if act == "back" else "delete", change=change, metadata=act == "wipe")
 
 
-def test_what_is_asked_is_told_shortly() -> None:
+def test_a_requested_position_has_a_short_text() -> None:
     assert str(asked_of(5)) == "offset 5"
     assert str(asked_of(Position(LOG, 5, TOPIC))) == "topic-id/0@5"
     assert str(asked_of("t/1@5")) == "t/1@5"

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from lakefold_ingest.writing.log_client import Answer, Proposed, _Waiter
 from lakefold_log.write.producer import Proposer
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_table.entry import Committed, Outcome
 from lakefold_table.errors import GapError, RetryError
 from lakefold_table.position import LogId, Position
 
@@ -64,3 +67,40 @@ def test_closing_ends_the_wait() -> None:
     waiting._closing.set()
     with pytest.raises(RetryError):
         waiting.position_of(sent())
+
+
+class Outcomes:
+    """The outcomes of a log: what `wait` returns each time, None if there is none in time."""
+
+    def __init__(self, *answers: Outcome | None) -> None:
+        self.answers = [*answers]
+
+    def wait(self, position: Position, envelope: Envelope, timeout_s: float) -> Outcome:
+        del envelope, timeout_s
+        answer = self.answers.pop(0)
+        if answer is None:
+            raise RetryError("no outcome", where=str(position))
+        return answer
+
+
+def answer_of(guard: Guard, *answers: Outcome | None) -> Answer:
+    waiter: Any = Outcomes(*answers)
+    proposed = Proposed(proposer(guard, 30.0), _Waiter(waiter, asking=1), Envelope(), sent(), 0.0)
+    return proposed.answer(10.0)
+
+
+COMMITTED = Outcome(HERE, "file:///t", Committed(3, rebased=False))
+
+
+def test_an_outcome_shows_the_topic_without_a_request() -> None:
+    guard = Guard(GapError("nobody asks"))
+    assert answer_of(guard, COMMITTED).outcome == COMMITTED
+
+
+def test_the_topic_is_asked_for_if_no_outcome_comes_soon() -> None:
+    with pytest.raises(GapError):
+        answer_of(Guard(GapError("made again")), None, COMMITTED)
+    guard = Guard(RetryError("away"))
+    assert answer_of(guard, None, COMMITTED).outcome == COMMITTED
+    assert guard.errors == []
+    assert answer_of(Guard(), None, None).outcome is None

@@ -91,15 +91,15 @@ def late(tmp_path: Path, request: pytest.FixtureRequest) -> Late:
     return Late(tmp_path / "t", own_behind=request.param)
 
 
-def test_the_file_is_there(late: Late) -> None:
+def test_the_file_exists(late: Late) -> None:
     assert late.numbers == [3, 4]
 
 
-def test_a_tail_from_the_earliest_begins_behind_it(late: Late) -> None:
+def test_a_tail_from_the_earliest_begins_after_it(late: Late) -> None:
     assert late.tailed("earliest") == [1, 101, 102]
 
 
-def test_a_tail_that_stands_before_it_is_told_that_the_next_version_is_gone(late: Late) -> None:
+def test_a_tail_before_it_gets_an_error_that_the_next_version_is_gone(late: Late) -> None:
     with pytest.raises(VersionExpiredError, match=GONE) as caught:
         late.tailed(2)
     assert caught.value.oldest == 4
@@ -121,7 +121,7 @@ def test_a_change_feed_does_not_begin_with_it(late: Late) -> None:
             lakefold.changes(late.uri, after).read_all()
 
 
-def test_it_is_passed_over_behind_a_version_that_a_tag_keeps(tmp_path: Path) -> None:
+def test_it_is_skipped_after_a_version_that_a_tag_keeps(tmp_path: Path) -> None:
     late = Late(tmp_path / "t", tagged=2)
     assert late.numbers == [2, 3, 4]
     assert without_strays(open_source(late.uri), late.numbers) == [2, 4]
@@ -131,7 +131,7 @@ def test_it_is_passed_over_behind_a_version_that_a_tag_keeps(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("tagged", [0, 2])
-def test_it_is_not_handed_out_while_the_version_behind_can_not_be_read(tmp_path: Path, tagged: int) -> None:
+def test_it_is_not_returned_while_the_version_after_it_can_not_be_read(tmp_path: Path, tagged: int) -> None:
     late = Late(tmp_path / "t", tagged=tagged)
 
     class Away(Recording):
@@ -169,6 +169,6 @@ def test_a_time_before_the_oldest_true_version_is_refused(tmp_path: Path) -> Non
     late = Late(tmp_path / "t")
     step = open_source(late.uri).summary(3)
     assert step is not None
-    with pytest.raises(VersionExpiredError, match="the oldest one, 4, is of") as caught:
+    with pytest.raises(VersionExpiredError, match="the oldest one, 4, was made at") as caught:
         lakefold.open(late.uri, as_of=time_of(step.time_us))
     assert caught.value.oldest == 4

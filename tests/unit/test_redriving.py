@@ -11,8 +11,8 @@ from lakefold.proposals.resend import SentAgain, checked, pick
 from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.read.dead_letters import DeadLetter
-from lakefold_maintenance.files.names import files_of
 from lakefold_maintenance.files.removal_note import RemovalNote, write_note
+from lakefold_maintenance.lance.names import files_of
 from lakefold_table.entry import Committed, Conflict, Entry, Invalid, Outcome, Rejected, Result, Undecodable
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
@@ -42,7 +42,7 @@ def undecodable(offset: int) -> DeadLetter:
     )
 
 
-def test_of_several_letters_of_one_proposal_the_newest_is_sent() -> None:
+def test_the_newest_of_several_dead_letters_of_one_proposal_is_sent() -> None:
     first, other, again = (
         letter(1, app="a", batch=1),
         letter(2, app="a", batch=2),

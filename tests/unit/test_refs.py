@@ -80,14 +80,14 @@ def test_what_no_branch_can_be_called(name: str) -> None:
         check_branch_name(name)
 
 
-def test_where_they_lie() -> None:
+def test_the_paths_of_their_files() -> None:
     assert tag_path("é.1") == "_refs/tags/%C3%A9.1.json"
     assert branch_path("feature/x") == "_refs/branches/feature%2Fx.json"
     assert [branch_root(name) for name in (None, "main", "feature/x")] == ["", "", "tree/feature/x"]
 
 
 @pytest.mark.parametrize("name", ["a", "é", "feature/x", "日本/ß", "a.b-c_d"])
-def test_a_file_name_stands_for_its_ref(name: str) -> None:
+def test_a_file_name_identifies_its_ref(name: str) -> None:
     assert ref_name(branch_path(name).rpartition("/")[2]) == name
 
 

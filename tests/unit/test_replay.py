@@ -164,7 +164,7 @@ def test_a_refusal_that_the_fold_would_not_give_is_a_difference() -> None:
     assert "answer[3]" in [difference.what for difference in replays.differences]
 
 
-def test_versions_under_other_rules_are_told_and_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_under_other_rules_are_reported_and_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     fold_all(2, 1, 5)
     monkeypatch.setattr("lakefold_committer.replay.replay.OLDEST_RULES", RULES + 1)
     monkeypatch.setattr("lakefold_committer.replay.replay.RULES", RULES + 1)
@@ -179,7 +179,7 @@ def with_sizes(fold: Callable[[TableWriter], object]) -> None:
 
 
 @pytest.mark.parametrize("now", [None, 1000, 7])
-def test_a_refusal_for_a_missing_file_is_proven_whatever_is_there_now(now: int | None) -> None:
+def test_a_refusal_for_a_missing_file_is_taken_from_the_record_whatever_exists_now(now: int | None) -> None:
     storage = MemoryStorage(HERE)
     storage.put("data/g-0.lance", [b"x" * 1000])
     group = [here(append("f")), here(append("g"))]
@@ -216,7 +216,7 @@ def test_a_refusal_for_a_half_written_file_is_taken_from_the_record_and_said() -
     assert replays[1].notes == ("offset 1: refused for what the store held then, taken from the record",)
 
 
-def test_entries_of_two_logs_are_told_apart() -> None:
+def test_entries_of_two_logs_are_distinguished() -> None:
     fold_all(2, 1)
     other = [replace_log(each) for each in entries(ALL, 0)]
     assert verdicts(Listed(other)) == [Verdict.NOT_COMPARED] * 2

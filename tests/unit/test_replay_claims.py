@@ -61,7 +61,7 @@ def test_what_is_claimed_is_brought_again() -> None:
     assert "the claimed envelope can't be read any more" in replays[1].notes[0]
 
 
-def test_a_claim_without_its_file_is_refused_again_whatever_lies_there_now() -> None:
+def test_a_claim_without_its_file_is_refused_again_whatever_exists_now() -> None:
     storage = MemoryStorage(HERE)
     small, path = claimed(here(append("f")))
     data = storage.get(path)

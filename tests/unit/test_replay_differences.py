@@ -81,7 +81,7 @@ def test_a_lost_fragment_is_named() -> None:
     assert str(difference) == "fragment 0: stored absent, folded there"
 
 
-def test_a_changed_record_is_told_by_answer() -> None:
+def test_a_changed_record_is_named_by_answer() -> None:
     """It holds another version's record: each field of it differs by name."""
     fold_all(2, 1, 5)
     versions = versions_at(HERE)
@@ -92,7 +92,9 @@ def test_a_changed_record_is_told_by_answer() -> None:
     assert "record.base_version: stored 1, folded 2" in map(str, replays.differences)
 
 
-def test_bytes_that_are_no_manifest_any_more_are_a_difference_and_the_next_is_still_proven() -> None:
+def test_bytes_that_are_no_manifest_any_more_are_a_difference_and_the_next_version_is_still_compared() -> (
+    None
+):
     fold_all(2, 1, 5)
     versions = versions_at(HERE)
     data = versions.read(2)

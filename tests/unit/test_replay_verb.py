@@ -102,7 +102,7 @@ def test_a_log_id_goes_with_one_file(table: Path, capsys: pytest.CaptureFixture[
     assert "give one --file with it" in capsys.readouterr().err
 
 
-def test_a_branch_that_is_not_there_is_an_error(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_branch_that_does_not_exist_is_an_error(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments(table, "--branch", "audit")) == 2
     assert "no table" in capsys.readouterr().err
 

@@ -93,7 +93,7 @@ def test_what_was_begun_is_made_again_as_it_was_before_what_came_since() -> None
     assert ours.waiting == 0
 
 
-def test_nothing_more_is_reported_where_nothing_came_since() -> None:
+def test_nothing_more_is_reported_if_nothing_came_since() -> None:
     broker = Forgetful(lost=1)
     ours = reporting(broker)
     add(ours, 5)

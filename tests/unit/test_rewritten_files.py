@@ -145,7 +145,7 @@ def test_a_large_append_is_known_by_any_of_its_files() -> None:
     assert is_known(table.fold_entry(large), "one-0.lance", version)
 
 
-def test_who_read_the_compacted_version_brings_other_rows_and_a_key_decides_for_itself() -> None:
+def test_a_writer_that_read_the_compacted_version_adds_other_rows_and_a_key_decides_by_itself() -> None:
     """A file may come again on top of the Rewrite, since a repeat is built on what it was built on."""
     table = Compacted()
     table.fold(append("one"))
@@ -159,7 +159,7 @@ def test_who_read_the_compacted_version_brings_other_rows_and_a_key_decides_for_
     assert isinstance(table.fold(append("honest"))[0], Committed)
 
 
-def test_versions_that_are_gone_refuse_nobody() -> None:
+def test_versions_that_are_gone_cause_no_refusal() -> None:
     """What a clean-up removed took its files with it: then a repeat is refused for the missing files."""
     table = Compacted()
     table.fold(append("one"))

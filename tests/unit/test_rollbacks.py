@@ -72,7 +72,7 @@ class Kept(MemoryTable):
         return answer
 
 
-def test_a_batch_behind_the_restored_version_is_told_as_rolled_back() -> None:
+def test_a_batch_after_the_restored_version_is_reported_as_rolled_back() -> None:
     table = Kept()
     before, after = table.add(1), table.add(2)
     restored = table.restore(before)
@@ -99,7 +99,7 @@ def test_a_second_restore_may_bring_the_rows_back() -> None:
     assert [table.again(batch).rolled_back_by for batch in (1, 2)] == [0, 0]
 
 
-def test_a_restore_of_a_version_behind_a_restore_keeps_what_that_one_left_out() -> None:
+def test_a_restore_of_a_version_after_a_restore_keeps_what_that_one_left_out() -> None:
     table = Kept()
     table.add(1, 2)
     first = table.restore(2)
@@ -109,7 +109,7 @@ def test_a_restore_of_a_version_behind_a_restore_keeps_what_that_one_left_out() 
     assert [table.again(batch).rolled_back_by for batch in (1, 2, 3, 4)] == [0, first, 0, second]
 
 
-def test_batches_whose_version_is_forgotten_are_told_as_well() -> None:
+def test_batches_whose_version_is_forgotten_are_reported_as_well() -> None:
     table = Kept()
     kept = table.add(1)
     table.add(*range(2, 2 * MAX_RECENT_BATCHES))
@@ -118,7 +118,7 @@ def test_batches_whose_version_is_forgotten_are_told_as_well() -> None:
     assert table.again(2) == Duplicate(0, rolled_back_by=restored)
 
 
-def test_a_uuid_behind_the_restored_version_is_told_as_rolled_back() -> None:
+def test_a_uuid_after_the_restored_version_is_reported_as_rolled_back() -> None:
     table = created()
     table.fold(append("kept"))
     second = table.state
@@ -140,7 +140,7 @@ def test_before_the_first_fold_nothing_was_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("metadata", [{}, {"lakefold.mark": "no JSON"}])
-def test_where_the_marks_of_then_are_lost_the_versions_of_batches_decide(metadata: dict[str, str]) -> None:
+def test_if_the_restored_marks_are_lost_the_versions_of_batches_decide(metadata: dict[str, str]) -> None:
     app = AppMark(((0, 40),), recent=((39, 50), (40, 51)))
     marks = Marks(apps={"a": app}, uuids=(("u", 50), ("v", 51)))
     after = rolled_back(marks, 60, 50, metadata)
@@ -148,7 +148,7 @@ def test_where_the_marks_of_then_are_lost_the_versions_of_batches_decide(metadat
     assert after.uuids_rolled_back == {"v": 60}
 
 
-def test_marks_of_another_line_say_nothing_of_this_one() -> None:
+def test_marks_of_another_branch_say_nothing_of_this_one() -> None:
     theirs = Marks(table_id="theirs", version=5, apps={"a": AppMark(((0, 9),))}).encode()
     marks = Marks(table_id="ours", apps={"a": AppMark(((0, 9),), recent=((9, 20),))})
     assert rolled_back(marks, 21, 5, theirs).apps["a"].rolled_back == ((0, 9, 21),)
@@ -232,7 +232,7 @@ def test_a_content_is_the_same_however_its_message_was_taken_apart() -> None:
     assert len({content_of(each) for each in (plain, message, packed)}) == 1
 
 
-def test_an_overwrite_is_told_by_its_rows_and_another_operation_by_its_kind() -> None:
+def test_an_overwrite_is_digested_by_its_rows_and_another_operation_by_its_kind() -> None:
     def overwriting(rows: int, field: int) -> Envelope:
         envelope = Envelope(table=URI)
         fragment = envelope.lance.overwrite.fragments.add(physical_rows=rows)
@@ -266,7 +266,7 @@ def test_contents_are_remembered_of_the_newest_batches_only() -> None:
     assert decode_marks(replace(marks, version=1).encode()) == replace(marks, version=1)
 
 
-def test_marks_of_an_older_release_tell_neither() -> None:
+def test_marks_of_an_older_release_have_neither() -> None:
     table = created()
     old = replace(TERMS, rules=3)
     table.fold(append("one", app="a", batch=1), append("two"), terms=old)

@@ -36,7 +36,7 @@ def test_a_query_stays_at_the_end(root: str, expected: str) -> None:
     assert below(root, "tree/b") == expected
 
 
-def test_what_lies_below_a_canonical_root_is_canonical_and_in_the_same_place() -> None:
+def test_a_path_below_a_canonical_root_is_canonical_and_the_same_path() -> None:
     for root in ROOTS[:-1]:
         name = below(root, "tree/b")
         assert canonical(name) == name

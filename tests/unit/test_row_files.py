@@ -122,7 +122,7 @@ def test_rows_of_other_libraries_are_read_as_often_as_needed() -> None:
     assert [batch.to_pydict() for batch in source.batches()] == [{"id": [1, 2]}]
 
 
-def test_a_stream_is_read_once_and_never_taken_for_an_empty_one() -> None:
+def test_a_stream_is_read_once_and_never_treated_as_an_empty_one() -> None:
     stream = RowSource(pa.table({"id": [1, 2]}).to_reader())
     assert not stream.is_repeatable
     assert append_source(stream).attempts == 1

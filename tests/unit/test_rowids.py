@@ -151,7 +151,7 @@ def test_what_isnt_a_sequence_of_three_ids_is_damage(data: bytes, message: str) 
     assert caught.value.where == "here"
 
 
-def test_lengths_are_held_against_the_rows_before_anything_is_made() -> None:
+def test_lengths_are_compared_with_the_rows_before_anything_is_made() -> None:
     tracemalloc.start()
     try:
         for rows in (10, MAX):
@@ -196,7 +196,7 @@ def versions(*runs: tuple[U64Segment, int]) -> bytes:
     ).SerializeToString()
 
 
-def test_of_a_span_only_the_number_of_its_elements_counts() -> None:
+def test_only_the_number_of_elements_of_a_span_counts() -> None:
     data = versions(
         (between(90, 92), 3), (masked(0, 9, b"\x01\x01"), 1), (between(0, 1), 1), (holed(0, 3, 1), 9)
     )

@@ -51,7 +51,7 @@ def address(store: S3Storage) -> str:
         ),
     ],
 )
-def test_a_bucket_stands_where_the_options_say(options: dict[str, str], expected: str) -> None:
+def test_a_bucket_is_addressed_as_the_options_say(options: dict[str, str], expected: str) -> None:
     assert address(S3Storage("s3://lake/t", {**KEYS, **options})) == expected
 
 
@@ -63,7 +63,7 @@ def test_the_description_of_a_service_is_read_once(monkeypatch: pytest.MonkeyPat
     assert read == []
 
 
-def test_a_region_is_taken_and_one_is_there_without() -> None:
+def test_a_region_is_used_and_there_is_a_default() -> None:
     assert S3Storage("s3://lake/t", {**KEYS, "region": "eu-west-1"})._once.meta.region_name == "eu-west-1"
     assert S3Storage("s3://lake/t", KEYS)._once.meta.region_name == "us-east-1"
 
@@ -83,7 +83,7 @@ def test_the_put_of_a_version_is_sent_once_whatever_the_settings() -> None:
     assert getattr(patient, "retries")["total_max_attempts"] == 10  # noqa: B009 - as above
 
 
-def test_a_profile_that_is_not_there_is_said() -> None:
+def test_a_missing_profile_is_reported() -> None:
     with pytest.raises(InvalidError, match="nobody") as refused:
         open_storage("s3://lake/a", {"profile": "nobody"})
     assert "profile" in refused.value.hint

@@ -46,7 +46,7 @@ def test_views() -> None:
     }
 
 
-def test_a_name_with_a_dot_stands_in_backticks() -> None:
+def test_a_name_with_a_dot_is_put_in_backticks() -> None:
     assert paths(TABLE)[2] == "s.`x.y`"
     assert paths(TABLE)[5] == "s.l.item.`back``tick`"
 

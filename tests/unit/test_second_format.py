@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from lakefold_table.storage.base import Storage
 
-
 LOG_ID = "6d9b4a4e-6f1c-4f0b-9a5e-0f3b7a1c2d3e"
 
 

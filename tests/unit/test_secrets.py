@@ -91,7 +91,7 @@ def test_options_of_the_store_are_masked_in_a_sentence(option: str) -> None:
         (["status", *NOWHERE, "--kafka", f"sasl.jaas.config=x password={SECRET}"], 2),
     ],
 )
-def test_a_wrong_command_line_is_told_without_it(
+def test_a_wrong_command_line_is_reported_without_it(
     words: list[str], code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert "hint" in check(words, code, capfd).lower() or words[-2] == "--kafka"
@@ -100,7 +100,7 @@ def test_a_wrong_command_line_is_told_without_it(
 @pytest.mark.parametrize(
     "text", [f'{{"sasl.password": "{SECRET}"', f"sasl.password={SECRET}", f'["{SECRET}"]']
 )
-def test_a_wrong_variable_is_told_without_it(
+def test_a_wrong_variable_is_reported_without_it(
     text: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LAKEFOLD_KAFKA", text)
@@ -111,14 +111,14 @@ def test_a_wrong_variable_is_told_without_it(
     "text",
     [f'[kafka]\nsasl.password = "{SECRET}', f'sasl_password = "{SECRET}"', f'kafka = "{SECRET}"'],
 )
-def test_a_wrong_file_is_told_without_it(
+def test_a_wrong_file_is_reported_without_it(
     text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "settings.toml").write_text(text)
     assert "settings.toml" in check([*PRINT, "--config", str(tmp_path / "settings.toml")], 2, capfd)
 
 
-def test_a_login_is_no_part_of_a_name_and_is_told_by_no_error() -> None:
+def test_a_login_is_no_part_of_a_name_and_is_in_no_error() -> None:
     with pytest.raises(InvalidError) as table:
         canonical(LOGIN)
     with pytest.raises(InvalidError) as brokers:

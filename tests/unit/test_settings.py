@@ -128,7 +128,7 @@ def test_roots_are_made_canonical() -> None:
         ("roots", '["s3://lake/x", ', r"roots: it begins with \[ and is not a JSON list"),
     ],
 )
-def test_a_wrong_value_is_named_with_where_it_was_said(
+def test_a_wrong_value_is_named_with_its_source(
     name: str, value: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write(tmp_path, f"{name} = {json.dumps(value)}\n")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
+from lakefold_committer.process import group_assignment
 from lakefold_committer.process.group_assignment import GroupAssignment
 from lakefold_table.errors import FencedError, GapError
 from tests.waiting import until
@@ -70,47 +71,127 @@ def until_running(work: Work, *partitions: int) -> None:
     until(lambda: sorted(work.running) == sorted(partitions), f"{partitions} to be folded")
 
 
-def test_what_is_given_is_folded_and_what_is_taken_is_finished_first(
+def test_what_is_taken_is_folded_until_the_group_has_given_it_to_another(
     sharing: GroupAssignment, work: Work
 ) -> None:
     sharing.given([0, 1, 2])
     until_running(work, 0, 1, 2)
     sharing.taken([1, 2], 10)
-    assert sorted(work.reported) == [1, 2]
-    assert work.running == [0]
-    assert sharing.partitions == (0,)
-    assert (sharing.changes(), sharing.changes()) == (2, 0)
+    sharing.given([3], is_settled=False)
+    until_running(work, 0, 1, 2, 3)
+    assert sharing.partitions == (0, 3)
+    sharing.taken([3], 10)
+    sharing.given([])
+    until_running(work, 0)
+    assert sorted(work.reported) == [1, 2, 3]
+    assert (sharing.changes(), sharing.changes()) == (4, 0)
 
 
-def test_all_that_is_taken_ends_at_the_same_time(sharing: GroupAssignment, work: Work) -> None:
+def test_what_is_taken_and_comes_back_was_folded_all_the_time(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
-    ends: list[int] = []
-    work.may_end.clear()
-
-    def release() -> None:
-        # Neither ends before both were asked to.
-        until(lambda: sharing.partitions == (), "both to be told")
-        ends.extend(work.running)
-        work.may_end.set()
-
-    helper = threading.Thread(target=release)
-    helper.start()
     sharing.taken([0, 1], 10)
-    helper.join()
-    assert sorted(ends) == [0, 1]
+    sharing.given([1])
+    until_running(work, 1)
+    assert work.begun.count(1) == 1
+    assert sharing.partitions == (1,)
+    work.fail[1] = FencedError("somebody else has it")
+    until_running(work)
+    with capture_logs() as lines:
+        sharing.step()
+    assert [line["event"] for line in lines if line.get("partition") == 1] == ["fenced"]
 
 
-def test_what_does_not_finish_in_time_is_given_up_and_reports_nothing_more(
+def test_what_another_has_already_ends_without_a_warning(sharing: GroupAssignment, work: Work) -> None:
+    sharing.given([0])
+    until_running(work, 0)
+    sharing.taken([0], 10)
+    work.fail[0] = FencedError("somebody else has it")
+    until_running(work)
+    with capture_logs() as lines:
+        sharing.given([])
+        sharing.step()
+    assert [line["event"] for line in lines] == ["given"]
+
+
+def test_what_was_taken_and_fenced_before_it_comes_back_is_begun_again(
+    sharing: GroupAssignment, work: Work
+) -> None:
+    sharing.given([0])
+    until_running(work, 0)
+    sharing.taken([0], 10)
+    work.fail[0] = FencedError("somebody else has it")
+    until_running(work)
+    sharing.given([0])
+    until_running(work, 0)
+    assert work.begun == [0, 0]
+
+
+def test_what_does_not_stop_in_time_is_given_up_and_reports_nothing_more(
     sharing: GroupAssignment, work: Work
 ) -> None:
     sharing.given([0])
     until_running(work, 0)
     work.may_end.clear()
     sharing.taken([0], 0.05)
+    sharing.given([])
+
+    def given_up() -> bool:
+        with capture_logs() as lines:
+            sharing.step()
+        return "given up unfinished" in [line["event"] for line in lines]
+
+    until(given_up, "the partition to be given up")
     work.may_end.set()
     until_running(work)
     assert work.reported == []
+
+
+def test_what_was_taken_is_let_go_of_some_seconds_later_in_any_case(
+    sharing: GroupAssignment, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_assignment, "HAND_OVER_SECONDS", 0.05)
+    sharing.given([0, 1])
+    until_running(work, 0, 1)
+    sharing.taken([1], 10)
+
+    def let_go() -> bool:
+        sharing.step()
+        return work.running == [0]
+
+    until(let_go, "the partition to be let go of")
+    assert work.reported == [1]
+
+
+def test_what_was_taken_is_lost_with_the_membership(sharing: GroupAssignment, work: Work) -> None:
+    sharing.given([0, 1])
+    until_running(work, 0, 1)
+    sharing.taken([0], 10)
+    work.may_end.clear()
+    sharing.lost([1])
+    work.may_end.set()
+    until_running(work)
+    assert work.reported == []
+
+
+def test_the_end_finishes_what_was_taken_and_gives_up_what_takes_too_long(
+    sharing: GroupAssignment, work: Work
+) -> None:
+    sharing.given([0, 1])
+    until_running(work, 0, 1)
+    sharing.taken([0], 10)
+    work.may_end.clear()
+    ends = threading.Timer(0.2, work.may_end.set)
+    ends.start()
+    sharing.end(10)
+    assert sorted(work.reported) == [0, 1]
+    sharing.given([2])
+    until_running(work, 2)
+    work.may_end.clear()
+    sharing.end(0.05)
+    work.may_end.set()
+    until_running(work)
+    assert sorted(work.reported) == [0, 1]
 
 
 def test_what_is_lost_is_let_go_of_at_once_and_reports_nothing_more(

@@ -17,7 +17,7 @@ def marks(offset: int) -> dict[str, Any]:
     return {**plain, "moves": [], "file_logs": {}, "apps": {}}
 
 
-def test_a_table_that_nothing_was_folded_into_stands_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_nothing_was_folded_into_is_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     show._print_marks(marks(-1))
     assert "  folded to   the start of topic/2 (topic id topic-id)\n" in capsys.readouterr().out
     show._print_marks(marks(0))

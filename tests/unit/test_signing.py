@@ -16,7 +16,7 @@ KEY = OutcomesKey.make(10)
 VALUE = b"an outcome"
 
 
-def test_what_was_signed_counts_wherever_it_stands() -> None:
+def test_what_was_signed_counts_at_any_offset() -> None:
     header = KEY.sign(VALUE, 20)
     assert KEY.proves(20, VALUE, [("other", None), header])
     assert KEY.proves(99, VALUE, [header], since=20)

@@ -57,7 +57,7 @@ def test_secrets_are_not_shown() -> None:
     assert "hunter2" not in repr(read_options(PATH | {"storage.aws_secret_access_key": "hunter2"}))
 
 
-def test_an_unknown_option_is_told_with_the_known_ones() -> None:
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidError, match="maxFilesPerTrigger: there is no such option") as raised:
         read_options(PATH | {"maxFilesPerTrigger": "1"})
     assert "maxVersionsPerTrigger" in raised.value.hint
@@ -79,7 +79,7 @@ def test_an_unknown_option_is_told_with_the_known_ones() -> None:
         ("branch", " "),
     ],
 )
-def test_a_value_that_is_none_is_told_with_its_option(name: str, text: str) -> None:
+def test_a_wrong_value_is_refused_with_its_option(name: str, text: str) -> None:
     with pytest.raises(InvalidError) as raised:
         read_options(PATH | {name: text})
     assert raised.value.where == name
@@ -102,7 +102,7 @@ def test_options_that_say_the_same_are_refused_together(both: dict[str, str]) ->
     assert raised.value.where == " and ".join(both)
 
 
-def test_a_flag_that_is_off_stands_beside_others() -> None:
+def test_a_flag_that_is_off_may_be_given_with_others() -> None:
     read_options(PATH | {"ignoreChanges": "false", "skipChangeCommits": "true"})
 
 
@@ -133,7 +133,7 @@ def test_what_has_no_meaning_for_a_use_is_refused_with_what_has(use: Use) -> Non
                 given.check(use)
 
 
-def test_a_read_of_rows_that_names_changes_is_told_how_to_read_them() -> None:
+def test_a_read_of_rows_that_names_changes_gets_a_hint_how_to_read_them() -> None:
     given = read_options({"path": "t", "startingVersion": "3", "endingVersion": "4"})
     with pytest.raises(InvalidError, match=r"add \.option\(\"readChangeFeed\", True\)"):
         given.check(Use.ROWS)

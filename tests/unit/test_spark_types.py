@@ -91,14 +91,14 @@ def test_extension_types_are_what_they_are_stored_as() -> None:
     ],
     ids=lambda field: str(field.type)[:20],
 )
-def test_what_spark_has_no_type_for_is_told_by_the_columns_name(column: pa.Field) -> None:
+def test_a_type_without_one_of_sparks_is_reported_with_the_columns_name(column: pa.Field) -> None:
     with pytest.raises(InvalidError, match="Spark has no type for") as raised:
         spark_schema(pa.schema([pa.field("a", pa.int8()), column]))
     assert raised.value.where == "c"
     assert "leave the column out" in raised.value.hint
 
 
-def test_a_part_of_a_column_is_told_by_its_way() -> None:
+def test_a_part_of_a_column_is_named_by_its_path() -> None:
     inner = pa.list_(pa.struct([pa.field("deep", pa.decimal256(60, 0))]))
     with pytest.raises(InvalidError, match=r"c\.element\.deep: Spark has no type"):
         spark_schema(pa.schema([pa.field("c", inner)]))
@@ -121,7 +121,7 @@ def test_a_schema_of_the_users_own_chooses_columns_and_widens_them() -> None:
     assert fitted(batch, target).to_pylist() == [{"a": 1}]
 
 
-def test_columns_told_otherwise_are_not_those_that_lance_filters() -> None:
+def test_columns_shown_in_another_type_are_not_those_that_lance_filters() -> None:
     schema = pa.schema({"a": pa.float64(), "b": pa.uint8(), "c": pa.binary()})
     reported = pa.schema({"a": pa.float32(), "b": pa.int16()})
     assert unchanged(schema, reported).names == ["b"]

@@ -79,7 +79,7 @@ def test_a_put_of_unknown_end_is_neither_confirmed_nor_given_up() -> None:
     assert [*PUBLICATION.transitions[PublicationState.UNKNOWN]] == [PublicationEvent.PUT_BEGUN]
 
 
-def test_who_is_behind_or_fenced_folds_nothing() -> None:
+def test_a_writer_that_is_behind_or_fenced_folds_nothing() -> None:
     refuses = {state for state, row in WRITER.transitions.items() if WriterEvent.FOLD_BEGUN not in row}
     assert refuses == {WriterState.BEHIND, WriterState.BEHIND_AS_OWNER, WriterState.FENCED}
     assert {*WRITER.transitions[WriterState.FENCED].values()} == {WriterState.FENCED}

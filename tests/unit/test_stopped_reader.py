@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.reread import RepeatingReader
 from lakefold_table.position import LogId
@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def reader(stopped: Callable[[], bool]) -> RepeatingReader:
-    return RepeatingReader(KafkaConfig("127.0.0.1:1"), "t", LogId("c", "t", 0), 0, stopped=stopped)
+    return RepeatingReader(Admin(KafkaConfig("127.0.0.1:1")), "t", LogId("c", "t", 0), 0, stopped=stopped)
 
 
 def test_it_waits_as_long_as_it_is_asked_to(clock: Clock) -> None:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 NOBODY = 65_534
 
 
-def test_roots_that_are_there_are_no_trouble(tmp_path: Path) -> None:
+def test_roots_that_exist_cause_no_error(tmp_path: Path) -> None:
     roots = Roots([canonical(tmp_path), "memory://lake"])
     assert roots.trouble == f"root {canonical(tmp_path)}: it is being checked"
     roots.check()
     assert roots.trouble == ""
 
 
-def test_a_folder_that_is_not_there_or_none(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_or_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with capture_logs() as logs:
         Roots([canonical(tmp_path / "none" / "below")]).check()

@@ -69,7 +69,7 @@ def existing_files() -> list[int]:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["by others", "by another committer"])
-def test_it_is_removed_where_the_next_version_was_not_made_from_it(*, own: bool) -> None:
+def test_it_is_removed_if_the_next_version_was_not_made_from_it(*, own: bool) -> None:
     def next_one() -> None:
         if own:
             entry = changed(append("other", read=2), lambda e: setattr(e, "table", HERE))
@@ -82,13 +82,13 @@ def test_it_is_removed_where_the_next_version_was_not_made_from_it(*, own: bool)
     assert existing_files() == [3]
 
 
-def test_it_stays_where_nothing_proves_it() -> None:
+def test_it_stays_if_nothing_shows_that_it_is_stray() -> None:
     table = put_late(lambda: commit(HERE, "append", wipe))
     assert table.strays_removed == 0
     assert existing_files() == [2, 3]
 
 
-def test_it_stays_where_a_tag_names_it() -> None:
+def test_it_stays_if_a_tag_names_it() -> None:
     def tagged() -> None:
         commit(HERE)
         Refs(MemoryStorage(HERE)).create_tag("kept", 2)

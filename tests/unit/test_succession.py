@@ -33,5 +33,5 @@ FOREIGN = Link(uuid="f", marks=MARKS)
         (Link(marks={}), Link(uuid="b", marks=OTHERS, keeps_marks=True), Succession.APART),
     ],
 )
-def test_what_two_files_tell_of_each_other(before: Link, after: Link, right: Succession) -> None:
+def test_what_two_files_show_of_each_other(before: Link, after: Link, right: Succession) -> None:
     assert succession(before, after) is right

@@ -78,7 +78,7 @@ def remove(storage: MemoryStorage, source: Source, *numbers: int) -> None:
         storage.delete(source.versions.path(number))
 
 
-def test_a_version_of_our_own_is_told_whole(storage: MemoryStorage, source: Source) -> None:
+def test_a_version_of_our_own_is_described_completely(storage: MemoryStorage, source: Source) -> None:
     table = table_of_three(storage)
     change = next(tail_of(source, 1))
     assert (change.version, change.operation, change.rows, change.only_inserts) == (2, "append", 5, True)
@@ -201,7 +201,7 @@ def test_many_readers_do_not_ask_at_once() -> None:
     assert waits == pytest.approx([0.02, 0.015, 0.01], abs=1e-4)
 
 
-def test_following_ends_when_it_is_told_to(storage: MemoryStorage, source: Source) -> None:
+def test_following_ends_when_it_is_stopped(storage: MemoryStorage, source: Source) -> None:
     table_of_three(storage)
     clock = Clock()
     begun = tail_of(source, 1, follow=True, pace=clock.pace(), stop=lambda: len(clock.waits) > 3)
@@ -348,7 +348,7 @@ def test_a_cursor_of_another_table(storage: MemoryStorage, source: Source) -> No
         tail_of(source, None)  # type: ignore[arg-type]
 
 
-def test_a_table_made_anew_while_it_was_followed(storage: MemoryStorage, source: Source) -> None:
+def test_a_table_created_again_while_it_was_followed(storage: MemoryStorage, source: Source) -> None:
     table_of_three(storage)
     begun = tail_of(source, 3, follow=True, pace=Clock().pace())
     remove(storage, source, 1, 2, 3)

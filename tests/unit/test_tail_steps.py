@@ -57,7 +57,7 @@ def numbers(changes: list[Change]) -> list[int]:
     return [change.version for change in changes]
 
 
-def test_without_limits_a_step_is_all_that_is_there(source: Source) -> None:
+def test_without_limits_a_step_is_everything_that_exists(source: Source) -> None:
     begun = tail_of(source, 1)
     assert numbers(begun.step()) == [2, 3, 4, 5, 6, 7]
     assert begun.step() == []
@@ -74,7 +74,7 @@ def test_a_step_ends_before_the_change_that_is_too_much(source: Source) -> None:
     assert steps(max_versions=2, max_rows=6) == [[2, 3], [4], [5], [6, 7]]
 
 
-def test_the_end_of_a_step_is_told_before_it_is_taken(source: Source) -> None:
+def test_the_end_of_a_step_is_known_before_it_is_taken(source: Source) -> None:
     recording = Recording(source.storage)
     begun = tail_of(source_on(recording), 1)
     recording.calls.clear()
@@ -88,7 +88,7 @@ def test_the_end_of_a_step_is_told_before_it_is_taken(source: Source) -> None:
     assert recording.calls.count("get_range") == len(ROWS) + 2
 
 
-def test_where_nothing_is_new_the_end_is_where_the_tail_stands(source: Source) -> None:
+def test_if_nothing_is_new_the_end_is_where_the_tail_is(source: Source) -> None:
     begun = tail_of(source, "latest")
     assert begun.end(max_rows=1) == begun.cursor
     assert begun.cursor.version == 7
@@ -174,7 +174,7 @@ def fatherless(head: Manifest) -> None:
 
 
 @pytest.mark.parametrize("break_it", [late, fatherless])
-def test_a_version_that_can_not_be_told_is_never_passed_over(
+def test_a_version_whose_rows_are_not_known_is_never_skipped(
     table: Folded, source: Source, break_it: Callable[[Manifest], None]
 ) -> None:
     head = head_of(source)
@@ -188,7 +188,7 @@ def test_a_version_that_can_not_be_told_is_never_passed_over(
     assert begun.cursor.version == 2
 
 
-def test_what_can_not_be_weighed_comes_behind_what_can(table: Folded, source: Source) -> None:
+def test_a_version_of_unknown_size_comes_after_those_of_known_size(table: Folded, source: Source) -> None:
     step = source.summary(3)
     assert step is not None
     transaction = transaction_of(step)

@@ -10,7 +10,7 @@ from lakefold_table.entry import Committed
 from lakefold_table.errors import FencedError
 from lakefold_table.marks.owner import Owner
 from tests.folding import FORMAT, LOG, creation, versions_at
-from tests.unit.test_owned import HERE, begun, fold_one, here, named, rows, store
+from tests.unit.test_table_writer import HERE, begun, fold_one, here, named, rows, store
 
 __all__ = ["store"]
 
@@ -22,14 +22,14 @@ def owned_by(generation: int, chain: str = "row") -> TableWriter:
 
 
 @pytest.mark.usefixtures("store")
-def test_who_was_taken_over_from_opens_no_table_that_the_next_one_has() -> None:
+def test_a_committer_that_was_replaced_opens_no_table_of_its_successor() -> None:
     """Though it opens the table last: what the other committer refused meanwhile stays refused."""
     first = owned_by(1)
     fold_one(first, here(creation()), 0)
     assert isinstance(fold_one(owned_by(2), named("f"), 1), Committed)
-    with pytest.raises(FencedError, match="committer 2 of a row in which this one is 1"):
+    with pytest.raises(FencedError, match="committer number 2 of the partition, and this one has number 1"):
         owned_by(1)
-    with pytest.raises(FencedError, match="committer 2"):
+    with pytest.raises(FencedError, match="committer number 2"):
         fold_one(first, named("g"), 2)
     assert isinstance(fold_one(owned_by(1, "another row"), named("g"), 2), Committed)
     assert rows() == ["f", "g"]

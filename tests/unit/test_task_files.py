@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-
 KEY = Key("app", 7)
 ROWS = pa.record_batch({"n": pa.array([1, 2, 3]), "s": ["a", "b", "c"]})
 

@@ -173,7 +173,7 @@ def test_a_refusal_is_seen_in_the_writers_trace(traced: Traced, result: Result, 
     assert mine.end_time == traced.named("group")[0].end_time
 
 
-def test_what_never_came_to_a_fold_is_told_too(traced: Traced) -> None:
+def test_what_was_never_folded_is_traced_too(traced: Traced) -> None:
     read = Undecodable(Position(LOG, 8), LOGGED_US, "", "no envelope", "", 3)
     traced.answered((read, Invalid("no envelope"), TRACED))
     (mine,) = traced.named("process transactions")
@@ -258,7 +258,7 @@ def test_the_standard_variables_switch_it_on(variables: dict[str, str], wanted: 
         assert tracing_from(variables) is NO_TRACES
 
 
-def test_an_exporter_that_is_not_there_is_an_error_that_says_so() -> None:
+def test_a_missing_exporter_is_an_error_that_says_so() -> None:
     with pytest.raises(InvalidError, match="exporter zipkin is not installed"):
         tracing_from({"OTEL_TRACES_EXPORTER": "zipkin"})
     with pytest.raises(InvalidError, match="otlp grpc is not installed") as caught:
@@ -331,7 +331,7 @@ def test_a_process_may_be_started_with_a_context(variables: dict[str, str], head
     assert headers_from(variables) == headers
 
 
-def test_who_is_not_traced_sends_no_context() -> None:
+def test_a_writer_that_is_not_traced_sends_no_context() -> None:
     assert trace.get_current_span() is trace.INVALID_SPAN
     assert sending("transactions", 2, Envelope(table=TABLE), (("mine", b"1"),)).headers == (("mine", b"1"),)
 

@@ -1,4 +1,4 @@
-"""Each version's transaction lies in a file of its own as well, before any client can see the version.
+"""Each version's transaction is also in a file of its own, before any client can see the version.
 
 Promise: older-clients (docs/operations.md).
 """
@@ -128,7 +128,7 @@ class Failing(MemoryStorage):
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", [1, 2])
-def test_no_version_is_there_without_its_file(call: int, done: bool) -> None:  # noqa: FBT001 - a case of a test
+def test_no_version_exists_without_its_file(call: int, done: bool) -> None:  # noqa: FBT001 - a case of a test
     storage = Failing(HERE)
     table = Folded(storage)
     storage.left, storage.done = call, done
@@ -190,7 +190,7 @@ class Far(MemoryStorage):
         return super().put_if_absent(path, buffers)
 
 
-def test_on_a_far_store_it_is_put_while_the_line_is_looked_at() -> None:
+def test_on_a_remote_store_it_is_put_while_the_version_before_is_checked() -> None:
     Folded(MemoryStorage(HERE))
     storage = Far(HERE)
     table = opened_on(storage)

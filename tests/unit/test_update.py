@@ -138,7 +138,7 @@ def test_a_row_that_another_deleted_meanwhile_does_not_come_back(stable: MemoryR
     assert result.conflict.row_addresses == (2,)
 
 
-def test_where_rows_have_no_ids_none_may_be_brought(table: MemoryRows) -> None:
+def test_if_rows_have_no_ids_a_proposal_may_bring_none(table: MemoryRows) -> None:
     envelope = table.update({0: [1, 2]})
     envelope.lance.update.new_fragments[0].inline_row_ids = ids(1, 2)
     (result,) = table.fold(envelope)
@@ -166,7 +166,7 @@ def rewrite(table: MemoryRows, number: int = 0) -> Envelope:
     return envelope
 
 
-def test_a_column_is_written_anew(table: MemoryRows) -> None:
+def test_a_column_is_written_again(table: MemoryRows) -> None:
     (result,) = table.fold(rewrite(table))
     assert result == Committed(3)
     assert [list(file.fields) for file in table.fragment(0).files] == [[0, -2], [1]]
@@ -174,7 +174,7 @@ def test_a_column_is_written_anew(table: MemoryRows) -> None:
     assert [list(file.fields) for file in table.fragment(0).files] == [[0, -2], [1]]
 
 
-def test_rows_whose_values_changed_tell_the_version(stable: MemoryRows) -> None:
+def test_rows_whose_values_changed_have_the_version(stable: MemoryRows) -> None:
     envelope = rewrite(stable)
     envelope.lance.update.updated_fragment_offset_bitmaps[0] = encode_bitmap(Bitmap([1, 9]))
     envelope.lance.update.updated_fragment_offsets[0].values.append(2)
@@ -240,7 +240,7 @@ COLUMNS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize(("change", "message"), COLUMNS.values(), ids=COLUMNS)
-def test_what_is_wrong_with_columns_written_anew(table: MemoryRows, change: Change, message: str) -> None:
+def test_what_is_wrong_with_columns_written_again(table: MemoryRows, change: Change, message: str) -> None:
     envelope = rewrite(table)
     change(envelope.lance.update)
     (result,) = table.fold(envelope)
@@ -249,7 +249,7 @@ def test_what_is_wrong_with_columns_written_anew(table: MemoryRows, change: Chan
     assert result.hint
 
 
-def test_columns_are_not_written_anew_for_rows_that_went_meanwhile(table: MemoryRows) -> None:
+def test_columns_are_not_written_again_for_rows_that_were_removed_meanwhile(table: MemoryRows) -> None:
     envelope = rewrite(table)
     table.fold(table.delete({0: [1]}))
     (result,) = table.fold(envelope)
@@ -266,7 +266,7 @@ def test_a_sequence_of_several_parts_that_is_completed_becomes_one(stable: Memor
     assert stable.fragment(3).inline_row_ids == ids(1, 5, 30)
 
 
-def test_of_an_update_of_both_the_columns_and_the_rows_both_hold(stable: MemoryRows) -> None:
+def test_an_update_of_columns_and_rows_is_checked_for_both(stable: MemoryRows) -> None:
     envelope = rewrite(stable)
     update = envelope.lance.update
     update.updated_fragments[0].deletion_file.CopyFrom(stable.without(0, [4]).deletion_file)
@@ -302,7 +302,7 @@ def test_updates_share_a_version(stable: MemoryRows) -> None:
     assert stable.state.head.next_row_id == 33
 
 
-def test_of_updates_that_share_a_version_one_row_moves_once(stable: MemoryRows) -> None:
+def test_a_row_moves_once_by_updates_that_share_a_version(stable: MemoryRows) -> None:
     several = [stable.update({0: [row, row + 1]}) for row in (0, 1, 2)]
     for row, envelope in enumerate(several):
         envelope.lance.update.new_fragments[0].inline_row_ids = ids(row, row + 1)
@@ -324,7 +324,7 @@ def test_a_fragment_can_go_by_updates_that_share_a_version(table: MemoryRows) ->
     assert list(table.state.fragments.ids()) == [2, 3, 4, 5]
 
 
-def test_a_schema_that_was_changed_meanwhile_is_looked_at_for_an_update_with_rows_told(
+def test_a_schema_that_was_changed_meanwhile_is_checked_for_an_update_with_named_rows(
     table: MemoryRows,
 ) -> None:
     envelope = table.update({0: [1, 2]})
@@ -340,7 +340,7 @@ def test_a_schema_that_was_changed_meanwhile_is_looked_at_for_an_update_with_row
     )
 
 
-def test_rows_affected_by_columns_written_anew_are_not_taken_for_deleted_ones(table: MemoryRows) -> None:
+def test_rows_affected_by_columns_written_again_are_not_treated_as_deleted(table: MemoryRows) -> None:
     envelope = rewrite(table)
     envelope.affected_rows[0] = encode_bitmap(Bitmap([1, 2]))
     stale = rewrite(table, 1)

@@ -152,7 +152,7 @@ def test_a_file_of_another_size() -> None:
 
 
 @pytest.mark.parametrize("sizes", [{}, {"data/f-0.lance": 1000}, {"data/other.lance": None}])
-def test_files_that_are_as_said_or_were_not_looked_at(sizes: dict[str, int | None]) -> None:
+def test_files_that_are_as_proposed_or_were_not_checked(sizes: dict[str, int | None]) -> None:
     assert not isinstance(created().result(append(), sizes=sizes), Invalid)
 
 

@@ -90,7 +90,7 @@ def test_two_schemes_are_damage(store: MemoryStorage) -> None:
         versions(store).latest()
 
 
-def test_a_version_that_is_not_there(store: MemoryStorage) -> None:
+def test_a_version_that_does_not_exist(store: MemoryStorage) -> None:
     for missing in (versions(store).read, versions(store).path, versions(store).exists):
         with pytest.raises(NotATableError):
             missing(1)

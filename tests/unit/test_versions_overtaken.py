@@ -1,4 +1,4 @@
-"""A place that is free may have been taken before: what is put there must follow the newest version.
+"""A name may have been used by a version that was removed: what is put there must follow the newest version.
 
 Promise: in-the-line (docs/operations.md).
 """
@@ -129,7 +129,9 @@ def restored_from_a_backup(line: Line) -> None:
         restored_from_a_backup,
     ],
 )
-def test_nothing_is_put_where_the_line_went_on_without(line: Line, act: Callable[[Line], None]) -> None:
+def test_nothing_is_put_if_others_went_on_and_removed_versions(
+    line: Line, act: Callable[[Line], None]
+) -> None:
     act(line)
     before = line.stored_numbers()
     with pytest.raises(StopError, match="versions missing between them"):
@@ -137,21 +139,21 @@ def test_nothing_is_put_where_the_line_went_on_without(line: Line, act: Callable
     assert line.stored_numbers() == before
 
 
-def test_on_a_local_disk_what_was_put_a_moment_late_is_not_told_either(line: Line) -> None:
+def test_on_a_local_disk_what_was_put_a_moment_late_is_not_reported_either(line: Line) -> None:
     with stopped_at_the_put(line, 3) as put:
         cleaned_up(line)
     with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
         put.result(30)
 
 
-def test_a_version_is_told_though_others_clean_up_right_behind_it(line: Line) -> None:
+def test_a_version_is_reported_although_others_clean_up_right_after_it(line: Line) -> None:
     with stopped_at_the_put(line, 3) as put:
         line.remove(1, 2)
     assert put.result(30) is Published.OURS
 
 
 @pytest.mark.parametrize("act", [cleaned_up, cleaned_up_but_for_a_tag, cleaned_up_but_for_a_tag_a_moment_ago])
-def test_what_was_put_late_is_not_told_as_published(line: Line, act: Callable[[Line], None]) -> None:
+def test_what_was_put_late_is_not_reported_as_published(line: Line, act: Callable[[Line], None]) -> None:
     with stopped_at_the_put(line, 3) as put:
         act(line)
         line.clock.now += CHECK_SECONDS + 1
@@ -160,7 +162,7 @@ def test_what_was_put_late_is_not_told_as_published(line: Line, act: Callable[[L
 
 
 @pytest.mark.parametrize("later", [0, CONFIRMED_SECONDS + 1])
-def test_nothing_is_put_behind_another_version_of_the_same_number(line: Line, later: float) -> None:
+def test_nothing_is_put_after_another_version_of_the_same_number(line: Line, later: float) -> None:
     """The table was dropped and created again while the process was suspended."""
     line.remove(1, 2)
     line.others(1, 2)
@@ -171,7 +173,7 @@ def test_nothing_is_put_behind_another_version_of_the_same_number(line: Line, la
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_one_of_the_same_size_is_told_on_a_disk(tmp_path: Path, *, read: bool) -> None:
+def test_another_version_of_the_same_size_is_noticed_on_a_disk(tmp_path: Path, *, read: bool) -> None:
     store = LocalStorage(tmp_path)
     line = Line(MemoryStorage(URI), Clock(), Versions(store, "_versions", detect))
     assert [line.publish(1), line.publish(2)] == [Published.OURS] * 2
@@ -184,7 +186,7 @@ def test_one_of_the_same_size_is_told_on_a_disk(tmp_path: Path, *, read: bool) -
     assert Versions(store, "_versions", detect).numbers() == [1, 2]
 
 
-def test_a_table_made_again_between_look_and_put_is_told_on_a_disk(
+def test_a_table_created_again_between_check_and_put_is_noticed_on_a_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process was suspended right before it opened the folder."""
@@ -203,7 +205,7 @@ def test_a_table_made_again_between_look_and_put_is_told_on_a_disk(
     assert Versions(store, "_versions", detect).numbers() == [1]
 
 
-def test_a_put_that_is_made_again_proves_nothing_of_the_line(tmp_path: Path) -> None:
+def test_a_repeated_put_shows_nothing_about_later_versions(tmp_path: Path) -> None:
     """It finds its own version at its path, without a check of later versions."""
     store, clock = LocalStorage(tmp_path), Clock()
     line = Line(MemoryStorage(URI), clock, Versions(store, "_versions", detect, clock=clock))
@@ -216,7 +218,7 @@ def test_a_put_that_is_made_again_proves_nothing_of_the_line(tmp_path: Path) -> 
         line.publish(3)
 
 
-def test_where_no_version_is_left_it_is_tried_again(line: Line) -> None:
+def test_if_no_version_is_left_it_is_tried_again(line: Line) -> None:
     line.remove(1, 2)
     for _ in range(2):
         with pytest.raises(RetryError, match="now it has none"):
@@ -227,7 +229,7 @@ def test_where_no_version_is_left_it_is_tried_again(line: Line) -> None:
     assert line.publish(3) is Published.OURS
 
 
-def test_a_first_version_is_put_only_where_there_never_was_one() -> None:
+def test_a_first_version_is_put_only_if_there_never_was_one() -> None:
     store = MemoryStorage(URI)
     first = Versions(store, "_versions", detect)
     assert first.latest() == 0
@@ -240,7 +242,7 @@ def test_a_first_version_is_put_only_where_there_never_was_one() -> None:
 @pytest.mark.parametrize(
     "hint", [b'{"version":2}', b"", b"[]", b'{"version":"x"}', b'{"version":99}', b"[" * 100_000]
 )
-def test_no_note_keeps_a_version_from_being_put_that_may_be(line: Line, hint: bytes) -> None:
+def test_no_hint_prevents_a_version_from_being_put_that_may_be(line: Line, hint: bytes) -> None:
     line.store.put(f"_versions/{HINT}", [hint])
     assert line.publish(3) is Published.OURS
 
@@ -262,7 +264,7 @@ class CleanedUpBetween(MemoryStorage):
         return super().get_range(path, start, length)
 
 
-def test_a_place_that_is_free_again_is_not_taken(line: Line) -> None:
+def test_a_name_that_is_free_again_is_not_taken(line: Line) -> None:
     """Within the time for which nothing is listed: the answer itself shows that another client wrote."""
     versions = Versions(CleanedUpBetween(URI), "_versions", detect, clock=line.clock)
     assert versions.latest() == 2
@@ -315,13 +317,13 @@ def counting() -> Iterator[Counting]:
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
+def test_a_table_that_is_written_to_all_the_time_is_checked_once_a_version(
     counting: Counting, monkeypatch: pytest.MonkeyPatch, *, in_order: bool
 ) -> None:
-    """However long that lasts; notes are searched where clients leave them.
+    """However long that lasts. Hints of other clients are read on stores where they leave some.
 
-    Behind the put a store that is reached over a network lists its first names. A local disk, which doesn't
-    list in order, is asked once more for the version before, and never lists again.
+    After the put a store that is reached over a network lists its first names. A local disk, which doesn't
+    list in order, checks the version before once more, and never lists again.
     """
     counting.lists_in_order = in_order
     monkeypatch.setattr(MemoryStorage, "cheap_size", not in_order)
@@ -341,7 +343,7 @@ def test_a_line_that_is_written_to_all_the_time_is_looked_at_once_a_version(
     assert counting.asked == last
 
 
-def test_the_listing_behind_a_put_stands_for_the_look_before_the_next(
+def test_the_listing_after_a_put_replaces_the_check_before_the_next(
     counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting.lists_in_order = True
@@ -388,7 +390,7 @@ def test_whether_later_versions_follow_ours_is_for_the_caller_to_say(far: Line, 
             far.versions.publish(publication, follows=lambda: False)
 
 
-def test_a_store_that_records_versions_elsewhere_is_not_listed_behind_a_put(
+def test_a_store_that_records_versions_elsewhere_is_not_listed_after_a_put(
     counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MemoryStorage, "cheap_size", False)
@@ -401,7 +403,7 @@ def test_a_store_that_records_versions_elsewhere_is_not_listed_behind_a_put(
     assert counting.asked == ["size", "put"]
 
 
-def test_a_line_that_is_doubted_is_listed_before_the_next_put(counting: Counting) -> None:
+def test_a_table_in_doubt_is_listed_before_the_next_put(counting: Counting) -> None:
     line = Line(counting, Clock(), Versions(counting, "_versions", detect))
     line.versions._clock = line.clock
     line.publish(1)
@@ -411,14 +413,14 @@ def test_a_line_that_is_doubted_is_listed_before_the_next_put(counting: Counting
     assert counting.asked == ["list", "size", "put", "size"]
 
 
-def test_a_put_that_took_long_is_looked_after(line: Line) -> None:
+def test_a_put_that_took_long_is_checked_afterwards(line: Line) -> None:
     with stopped_at_the_put(line, 3) as put:
         line.clock.now += CHECK_SECONDS + 1
     assert put.result(30) is Published.OURS
     assert line.publish(4) is Published.OURS
 
 
-def test_a_version_of_ours_proves_the_line_from_the_look_on_not_from_the_answer(line: Line) -> None:
+def test_a_version_of_ours_confirms_the_table_from_the_check_on_not_from_the_answer(line: Line) -> None:
     with stopped_at_the_put(line, 3) as put:
         line.clock.now += CHECK_SECONDS / 2
     assert put.result(30) is Published.OURS
@@ -431,7 +433,7 @@ def test_a_version_of_ours_proves_the_line_from_the_look_on_not_from_the_answer(
 
 
 @pytest.mark.parametrize("later", [0, CHECK_SECONDS + 1, CONFIRMED_SECONDS + 1])
-def test_a_version_of_ours_proves_no_more_than_the_look_before_it(line: Line, later: float) -> None:
+def test_a_version_of_ours_confirms_no_more_than_the_check_before_it(line: Line, later: float) -> None:
     """The process was suspended after the put: what happened to the branch is checked before the next."""
     assert line.publish(3) is Published.OURS
     line.clock.now += later
@@ -452,7 +454,7 @@ def test_a_version_of_ours_proves_no_more_than_the_look_before_it(line: Line, la
         ([], 0, ["first", "list"]),
     ],
 )
-def test_the_newest_is_found_by_the_first_names_where_a_store_gives_them(
+def test_the_newest_is_found_by_the_first_names_if_a_store_lists_them_in_order(
     counting: Counting, names: list[str], newest: int, asked: list[str]
 ) -> None:
     counting.lists_in_order = True

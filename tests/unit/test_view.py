@@ -102,7 +102,7 @@ def test_field_ids_are_those_of_the_chosen_columns_and_all_below_them(tmp_path: 
     assert view.field_ids(["place"]) == (1, 2, 3, 4)
 
 
-def test_what_is_no_table_is_told(tmp_path: Path) -> None:
+def test_a_path_without_a_table_is_reported(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(NotATableError):
         read_view(canonical(tmp_path), {})

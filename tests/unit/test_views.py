@@ -44,7 +44,7 @@ def test_a_view_written_back_is_the_same_manifest() -> None:
     )
 
 
-def test_the_encoded_fragments_may_stand_before_the_rest() -> None:
+def test_the_encoded_fragments_may_come_before_the_rest() -> None:
     view = FragmentsView.FromString(manifest().SerializeToString())
     fragments = FragmentsView(fragments=view.fragments).SerializeToString()
     view.ClearField("fragments")

@@ -24,17 +24,15 @@ from google.protobuf.message import DecodeError
 from lakefold_committer.claims.memory_budget import memory_left
 from lakefold_log.codec.claims import FOLDER, is_claims_envelope, path_of
 from lakefold_log.codec.envelope import UnknownKind, classify, parse_large, parsed
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Undecodable
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import InvalidError, LakefoldError, NoMemoryError, StopError
-from lakefold_table.formats import BUILT_IN
+from lakefold_table.formats import BUILT_IN, Formats
 from lakefold_table.storage import open_canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Claim
-    from lakefold_table.entry import Outcome
-    from lakefold_table.formats import Formats
     from lakefold_table.storage.base import Storage
 
 LOG = structlog.get_logger("lakefold.committer")

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import GapError
-from lakefold_table.marks.marks import Rebinding, RebindReason
-from lakefold_table.position import Position
+from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from lakefold_table.marks.marks import Marks
-    from lakefold_table.position import LogId
 
 ACCEPT = "`lakefold committer --accept-new-log` continues with the log that is there now"
 DETACHED = Invalid(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.keys import EXPLAINS_REPEATS, Keys
-from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Invalid, Outcome, Result, cut
-from lakefold_table.format import Accepted, CommitMetadata, Fetched
+from lakefold_table.entry import MAX_TEXT, Committed, Duplicate, Entry, Invalid, Outcome, Result, cut
+from lakefold_table.format import Accepted, AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
 from lakefold_table.marks.marks import RULES, Marks, Rebinding, table_id_of
 from lakefold_table.marks.record import Batches, Record, encode_record
@@ -24,11 +24,8 @@ from lakefold_table.values import uuid_form
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakefold_table.entry import Entry
-    from lakefold_table.format import AnyFormat, Draft, Publication, State
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import Position
-
 
 LATEST_US = 253_402_300_799_999_999
 """The last microsecond of the year 9999, where protobuf's timestamps end."""
@@ -77,7 +74,7 @@ class Terms:
     `epoch` is the owner's, `owner` is its number (None: committers aren't numbered). `must_publish`: the
     owner hasn't published under its epoch yet, so a version is made even if every entry is refused.
     `answers`: the answers to positions that were folded before, by offset. `outcomes_offset`: the end of the
-    known outcomes; those of later versions are behind it. `names_parent`: the version names the version that
+    known outcomes; those of later versions come after it. `names_parent`: the version names the version that
     it is made from; those of older releases didn't. `clock_us`: the committer's own clock, in microseconds
     since 1970 (None: no clock bounds the log's time). `rules`: the version of the rules, an older one in
     replays.

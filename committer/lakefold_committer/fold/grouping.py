@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakefold_table.format import ALONE
+from lakefold_table.format import ALONE, GroupingRule, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_table.entry import Entry
-    from lakefold_table.format import GroupingRule, State
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from lakefold_table.entry import Duplicate, Invalid
+from lakefold_table.entry import Duplicate, Entry, Invalid
 from lakefold_table.marks.batches import AppMark, GrowingMark
 from lakefold_table.marks.content_digest import UNKNOWN, differs, digests
-from lakefold_table.marks.marks import KEPT_APPS, MAX_APP_ID, MAX_APPS, MAX_UUIDS, RULES, SILENT_APP_US
+from lakefold_table.marks.marks import KEPT_APPS, MAX_APP_ID, MAX_APPS, MAX_UUIDS, RULES, SILENT_APP_US, Marks
 from lakefold_table.marks.rollbacks import without_repeats
-
-if TYPE_CHECKING:
-    from lakefold_table.entry import Entry
-    from lakefold_table.marks.marks import Marks
-
 
 EXPLAINS_REPEATS = 4
 """The first version of the rules by which a Duplicate says more than its version."""

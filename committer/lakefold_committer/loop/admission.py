@@ -15,18 +15,16 @@ import structlog
 
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_check import CheckedNames
-from lakefold_committer.loop.reread_entries import reread
+from lakefold_committer.loop.reread_entries import Reread, reread
 from lakefold_committer.loop.unopened_tables import UnopenedTables, bucket_of, place_of
-from lakefold_log.codec.envelope import address_of
+from lakefold_log.codec.envelope import Decoded, address_of
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.loop.ports import LogReader, LoopLimits, Runtime, Tables
-    from lakefold_committer.loop.reread_entries import Reread
     from lakefold_committer.loop.table_scheduler import TableScheduler
-    from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
     from lakefold_table.entry import Outcome
     from lakefold_table.uri import Location

@@ -19,12 +19,12 @@ from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
 from lakefold_committer.loop.unopened_tables import bucket_of
 from lakefold_committer.tables.branches import branch_location
 from lakefold_table.branch_names import root_of
-from lakefold_table.entry import Entry, Undecodable
+from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import LakefoldError
 from lakefold_table.format import Fetched
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical
-from lakefold_table.storage.base import ListsSomeFolders, RecordsElsewhere
+from lakefold_table.storage.base import ListsSomeFolders, RecordsElsewhere, Storage
 from lakefold_table.uri import FILE, Location
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.recovery.recovery_context import ReportedVersions
     from lakefold_log.codec.envelope import Decoded, UnknownKind
-    from lakefold_table.entry import Invalid, Outcome
     from lakefold_table.formats import Formats
-    from lakefold_table.storage.base import Storage
 
 WORTH_LISTING: Final = 4
 """If a folder of a bucket has at least so many names to check, it is listed."""

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from lakefold_table.entry import Duplicate, Invalid, Rejected
+from lakefold_table.entry import Duplicate, Invalid, Outcome, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from lakefold_table.entry import Outcome
 
 LOG = structlog.get_logger("lakefold.committer")
 MOST_LINES: Final = 10

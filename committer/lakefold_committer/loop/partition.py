@@ -25,10 +25,10 @@ from lakefold_committer.loop.table_queue import Load, Parked, TableQueue, Waitin
 from lakefold_committer.loop.table_scheduler import TableScheduler
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.unopened_tables import place_of
-from lakefold_committer.observability.metrics import FoldStatus, ParkedTable
-from lakefold_committer.observability.traces import NO_TRACES
+from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable
+from lakefold_committer.observability.traces import NO_TRACES, Traces
 from lakefold_committer.tables.branches import branch_location
-from lakefold_log.codec.envelope import UnknownKind, address_of, decode
+from lakefold_log.codec.envelope import Decoded, UnknownKind, address_of, decode
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import FencedError, OutcomesLostError, OutnumberedError, RetryError
 from lakefold_table.position import Position
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_committer.loop.ports import LogReader, LoopLimits, OutcomeReporter, Runtime, Stop, Tables
-    from lakefold_committer.observability.metrics import Metrics
-    from lakefold_committer.observability.traces import Traces
-    from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.anchor import Anchor
     from lakefold_log.read.consumer import Message
     from lakefold_table.uri import Location
@@ -447,7 +444,7 @@ class PartitionCommitter:
         """
         since = self._runtime.now() - self._reporting.reported_at
         gathers = self._admission.strangers and not self._is_urgent and not whole and since < GATHER_SECONDS
-        # Otherwise no outcome may follow with which the offset behind the skipped entries is committed.
+        # Otherwise no outcome may follow with which the offset after the skipped entries is committed.
         skipped = self._has_skipped and not (self._polled or self._active or self._admission.strangers)
         if gathers or not (self._reporting.waiting or skipped or since > RESTAMP_SECONDS):
             self._let_go()

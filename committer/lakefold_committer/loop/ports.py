@@ -1,4 +1,4 @@
-"""The parts of a partition's committer: the log before it, the outcomes behind it, the tables.
+"""The parts of a partition's committer: the log that it reads, the outcomes that it writes, the tables.
 
 They are named here by what they do, so that a test or a simulation can replace any of them.
 """
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lakefold_table.formats import Formats
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId
-
 
 T = TypeVar("T")
 

@@ -16,21 +16,19 @@ import structlog
 
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.outcome_log_lines import log_outcomes
-from lakefold_committer.observability.metrics import BROKERS
+from lakefold_committer.observability.metrics import BROKERS, Metrics
 from lakefold_log.read.anchor import Anchor
 from lakefold_log.read.dead_letters import RefusedMessage
 from lakefold_log.read.offset_metadata import OffsetMetadata
-from lakefold_table.entry import Invalid, Rejected
+from lakefold_table.entry import Entry, Invalid, Outcome, Rejected, Undecodable
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.loop.ports import LogReader, OutcomeReporter, Runtime, Stop
-    from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.observability.traces import Answer, Traces
     from lakefold_log.read.consumer import Message
-    from lakefold_table.entry import Entry, Outcome, Undecodable
 
 LOG = structlog.get_logger("lakefold.committer")
 MOST_CHECKPOINTS = 1024
@@ -172,7 +170,7 @@ class Reporting:
     def _settled(self, report: _Report) -> Sequence[Answer]:
         """Notes that a report was made. Returns its answers."""
         self._begun = None
-        # Outcomes that were added since are behind these.
+        # Outcomes that were added since come after these.
         del self._waiting[: len(report.answers)]
         self.reported_at = self._runtime.now()
         seconds = self.reported_at - report.begun_at
@@ -191,7 +189,7 @@ class Reporting:
                 self._reader.confirm_messages()
                 return report()
             except RetryError as error:
-                self.trouble = f"the brokers don't take a report: {error}"
+                self.trouble = f"the brokers don't accept a report: {error}"
                 self._metrics.retries.labels(BROKERS).inc()
                 LOG.warning("not reported, trying again", error=str(error), pause_s=backoff.next_pause)
             if stop.is_set():

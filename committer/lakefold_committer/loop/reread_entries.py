@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lakefold_log.codec.envelope import decode, decode_large
-from lakefold_table.formats import BUILT_IN
+from lakefold_log.codec.envelope import Decoded, decode, decode_large
+from lakefold_table.formats import BUILT_IN, Formats
 from lakefold_table.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_committer.loop.ports import LogReader
-    from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
-    from lakefold_table.formats import Formats
 
 LARGE_BYTES: Final = 128 * 1024
 """A message of more bytes may hold thousands of fragments: it waits in the log until its turn comes."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lakefold_committer.fold.grouping import GroupEnd, end_of, first_group
-from lakefold_committer.fold.manifest_budget import ManifestBudget
+from lakefold_committer.fold.grouping import GroupEnd, Limits, end_of, first_group
+from lakefold_committer.fold.manifest_budget import ManifestBudget, ManifestLimits
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.waiting_offsets import Offsets
 from lakefold_committer.states.charts import (
@@ -31,16 +31,13 @@ from lakefold_committer.states.charts import (
     PublicationEvent,
     PublicationState,
 )
-from lakefold_committer.states.machine import IllegalTransitionError
+from lakefold_committer.states.machine import IllegalTransitionError, Machine
 from lakefold_log.codec.envelope import UnknownKind
 from lakefold_table.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lakefold_committer.fold.grouping import Limits
-    from lakefold_committer.fold.manifest_budget import ManifestLimits
-    from lakefold_committer.states.machine import Machine
     from lakefold_committer.tables.table_writer import Prepared, TableWriter
     from lakefold_log.read.consumer import Message
     from lakefold_table.errors import LakefoldError

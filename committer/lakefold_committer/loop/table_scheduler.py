@@ -18,9 +18,9 @@ import structlog
 from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.loop.backoff import LONGEST_PAUSE_SECONDS
-from lakefold_committer.loop.reread_entries import LARGE_BYTES, MOST_DECODED, reread
+from lakefold_committer.loop.reread_entries import LARGE_BYTES, MOST_DECODED, Reread, reread
 from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS, Waiting
-from lakefold_committer.observability.metrics import MEMORY, STORE
+from lakefold_committer.observability.metrics import MEMORY, STORE, Metrics
 from lakefold_committer.states.charts import BacklogState, PreparationState
 from lakefold_committer.states.machine import IllegalTransitionError
 from lakefold_table.allocation import lacks_memory
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from lakefold_committer.loop.ports import LogReader, LoopLimits, Runtime, Tables
-    from lakefold_committer.loop.reread_entries import Reread
     from lakefold_committer.loop.table_queue import Batch, FoldedBatch, TableQueue
-    from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.observability.traces import Traces
     from lakefold_committer.tables.table_writer import Prepared, TableWriter
     from lakefold_log.codec.envelope import UnknownKind

@@ -21,15 +21,13 @@ from prometheus_client.registry import Collector
 
 from lakefold_committer.fold.grouping import GroupEnd
 from lakefold_protos.lance import transaction_pb2
-from lakefold_table.entry import Duplicate, Entry, Rejected
+from lakefold_table.entry import Duplicate, Entry, Outcome, Rejected, Undecodable
 from lakefold_table.storage.syncs import FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client.samples import Sample
-
-    from lakefold_table.entry import Outcome, Undecodable
 
 FAST_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 OUTCOMES = ("committed", "duplicate", "rejected", "invalid")
@@ -96,7 +94,7 @@ class FoldStatus:
 STRANGERS = (
     "lakefold_outcomes_passed_over_total",
     (
-        "Messages among the outcomes that no committer of the group wrote and that count for nothing, by "
+        "Messages among the outcomes that no committer of the group wrote and that are ignored, by "
         "reason: unreadable, unsigned"
     ),
 )

@@ -28,9 +28,9 @@ from opentelemetry.trace import Link, SpanKind, StatusCode, get_current_span, se
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lakefold_committer.observability.metrics import operation_of
-from lakefold_committer.observability.traces import HTTP, INSTALL, OTLP
+from lakefold_committer.observability.traces import HTTP, INSTALL, OTLP, Answer
 from lakefold_log.write.tracing import TRACEPARENT
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected, Undecodable
 from lakefold_table.errors import InvalidError
 from lakefold_table.new_threads import start_thread
 
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, SpanContext, Tracer
 
-    from lakefold_committer.observability.traces import Answer
     from lakefold_log.read.consumer import Headers
-    from lakefold_table.entry import Entry, Outcome, Undecodable
     from lakefold_table.position import LogId
 
 SERVICE: Final = "lakefold-committer"
@@ -94,7 +92,7 @@ def _exporter(name: str) -> SpanExporter:
         return exporter
     other = f"install the package that contains it, or use {OTLP} with {HTTP}"
     hint = INSTALL if name == f"{OTLP} {HTTP}" else other
-    raise InvalidError(f"traces are asked for, and the exporter {name} is not installed", hint=hint)
+    raise InvalidError(f"traces are switched on, but the exporter {name} is not installed", hint=hint)
 
 
 def _resource() -> Resource:

@@ -38,7 +38,7 @@ def tracing_from(environment: Mapping[str, str]) -> Tracing:
         if not (error.name or "").startswith("opentelemetry"):
             raise
         raise InvalidError(
-            f"traces are asked for, and {error.name} is not installed", hint=INSTALL
+            f"traces are switched on, but {error.name} is not installed", hint=INSTALL
         ) from error
     return Exporting(exporters)
 

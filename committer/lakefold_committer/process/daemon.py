@@ -20,7 +20,7 @@ from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_check import NameCheck
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
-from lakefold_committer.observability.traces import NO_TRACES
+from lakefold_committer.observability.traces import NO_TRACES, Tracing
 from lakefold_committer.process.group_assignment import GroupAssignment
 from lakefold_committer.process.open_transactions_watch import EVERY_SECONDS as HELD_BACK_EVERY_SECONDS
 from lakefold_committer.process.open_transactions_watch import OpenTransactionsWatch
@@ -33,7 +33,7 @@ from lakefold_committer.recovery.start_offset import find_start
 from lakefold_committer.tables.branches import open_branch
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.members import Membership, session_seconds
-from lakefold_log.client.topics import describe, ensure_topics
+from lakefold_log.client.topics import TopicDescription, describe, ensure_topics
 from lakefold_log.read.anchor import LogContent
 from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.reread import RepeatingReader, end_at_gap
@@ -57,16 +57,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_committer.observability.metrics import Metrics, ParkedTable
-    from lakefold_committer.observability.traces import Tracing
     from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_committer.tables.table_writer import TableWriter
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.client.topics import TopicDescription
 
 T = TypeVar("T")
 
 LOG = structlog.get_logger("lakefold.committer")
 JOIN_SECONDS = 0.2
+STEP_SECONDS = 0.05
+"""How long a member of the group waits for events before it looks whether it was asked to stop."""
 PATIENCE_SECONDS = 20.0
 """How long groups in flight may take after the process was asked to stop. Then it leaves them."""
 PATIENT_SESSIONS = 1.5
@@ -188,7 +188,7 @@ class Committer:
         if described is None:
             return
         admin, topic = described
-        work = partial(self._guarded, admin, topic, until_caught_up)
+        work = partial(self._guarded, topic, until_caught_up)
         options = self._options
         watch = PolicyWatch(admin, options.topics, self._stop.set, every_s=options.policies_every_s)
         self._open_transactions = opens = OpenTransactionsWatch(
@@ -239,7 +239,7 @@ class Committer:
             raise
         self._starting = ""
         if not numbers and not until_caught_up:
-            LOG.info("no partition is this process's", turn=str(self._options.partitions))
+            LOG.info("no partition belongs to this process", turn=str(self._options.partitions))
             self._stop.wait()
         standstill = Standstill(self._options.give_up_after_s) if until_caught_up else None
         while running := [holding for holding in self._holdings if not holding.over]:
@@ -265,7 +265,7 @@ class Committer:
         with Membership(options.kafka, options.group, name, log, sharing) as membership:
             try:
                 while not self._stop.is_set():
-                    membership.step(JOIN_SECONDS)
+                    membership.step(STEP_SECONDS)
                     sharing.step()
                     self._starting = _membership_trouble(membership)
                     self._metrics.group_member.set(membership.joined)
@@ -299,20 +299,20 @@ class Committer:
 
     def _guarded(
         self,
-        admin: Admin,
         topic: TopicDescription,
         until_caught_up: bool,  # noqa: FBT001 - a thread's argument
         holding: PartitionThread,
     ) -> None:
         """Folds a partition. Counts and logs the error that ends it."""
         try:
-            self._fold(admin, topic, holding, until_caught_up=until_caught_up)
+            self._fold(topic, holding, until_caught_up=until_caught_up)
         except LakefoldError as error:
             event = "stopped"
             if isinstance(error, FencedError):
                 event = "fenced"
                 # A partition that the group revoked is expected to be fenced.
-                self._metrics.fenced.inc(0 if holding.lost.is_set() else 1)
+                is_expected = holding.lost.is_set() or holding.revoked.is_set()
+                self._metrics.fenced.inc(0 if is_expected else 1)
             elif isinstance(error, GapError):
                 event = "gap"
                 self._metrics.gap.labels(str(holding.partition)).set(1)
@@ -321,10 +321,10 @@ class Committer:
                 LOG.warning(event, partition=holding.partition, error=str(error))
             raise
 
-    def _fold(
-        self, admin: Admin, topic: TopicDescription, holding: PartitionThread, *, until_caught_up: bool
-    ) -> None:
+    def _fold(self, topic: TopicDescription, holding: PartitionThread, *, until_caught_up: bool) -> None:
         """Folds a partition, from the takeover to its end."""
+        # If this node was cut off, connections from before may stay dead for seconds after it is back.
+        admin = Admin(self._options.kafka)
         # The description may be older than this partition: a topic can get more of them.
         log = LogId(topic.cluster_id, topic.topic_id, holding.partition)
         retry = partial(self._persist, stop=holding.stop, say=lambda text: holding.show(lambda: text))
@@ -336,10 +336,10 @@ class Committer:
                 except OutnumberedError as error:
                     # The brokers took its report after that: they, and this number, are an earlier copy.
                     above = error.generation
-                    LOG.warning("numbered anew", partition=log.partition, above=above, error=str(error))
+                    LOG.warning("numbered again", partition=log.partition, above=above, error=str(error))
                     continue
                 except OutcomesLostError as error:
-                    LOG.warning("begun anew", partition=log.partition, error=str(error))
+                    LOG.warning("started again", partition=log.partition, error=str(error))
                     continue
             return
 
@@ -376,9 +376,13 @@ class Committer:
             finally:
                 self._metrics.forget(partition)
 
-    def _reporter(self, admin: Admin, log: LogId, holding: PartitionThread, above: int) -> Reporter:
+    def _reporter(self, admin: Admin, log: LogId, holding: PartitionThread, above: int) -> Reporter | None:
+        """Takes the partition over. Returns None if it was given to another process meanwhile."""
         options = self._options
         outcomes = describe(admin, options.topics.outcomes)
+        if holding.stop.is_set():
+            # A takeover now would fence the process that has the partition.
+            return None
         if outcomes.partitions <= log.partition:
             message = (
                 f"it has {outcomes.partitions} partitions, the outcomes of {log.partition} have no partition"
@@ -386,17 +390,18 @@ class Committer:
             hint = f"kafka-topics.sh --alter --topic {outcomes.name} --partitions {log.partition + 1} or more"
             raise RetryError(message, where=outcomes.name, hint=hint)
         held = _holds(holding)
-        return Reporter(
-            options.kafka,
-            options.group,
-            log,
-            options.topics,
-            timeout_s=REPORT_SECONDS,
-            held=held,
-            above=above,
-            passed_over=partial(self._metrics.passed_over, log.partition),
-            lost=self._metrics.outcomes_lost.labels(str(log.partition)).inc,
-        )
+        with admin.consumers.keeping():
+            return Reporter(
+                admin,
+                options.group,
+                log,
+                options.topics,
+                timeout_s=REPORT_SECONDS,
+                held=held,
+                above=above,
+                passed_over=partial(self._metrics.passed_over, log.partition),
+                lost=self._metrics.outcomes_lost.labels(str(log.partition)).inc,
+            )
 
     def _begin(
         self, admin: Admin, log: LogId, reporter: Reporter, stop: threading.Event
@@ -406,9 +411,10 @@ class Committer:
         The last value reads single entries of the log.
         """
         options = self._options
-        content = LogContent(options.kafka, options.topics.transactions, log)
+        content = LogContent(admin, options.topics.transactions, log)
         try:
-            return *self._proven(admin, log, reporter, content, stop), content
+            with admin.consumers.keeping():
+                return *self._proven(admin, log, reporter, content, stop), content
         except BaseException:
             content.close()
             raise
@@ -419,18 +425,18 @@ class Committer:
         options = self._options
         topic, accept = options.topics.transactions, options.accept_new_log
         recovery = find_start(admin, options.group, topic, log, content, accept_new_log=accept)
-        outcome_index = OutcomeIndex(options.kafka, admin, options.topics, log.partition, reporter.trust)
+        outcome_index = OutcomeIndex(admin, options.topics, log.partition, reporter.trust)
         recovery = replace(recovery, outcome_index=outcome_index, owner=reporter.owner)
         recovery = replace(recovery, outcomes_offset=lambda: reporter.outcomes_offset)
         start = recovery.answered
         answered: Sequence[int] = ()
         if recovery.read_back_from is not None:
             begin = recovery.read_back_from
-            answered = answered_offsets(options.kafka, options.topics, log, start, begin, reporter.trust)
+            answered = answered_offsets(admin, options.topics, log, start, begin, reporter.trust)
         on_gap = _accept_gap if accept else end_at_gap
         last_read = None if recovery.anchor is None else recovery.anchor.last_read
         reader = RepeatingReader(
-            options.kafka, topic, log, start, on_gap=on_gap, last_read=last_read, stopped=stop.is_set
+            admin, topic, log, start, on_gap=on_gap, last_read=last_read, stopped=stop.is_set
         )
         return reader, recovery, answered
 

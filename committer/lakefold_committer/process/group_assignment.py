@@ -4,10 +4,15 @@ The group only decides which process should fold a partition. For a moment two p
 partition, which is harmless: each partition's reporter and each table's epoch fence the older process. So if
 a partition is fenced, only that partition ends. If it is still assigned to this process some time later, it
 is taken over again.
+
+A partition that the group revokes goes to its next process a second later, since the client library joins a
+group at most once a second (2.16). It is folded here until then, so that no entry waits for that second
+(decision 0090).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LOG = structlog.get_logger("lakefold.committer")
+HAND_OVER_SECONDS = 5.0
+"""How long a revoked partition is folded on at most: the group has assigned it again by then."""
 
 
 class GroupAssignment:
@@ -34,7 +41,11 @@ class GroupAssignment:
         self._work = work
         self._again_s = again_s
         self._held: dict[int, PartitionThread] = {}
+        self._revoked: dict[int, PartitionThread] = {}
         self._leaving: dict[int, PartitionThread] = {}
+        self._patience_s = self._settled_at = 0.0
+        # When a partition that is leaving is given up, if it has not ended by then.
+        self._given_up: dict[int, float] = {}
         self._fenced: dict[int, float] = {}
         self._changes = 0
 
@@ -48,30 +59,45 @@ class GroupAssignment:
         """Why a partition isn't folded now; empty if all are."""
         return next((thread.trouble for thread in self._held.copy().values() if thread.trouble), "")
 
-    def given(self, partitions: Sequence[int]) -> None:
-        """Begins to fold these partitions, which were assigned to this process."""
+    def given(self, partitions: Sequence[int], *, is_settled: bool = True) -> None:
+        """Begins to fold these partitions, which were assigned to this process.
+
+        If `is_settled`, those that were revoked before have been assigned too, to this process or to others,
+        and those of others are stopped.
+        """
         self._changes += bool(partitions)
         for number in partitions:
-            self._begin(number)
+            thread = self._revoked.pop(number, None)
+            if thread is None or thread.over:
+                self._begin(number)
+            else:
+                thread.revoked.clear()
+                self._held[number] = thread
+        if is_settled:
+            self._let_go()
         LOG.info("given", partitions=list(partitions), held=list(self.partitions))
 
     def taken(self, partitions: Sequence[int], patience_s: float) -> None:
-        """Stops these partitions cleanly. What is in flight is finished and reported when this returns.
+        """Notes that these will be assigned to other processes, and folds them until that is settled.
 
-        A partition that takes longer than `patience_s` seconds is given up as if it were lost.
+        It is also settled after `HAND_OVER_SECONDS`. A partition that then takes longer than `patience_s`
+        seconds to stop is given up as if it were lost.
         """
-        deadline = time.monotonic() + patience_s
-        leaving = self._release(partitions)
-        for thread in leaving:
-            if not thread.ended(deadline - time.monotonic()):
-                thread.lost.set()
-                LOG.warning("given up unfinished", partition=thread.partition, trouble=thread.trouble)
-        if leaving:
+        self._patience_s, self._settled_at = patience_s, time.monotonic() + HAND_OVER_SECONDS
+        threads = {number: self._held.pop(number) for number in partitions if number in self._held}
+        for number, thread in threads.items():
+            thread.revoked.set()
+            self._revoked[number] = thread
+            self._fenced.pop(number, None)
+        self._changes += bool(threads)
+        if threads:
             LOG.info("taken", partitions=list(partitions), held=list(self.partitions))
 
     def lost(self, partitions: Sequence[int]) -> None:
         """Stops these partitions. They report nothing more, since another process may have them already."""
-        for thread in self._release(partitions):
+        self._changes += bool(self._held.keys() & set(partitions))
+        stopped = [*self._stop(self._held, partitions), *self._stop(self._revoked, list(self._revoked))]
+        for thread in stopped:
             thread.lost.set()
         LOG.warning("lost", partitions=list(partitions), held=list(self.partitions))
 
@@ -81,12 +107,16 @@ class GroupAssignment:
         A fenced partition is begun again after `again_s` seconds. If another error ended a partition, it is
         raised.
         """
+        if self._revoked and time.monotonic() > self._settled_at:
+            self._let_go()
         for number, thread in self._leaving.copy().items():
             if thread.over:
                 del self._leaving[number]
-                if thread.error is not None:
+                if thread.error is not None and not _is_expected(thread):
                     # If the cause persists, the process that has the partition now reports it.
-                    LOG.warning("let go of in trouble", partition=number, error=str(thread.error))
+                    LOG.warning("released after an error", partition=number, error=str(thread.error))
+            elif time.monotonic() > self._given_up.get(number, math.inf):
+                self._give_up(thread)
         for number, thread in self._held.copy().items():
             if thread.over and thread.error is not None:
                 self._handle(number, thread.error)
@@ -97,9 +127,25 @@ class GroupAssignment:
         return changes
 
     def end(self, patience_s: float) -> None:
-        """Stops all partitions, as `taken` does."""
-        if self._held:
-            self.taken(self.partitions, patience_s)
+        """Stops all partitions. What is in flight is finished and reported when this returns.
+
+        A partition that takes longer than `patience_s` seconds is given up as if it were lost.
+        """
+        deadline = time.monotonic() + patience_s
+        numbers = self.partitions
+        threads = [*self._stop(self._held, numbers), *self._stop(self._revoked, list(self._revoked))]
+        for thread in threads:
+            if not thread.ended(deadline - time.monotonic()):
+                self._give_up(thread)
+        self._changes += bool(threads)
+        if threads:
+            LOG.info("taken", partitions=sorted(thread.partition for thread in threads), held=[])
+
+    def _let_go(self) -> None:
+        """Stops what was revoked."""
+        deadline = time.monotonic() + self._patience_s
+        for thread in self._stop(self._revoked, list(self._revoked)):
+            self._given_up[thread.partition] = deadline
 
     def _begin(self, number: int) -> None:
         self._fenced.pop(number, None)
@@ -108,13 +154,19 @@ class GroupAssignment:
             before.stop.set()
         self._held[number] = PartitionThread(number, self._work, threading.Event(), after=before)
 
-    def _release(self, partitions: Sequence[int]) -> list[PartitionThread]:
-        released = [thread for number in partitions if (thread := self._held.pop(number, None)) is not None]
-        self._changes += bool(released)
-        for thread in released:
+    def _stop(self, those: dict[int, PartitionThread], numbers: Sequence[int]) -> list[PartitionThread]:
+        """Asks those of these partitions that are among `those` to stop, and returns them."""
+        stopped = [thread for number in numbers if (thread := those.pop(number, None)) is not None]
+        for thread in stopped:
             thread.stop.set()
             self._leaving[thread.partition] = thread
-        return released
+            self._given_up.pop(thread.partition, None)
+        return stopped
+
+    def _give_up(self, thread: PartitionThread) -> None:
+        self._given_up.pop(thread.partition, None)
+        thread.lost.set()
+        LOG.warning("given up unfinished", partition=thread.partition, trouble=thread.trouble)
 
     def _handle(self, number: int, error: BaseException) -> None:
         if not isinstance(error, FencedError):
@@ -125,3 +177,8 @@ class GroupAssignment:
             LOG.warning("fenced", partition=number, error=str(error), again_s=self._again_s)
         elif now >= self._fenced[number]:
             self._begin(number)
+
+
+def _is_expected(thread: PartitionThread) -> bool:
+    """Returns whether a partition was ended by the process that it was assigned to next."""
+    return thread.revoked.is_set() and isinstance(thread.error, FencedError)

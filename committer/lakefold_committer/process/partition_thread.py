@@ -20,7 +20,8 @@ STARTING = "starting"
 class PartitionThread:
     """Folds `partition` by `work`, once `after` has ended, until `stop` is set.
 
-    If `lost` is set as well, it may report nothing more. `error` is the error that ended it, or None.
+    If `lost` is set as well, it may report nothing more. While `revoked` is set, another process is about to
+    get the partition, which then fences this one. `error` is the error that ended it, or None.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class PartitionThread:
         self.partition = partition
         self.stop = stop
         self.lost = threading.Event()
+        self.revoked = threading.Event()
         self.error: BaseException | None = None
         self._trouble: Callable[[], str] = lambda: STARTING
         self._standstill = self._trouble

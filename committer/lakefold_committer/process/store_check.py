@@ -20,7 +20,7 @@ from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.process.watch_threads import watching
 from lakefold_table.errors import InvalidError, LakefoldError
 from lakefold_table.storage import open_storage
-from lakefold_table.storage.base import ChecksConditions
+from lakefold_table.storage.base import ChecksConditions, Storage
 from lakefold_table.storage.os_errors import failure
 from lakefold_table.uri import FILE, local_path, parse_location
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
-
-    from lakefold_table.storage.base import Storage
 
 LOG: Final = structlog.get_logger("lakefold.committer")
 FIRST_PAUSE_SECONDS: Final = 1.0

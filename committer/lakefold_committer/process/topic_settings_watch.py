@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lakefold_committer.process.watch_threads import watching
-from lakefold_log.client.topic_policies import check_policies
+from lakefold_log.client.topic_policies import PolicyWarning, check_policies
 from lakefold_table.errors import LakefoldError, RetryError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import Admin
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.client.topic_policies import PolicyWarning
 
 LOG: Final = structlog.get_logger("lakefold.committer")
 EVERY_SECONDS: Final = 10.0

@@ -16,20 +16,17 @@ from typing import TYPE_CHECKING
 from lakefold_committer.recovery.recovery_context import LastCommit
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.outcomes import read_outcomes
-from lakefold_log.read.trust import EVERYBODY
+from lakefold_log.read.trust import EVERYBODY, Trust
 from lakefold_table.branch_names import TREE, root_of
-from lakefold_table.entry import Committed
+from lakefold_table.entry import Committed, Outcome
 from lakefold_table.errors import RetryError
-from lakefold_table.uri import parse_location
+from lakefold_table.uri import Location, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from lakefold_log.client.admin import Admin, KafkaConfig
+    from lakefold_log.client.admin import Admin
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.read.trust import Trust
-    from lakefold_table.entry import Outcome
-    from lakefold_table.uri import Location
 
 ANYBODY = ""
 LONGEST_WAIT_S = 0.5
@@ -112,14 +109,13 @@ class OutcomeIndex:
 
     def __init__(
         self,
-        config: KafkaConfig,
         admin: Admin,
         topics: Topics,
         partition: int,
         trust: Trust = EVERYBODY,
     ) -> None:
         self._trust = trust
-        self._config, self._admin, self._topics, self._partition = config, admin, topics, partition
+        self._admin, self._topics, self._partition = admin, topics, partition
         self._lock = threading.Lock()
         self._reported = Reported()
         self._topic_id = ""
@@ -195,6 +191,10 @@ class OutcomeIndex:
 
     def _read(self, since: int) -> None:
         """Reads those outcomes from offset `since` on that have not been read yet."""
+        with self._admin.consumers.keeping():
+            self._read_new(since)
+
+    def _read_new(self, since: int) -> None:
         topic = self._topics.outcomes
         topic_id = describe(self._admin, topic).topic_id
         start, end = watermarks(self._admin, topic, self._partition)
@@ -214,7 +214,7 @@ class OutcomeIndex:
     def outcomes(self, first: int, tables: Collection[str] | None = None) -> Iterator[tuple[int, Outcome]]:
         """Yields the outcomes from offset `first` on with their offsets, only those of `tables` if given."""
         return read_outcomes(
-            self._config, self._topics, self._partition, first, tables=tables, trust=self._trust
+            self._admin, self._topics, self._partition, first, tables=tables, trust=self._trust
         )
 
     def _take(self, into: Reported, outcomes: Iterable[tuple[int, Outcome]], end: int) -> None:

@@ -34,14 +34,13 @@ from lakefold_table.errors import DamagedError, StopError, VersionExpiredError
 from lakefold_table.marks.marks import Marks, decode_marks
 from lakefold_table.marks.record import is_own
 from lakefold_table.marks.rollbacks import after_foreign
-from lakefold_table.versions.succession import Succession, succession
+from lakefold_table.versions.succession import Link, Succession, succession
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.format import AnyFormat, State, VersionSummary
-    from lakefold_table.versions.succession import Link
     from lakefold_table.versions.versions import Versions
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from lakefold_table.entry import Committed
+from lakefold_table.entry import Committed, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_committer.fold.binding import Acceptance
     from lakefold_log.read.anchor import Anchor, PartitionContent
-    from lakefold_table.entry import Outcome
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId, Position
 

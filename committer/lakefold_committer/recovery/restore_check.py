@@ -15,8 +15,8 @@ from lakefold_committer.recovery.stored_versions import own_properties
 from lakefold_log.read.anchor import Anchor, contradiction
 from lakefold_table.branch_names import branch_root
 from lakefold_table.errors import GapError, StopError, VersionExpiredError
-from lakefold_table.marks.marks import Rebinding, RebindReason
-from lakefold_table.marks.record import MOVE, OUTCOMES, PARENT, decode_record
+from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
+from lakefold_table.marks.record import MOVE, OUTCOMES, PARENT, Record, decode_record
 from lakefold_table.position import Fingerprint, offset_of
 from lakefold_table.roots import above
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lakefold_committer.fold.fold import FoldedTable
     from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.format import AnyFormat
-    from lakefold_table.marks.marks import Marks
-    from lakefold_table.marks.record import Record
     from lakefold_table.versions.versions import Versions
 
 

@@ -13,16 +13,13 @@ from lakefold_committer.recovery.recovery_context import RecoveryContext
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
 from lakefold_log.read import offset_metadata
-from lakefold_log.read.anchor import contradiction
+from lakefold_log.read.anchor import Anchor, PartitionContent, contradiction
 from lakefold_table.errors import GapError
-from lakefold_table.position import Position
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from lakefold_log.client.admin import Admin
-    from lakefold_log.read.anchor import Anchor, PartitionContent
     from lakefold_log.read.offset_metadata import OffsetMetadata
-    from lakefold_table.position import LogId
-
 
 LOG = structlog.get_logger("lakefold.committer")
 
@@ -109,7 +106,9 @@ def beginning(
     except GapError as gap:
         if not accept_new_log:
             raise
-        LOG.warning("accepting another log than the proven one", gap=str(gap), partition=log.partition)
+        LOG.warning(
+            "accepting another log than the one that was folded", gap=str(gap), partition=log.partition
+        )
     # Begins at the start even if only the log's end was lost: it is unknown which entries were replaced, and
     # the stored outcomes belong to the lost entries. A table's marks show what it has folded already.
     if committed is None or not _is_for(committed[1], log) or lost_its_end:

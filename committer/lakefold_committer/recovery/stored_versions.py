@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.errors import DamagedError, LocationError, RetryError
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
 from lakefold_table.marks.record import PARENT, is_own
+from lakefold_table.storage.contents import content_at
 from lakefold_table.versions.heads import read_head
 from lakefold_table.versions.succession import Link
 
@@ -47,7 +48,7 @@ def _read_missing(versions: Versions, files: dict[str, bytes | None], missing: I
 def _content(versions: Versions, path: str) -> bytes | None:
     """Returns the content of a file of the table. Returns None if it is gone, or its path is invalid."""
     try:
-        return versions.storage.get(path)
+        return content_at(versions.storage, path)
     except (FileNotFoundError, LocationError):
         return None
 

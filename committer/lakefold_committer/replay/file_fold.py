@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.fold import outcome_of
-from lakefold_committer.fold.grouping import first_group
+from lakefold_committer.fold.grouping import Limits, first_group
 from lakefold_committer.tables.branches import branch_location
 from lakefold_committer.tables.table_writer import TableWriter
-from lakefold_log.codec.envelope import UnknownKind
+from lakefold_log.codec.envelope import Decoded, UnknownKind
 from lakefold_table.entry import Entry, Invalid, Outcome, Undecodable
 from lakefold_table.errors import InvalidError, StopError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from lakefold_committer.fold.grouping import Limits
-    from lakefold_log.codec.envelope import Decoded
     from lakefold_table.formats import Formats
 
 BranchOpener = Callable[[str], TableWriter]

@@ -9,23 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from lakefold_log.codec.envelope import decode
-from lakefold_table.entry import Entry, Invalid
+from lakefold_log.codec.envelope import Decoded, decode
+from lakefold_table.entry import Entry, Invalid, Outcome
 from lakefold_table.errors import GapError, InvalidError, StopError
-from lakefold_table.formats import BUILT_IN
-from lakefold_table.position import Position
+from lakefold_table.formats import BUILT_IN, Formats
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from lakefold_committer.claims.claim_check import Claims
-    from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.consumer import Message
     from lakefold_log.read.file_log import FileLog
-    from lakefold_table.entry import Outcome
-    from lakefold_table.formats import Formats
     from lakefold_table.marks.record import Record
-    from lakefold_table.position import LogId
 
 AT_ONCE = 1000
 POLL_SECONDS = 1.0

@@ -21,7 +21,7 @@ from lakefold_committer.fold.fold import Folded, FoldedTable, Terms, fold
 from lakefold_committer.fold.grouping import first_group
 from lakefold_committer.recovery.recover_marks import recover_marks
 from lakefold_committer.recovery.stored_versions import own_marks, own_properties, read_state, read_summary
-from lakefold_committer.replay.log_reader import EntriesGoneError, checked, with_claims
+from lakefold_committer.replay.log_reader import Entries, EntriesGoneError, checked, with_claims
 from lakefold_committer.replay.version_replay import Case, Replayed, Verdict, gone_of, group_of, result_of
 from lakefold_committer.tables.branches import branch_location
 from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
@@ -45,7 +45,6 @@ from lakefold_table.uri import parse_location
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakefold_committer.replay.log_reader import Entries
     from lakefold_table.entry import Entry
     from lakefold_table.format import AnyFormat, Fetched, Publication, RecallingFormat, State
     from lakefold_table.versions.versions import Versions
@@ -157,7 +156,7 @@ class _Replay:
             self._bases = (replace(before, state=after, marks=after_foreign(before.marks, state)),)
         marks = decode_marks(state.metadata, self._uri)
         if marks is not None and marks.version == version and not state.is_clone:
-            lost = Difference("record", "absent", f"there: the marks were made for version {version}")
+            lost = Difference("record", "absent", f"present: the marks were made for version {version}")
             return Replayed(version, Verdict.DIFFERENT, operation=summary.operation, differences=(lost,))
         return Replayed(version, Verdict.FOREIGN, operation=summary.operation)
 
@@ -250,7 +249,7 @@ class _Replay:
             table = table.moving(case.move)
         committed = [entry for entry in group if entry.position.offset in case.record.committed]
         if len(first_group(committed, self._format, None, table.state)) < len(committed):
-            apart = Difference("entries", "in one version", "of kinds that share none")
+            apart = Difference("entries", "in one version", "of kinds that can't share one")
             return case.result(Verdict.DIFFERENT, differences=[apart]), None
         table, observed = observe(self._format, self._versions, self._prefetcher, table, group)
         gone = gone_of(

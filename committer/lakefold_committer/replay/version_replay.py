@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.marks import Rebinding, table_id_of
 from lakefold_table.marks.owner import Owner
-from lakefold_table.marks.record import CLOCK, MOVE, OUTCOMES, OWNER, PARENT, TABLE_ID
+from lakefold_table.marks.record import CLOCK, MOVE, OUTCOMES, OWNER, PARENT, TABLE_ID, Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lakefold_committer.fold.fold import FoldedTable
     from lakefold_table.entry import Entry, Outcome, Result
     from lakefold_table.format import Difference, Fetched, Requirements, State
-    from lakefold_table.marks.record import Record
 
 
 class Verdict(StrEnum):

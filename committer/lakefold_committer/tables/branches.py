@@ -12,9 +12,9 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_table.branch_names import check_branch_name, root_of
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
-from lakefold_table.formats import BUILT_IN
+from lakefold_table.formats import BUILT_IN, Formats
 from lakefold_table.storage import open_canonical, open_storage
-from lakefold_table.uri import parse_location
+from lakefold_table.uri import Location, parse_location
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Versions, format_at
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
     from lakefold_table.format import AnyFormat
-    from lakefold_table.formats import Formats
     from lakefold_table.storage.base import Storage
-    from lakefold_table.uri import Location
 
 
 def branch_location(uri: str, branch: str) -> Location | Invalid:

@@ -21,7 +21,7 @@ from lakefold_table.errors import (
 )
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_canonical, open_storage
-from lakefold_table.storage.base import GetsTogether, SyncsOthers
+from lakefold_table.storage.base import GetsTogether, Storage, SyncsOthers
 from lakefold_table.uri import canonical, is_under
 from lakefold_table.versions.versions import Versions
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from lakefold_table.format import AnyFormat, NewFile, State, Tail
     from lakefold_table.position import Position
-    from lakefold_table.storage.base import Storage
 UP: Final = ".."
 
 

@@ -17,21 +17,18 @@ from lakefold_committer.recovery.recover_marks import carried_marks, recover_mar
 from lakefold_committer.recovery.stored_versions import read_newest
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.errors import NotATableError, RetryError, StopError
-from lakefold_table.format import CommitMetadata, Fetched
+from lakefold_table.format import AnyFormat, CommitMetadata, Draft, Fetched, Publication, State
 from lakefold_table.marks import record as names
-from lakefold_table.marks.marks import RULES, Marks
+from lakefold_table.marks.marks import RULES, Marks, Rebinding
 from lakefold_table.marks.record import Record, encode_record
 from lakefold_table.position import LogId
 from lakefold_table.values import uuid_form
-from lakefold_table.versions.versions import Published
+from lakefold_table.versions.versions import Published, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakefold_committer.fold.fold import FoldedTable
-    from lakefold_table.format import AnyFormat, Draft, Publication, State
-    from lakefold_table.marks.marks import Rebinding
-    from lakefold_table.versions.versions import Versions
 
 ATTEMPTS = 20
 """How often the version is made again if others publish theirs first."""
@@ -81,7 +78,9 @@ def publish_move(
             raise
         if published is Published.OURS:
             return Moved(publication.version, marks.table_id, marks.moves[-1])
-    raise RetryError(f"others were quicker {ATTEMPTS} times", where=uri, hint="call it again")
+    raise RetryError(
+        f"other clients published a version first, {ATTEMPTS} times", where=uri, hint="call it again"
+    )
 
 
 def _never_back(move: Rebinding, marks: Marks) -> Rebinding:

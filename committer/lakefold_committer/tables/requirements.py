@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakefold_committer.fold.fold import of_format
+from lakefold_committer.fold.fold import FoldedTable, of_format
 from lakefold_committer.recovery.stored_versions import link_of_summary, own_head, read_summary
 from lakefold_table.errors import DamagedError, NotATableError, VersionExpiredError
-from lakefold_table.format import Fetched
+from lakefold_table.format import AnyFormat, Fetched, Requirements, VersionHead, VersionSummary
 from lakefold_table.marks.record import PARENT, decode_record
 from lakefold_table.roots import is_whole
 from lakefold_table.versions.succession import Link, Succession, succession
@@ -16,10 +16,8 @@ from lakefold_table.versions.succession import Link, Succession, succession
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakefold_committer.fold.fold import FoldedTable
     from lakefold_committer.tables.prefetcher import Prefetcher
     from lakefold_table.entry import Entry, Result
-    from lakefold_table.format import AnyFormat, Requirements, VersionHead, VersionSummary
     from lakefold_table.position import LogId
     from lakefold_table.versions.versions import Versions
 

@@ -25,7 +25,7 @@ from lakefold_committer.tables.prefetcher import Prefetcher, SizeCheck
 from lakefold_committer.tables.requirements import answers_before, files_in, observe
 from lakefold_committer.tables.stray_files import is_followed, remove_stray
 from lakefold_table.branch_names import branch_root
-from lakefold_table.entry import Invalid
+from lakefold_table.entry import Entry, Invalid, Outcome, Result
 from lakefold_table.errors import (
     DamagedError,
     FencedError,
@@ -41,23 +41,20 @@ from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
-from lakefold_table.storage.base import Put
+from lakefold_table.storage.base import Put, Storage
 from lakefold_table.uri import is_under
 from lakefold_table.versions.refs import Refs
-from lakefold_table.versions.versions import Published
+from lakefold_table.versions.versions import Published, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakefold_committer.recovery.recovery_context import RecoveryContext
-    from lakefold_table.entry import Entry, Outcome, Result
-    from lakefold_table.format import AnyFormat, Publication
+    from lakefold_table.format import AnyFormat, NewFile, Publication
     from lakefold_table.formats import Formats
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId, Position
-    from lakefold_table.storage.base import Storage
-    from lakefold_table.versions.versions import Versions
 
 LOG = structlog.get_logger("lakefold.committer")
 BEHIND = (WriterState.BEHIND, WriterState.BEHIND_AS_OWNER)
@@ -374,21 +371,42 @@ class TableWriter:
 
         Only the last file may replace an older one. It names the others, so it is not stored if another
         client has stored them, which then stores its own. An error changes nothing but that, so it is logged.
+        A clean-up may remove files that they share with older ones at the same time. From now on it sees that
+        these are needed, and what it had removed before is stored again, with another file that needs it: the
+        first one goes before, since readers may choose either.
         """
-        storage = self._versions.storage
         if table.state is None:
             return
         try:
             after = self._format.files_after(table.state, self._kept_of_files)
-            for file in after.files[:-1]:
-                if storage.put_if_absent(file.path, [file.data]) is not Put.STORED and not file.may_exist:
-                    return
-            for file in after.files[-1:]:
-                storage.put(file.path, [file.data])
-            if after.files:
-                self._kept_of_files = after.kept
+            if not after.files or not self._store(after.files):
+                return
+            self._kept_of_files = after.kept
+            if after.relies_on and self._versions.storage.size(after.relies_on) is None:
+                self._kept_of_files = None
+                self._versions.storage.delete(after.relying)
+                stored = {file.path for file in after.files[:-1]}
+                again = self._format.files_after(table.state, None).files
+                self._store([file for file in again if file.may_exist or file.path not in stored])
         except LakefoldError as error:
             LOG.warning("checkpoint not written", table=table.uri, version=table.version, error=str(error))
+
+    def _store(self, files: Sequence[NewFile]) -> bool:
+        """Stores files after a version. Returns whether none was stored by another client."""
+        storage = self._versions.storage
+        existed: list[NewFile] = []
+        for file in files[:-1]:
+            if storage.put_if_absent(file.path, [file.data]) is Put.STORED:
+                continue
+            if not file.may_exist:
+                return False
+            existed.append(file)
+        for file in files[-1:]:
+            storage.put(file.path, [file.data])
+        for file in existed:
+            if storage.size(file.path) is None:
+                storage.put_if_absent(file.path, [file.data])
+        return True
 
     @property
     def _owner(self) -> Owner | None:
@@ -398,8 +416,8 @@ class TableWriter:
         """Raises `OutnumberedError` if a committer that took over from this one made the version."""
         if self._owner is not None and marks.owner is not None and self._owner.precedes(marks.owner):
             raise OutnumberedError(
-                f"version {marks.version} was published by committer {marks.owner.generation} of a row in "
-                f"which this one is {self._owner.generation}",
+                f"version {marks.version} was published by committer number {marks.owner.generation} of the "
+                f"partition, and this one has number {self._owner.generation}",
                 generation=marks.owner.generation,
                 where=uri,
                 hint="another committer has taken over; this one stops",
@@ -577,4 +595,4 @@ def record_branch(
     except (InvalidError, DamagedError) as error:
         recorded, why = False, str(error)
     if not recorded:
-        LOG.warning("branch not described at the main line", table=main, branch=branch, why=why)
+        LOG.warning("branch not described at the main branch", table=main, branch=branch, why=why)

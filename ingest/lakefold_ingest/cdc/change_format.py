@@ -7,14 +7,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from lakefold_ingest.cdc.debezium_types import named_types
+from lakefold_ingest.cdc.debezium_types import DebeziumType, named_types
 from lakefold_ingest.merge.clauses import check_names, names_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from lakefold_ingest.cdc.debezium_types import DebeziumType
 
 
 class ChangeEnvelope(StrEnum):
@@ -129,7 +127,7 @@ def change_format(
         wrong = [word for word in meanings.values() if word not in PLAIN_OPERATIONS]
         if wrong:
             hint = 'give operations={"I": "upsert", "D": "delete"}, for example'
-            message = f"{', '.join(wrong)}: not what an event does"
+            message = f"no operation of an event is called {', '.join(wrong)}"
             raise InvalidError(message, where="operations", hint=hint)
         effects = {value: PLAIN_OPERATIONS[word] for value, word in meanings.items()}
     return ChangeFormat(

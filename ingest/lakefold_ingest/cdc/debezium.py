@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS
-from lakefold_ingest.cdc.debezium_types import common_types, converted, types_in_schema
+from lakefold_ingest.cdc.change_format import DEBEZIUM_OPERATIONS, ChangeFormat
+from lakefold_ingest.cdc.debezium_types import DebeziumType, common_types, converted, types_in_schema
 from lakefold_ingest.cdc.events import Events, column_at, effects, mask, order_of
 from lakefold_ingest.cdc.json_events import json_structs, parsed
 from lakefold_ingest.rows.fitting import plain_field
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lakefold_ingest.cdc.change_format import ChangeFormat
-    from lakefold_ingest.cdc.debezium_types import DebeziumType
     from lakefold_ingest.rows.row_faults import RowFaults
 
     Mask = NDArray[np.bool_]

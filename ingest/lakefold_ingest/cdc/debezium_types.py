@@ -18,13 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from lakefold_ingest.rows.row_faults import find_faults
+from lakefold_ingest.rows.row_faults import RowFaults, find_faults
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from lakefold_ingest.rows.row_faults import RowFaults
 
 WORD: Final = 16
 """The bytes of a decimal in Arrow, which has up to 38 digits."""

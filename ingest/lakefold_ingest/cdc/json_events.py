@@ -16,15 +16,13 @@ import pyarrow.json
 from pyarrow import types
 
 from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
-from lakefold_ingest.rows.row_faults import find_faults
+from lakefold_ingest.rows.row_faults import RowFaults, find_faults
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from lakefold_ingest.rows.row_faults import RowFaults
 
 _NUMBER, _TEXT = "n", "v"
 _MOST_BYTES = 2**28

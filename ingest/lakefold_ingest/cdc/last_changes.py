@@ -9,19 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefold_ingest.cdc.events import RANK, mask
+from lakefold_ingest.cdc.events import RANK, Events, mask
 from lakefold_ingest.merge.batch_keys import BatchKeys, check_orders, comparable, missing_values
 from lakefold_ingest.merge.merge_batch import MergeBatch
-from lakefold_ingest.rows.fitting import fit, plain_field
-from lakefold_ingest.rows.row_faults import check_values
+from lakefold_ingest.rows.fitting import Fitting, fit, plain_field
+from lakefold_ingest.rows.row_faults import RowFaults, check_values
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from lakefold_ingest.cdc.events import Events
-    from lakefold_ingest.rows.fitting import Fitting
-    from lakefold_ingest.rows.row_faults import RowFaults
 
     Indices = NDArray[np.int64]
 

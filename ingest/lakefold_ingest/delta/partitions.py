@@ -1,26 +1,21 @@
-"""Rows divided by the values of partition columns, and these values as the log and folders have them."""
+"""Rows divided by the values of partition columns, and these values as the log has them."""
 
 from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from lakefold_table.delta.percent import encode_percent
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Values = tuple[str | None, ...]
-"""The values of the partition columns as the log has them, in their order; None is null."""
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-_MOST_FOLDER: Final = 180
-"""The longest value in a folder's name. The name only helps people: the log has the whole value."""
+    from lakefold_reader.delta.new_files.file_paths import Values
 
 
 def check_partition_columns(names: Sequence[str], columns: pa.Schema) -> None:
@@ -105,25 +100,3 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - a value of a column
             return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), repr(value))
         case _:
             return str(value)
-
-
-def folder_of(names: Sequence[str], values: Values) -> str:
-    """Returns the folder of a partition's files, with a slash at its end; empty without partitions."""
-    parts = (
-        f"{encode_percent(name)}={_NULL if value is None else _cut(encode_percent(value))}/"
-        for name, value in zip(names, values, strict=True)
-    )
-    return "".join(parts)
-
-
-def log_path(path: str) -> str:
-    """Returns the path of a data file as the log has it (Delta fact 3.1)."""
-    return "/".join(encode_percent(part).replace("%3D", "=") for part in path.split("/"))
-
-
-def _cut(text: str) -> str:
-    """Returns a percent-encoded text that is not too long for a name, without half of an escape."""
-    if len(text) <= _MOST_FOLDER:
-        return text
-    cut = text[:_MOST_FOLDER]
-    return cut if "%" not in cut[-2:] else cut[: cut.rindex("%")]

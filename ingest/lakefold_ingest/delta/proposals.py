@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.delta.actions.lines import lines_of
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.proposals.key import Key
     from lakefold_table.delta.actions.table_actions import Action, TableMetadata, TableProtocol
+
+MERGE: Final = "MERGE"
+"""The operation of upserts and change events, as Delta names it."""
 
 
 def begin_proposal(table: str, key: Key, read_version: int | None, operation: str) -> Envelope:

@@ -1,4 +1,4 @@
-"""Which files of a Delta table a batch replaces or deletes: all, or those of partitions by a condition."""
+"""Whether rows of a Delta table can be replaced, and which files are if no row has to be read for it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate, holds
+from lakefold_reader.delta.filters.condition import Condition
+from lakefold_reader.delta.schema import schema_in
 from lakefold_reader.delta.versions import read_state
-from lakefold_table.delta.actions.file_actions import removal_of
+from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile, removal_of
 from lakefold_table.delta.predicates.syntax import Always, parse_predicate
 from lakefold_table.delta.validity import APPEND_ONLY
 from lakefold_table.errors import InvalidError
@@ -19,38 +21,43 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.delta.writing import DeltaView
     from lakefold_reader.format.source import Source
-    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
-
-_PARTITIONS = "name partition columns, compared with constants: files of other conditions would be rewritten"
 
 
-def check_replaceable(view: DeltaView, where: str, option: str = "replaceWhere") -> None:
-    """Raises `InvalidError` if rows of the table can't be replaced, or not those of this condition.
-
-    `where`: empty for all rows. `option`: which one the condition is, for errors.
-    """
+def check_removable(view: DeltaView) -> None:
+    """Raises `InvalidError` if rows of the table can't be deleted or replaced: it is append-only."""
     if view.metadata.is_on(APPEND_ONLY):
         message = f"the table is append-only ({APPEND_ONLY}), and its rows can't be replaced"
         raise InvalidError(message, where=view.uri, hint="only add rows to it")
-    if view.metadata.maps_columns and where:
-        message = f"{option} is not built for Delta tables with column mapping"
-        raise InvalidError(message, where=view.uri, hint="replace all rows, or use another client")
-    if where:
-        try:
-            check_predicate(parse_predicate(where), view.partition_columns())
-        except UnknownPredicateError as error:
-            message = f"rows of a Delta table are replaced and deleted by partitions: {error}"
-            raise InvalidError(message, where=option, hint=_PARTITIONS) from error
 
 
-def replaced_files(
-    view: DeltaView, source: Source, where: str, option: str = "replaceWhere"
-) -> list[RemoveFile]:
+def is_of_partitions(view: DeltaView, where: str) -> bool:
+    """Returns whether a condition is decided by the values of partition columns, so that no row is read."""
+    if view.metadata.maps_columns:
+        return False
+    try:
+        check_predicate(parse_predicate(where), view.partition_columns())
+    except UnknownPredicateError:
+        return False
+    return True
+
+
+def check_replaceable(view: DeltaView, where: str) -> None:
+    """Raises `InvalidError` if rows of the table can't be replaced, or the condition can't be evaluated.
+
+    `where`: empty for all rows.
+    """
+    check_removable(view)
+    if where and not is_of_partitions(view, where):
+        Condition(where, schema_in(view.metadata, view.uri))
+
+
+def replaced_files(view: DeltaView, source: Source, where: str) -> list[RemoveFile]:
     """Returns the actions that remove the files of the version whose rows are replaced.
 
-    Raises as `check_replaceable` and `read_state`.
+    `where`: empty for all files, or a condition for which `is_of_partitions` holds. Raises as
+    `check_removable` and `read_state`.
     """
-    check_replaceable(view, where, option)
+    check_removable(view)
     files = list(read_state(source, view.version)[1].files.values())
     predicate = parse_predicate(where)
     if isinstance(predicate, Always):

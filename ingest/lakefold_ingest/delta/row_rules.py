@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from lakefold_ingest.delta.schemas import expressions, fields_in
+from lakefold_ingest.delta.schemas import expressions
 from lakefold_ingest.rows.fitting import Fitting
+from lakefold_reader.delta.new_files.stored_columns import fields_in
 from lakefold_table.delta.predicates.syntax import (
     Always,
     Both,
@@ -143,6 +144,8 @@ def check_predicate(predicate: Predicate, columns: Collection[str]) -> None:
         case Both() | Either():
             for part in predicate.parts:
                 check_predicate(part, columns)
+        case Comparison(constant=None):
+            raise UnknownPredicateError("a part of it is compared with NULL")
         case NullCheck() | Comparison():
             named(predicate.column, columns)
         case _:
@@ -220,6 +223,6 @@ def _scalar(constant: Constant, kind: pa.DataType) -> pa.Scalar:
             at = dt.datetime.fromisoformat(text)
             if (at.tzinfo is None) is (kind.tz is None):
                 return pa.scalar(at, kind)
-    except (ValueError, pa.ArrowException) as error:
+    except (ArithmeticError, ValueError, pa.ArrowException) as error:
         raise UnknownPredicateError(f"{constant!r} can't be compared with {kind}") from error
     raise UnknownPredicateError(f"{constant!r} can't be compared with {kind}")

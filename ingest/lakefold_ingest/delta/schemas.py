@@ -1,4 +1,4 @@
-"""Columns of Arrow as the schema of a Delta table, and as its data files store them."""
+"""Columns of Arrow as the schema of a Delta table has them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-from lakefold_table.delta.json_text import parse_object, to_json
+from lakefold_reader.delta.new_files.stored_columns import COLUMN_ID, PHYSICAL_NAME, Members
+from lakefold_table.delta.json_text import to_json
+from lakefold_table.delta.table_features.type_widening import CHANGES, WHOLE, is_wider
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-    from lakefold_table.delta.actions.table_actions import TableMetadata
-
-Members = dict[str, Any]
-COLUMN_ID: Final = "delta.columnMapping.id"
-PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
-FIELD_ID: Final = b"PARQUET:field_id"
 _MOST_DIGITS: Final = 38
 _NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (types.is_boolean, "boolean"),
@@ -44,11 +40,6 @@ _NAMES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (types.is_fixed_size_binary, "binary"),
 )
 """The names of simple types. The first that fits counts; unsigned numbers get the next wider type."""
-
-
-def fields_in(metadata: TableMetadata) -> list[Members]:
-    """Returns the columns of a table at the top level, as its schema has them."""
-    return list(parse_object(metadata.schema_text.encode(), "schemaString").get("fields") or [])
 
 
 def schema_text(fields: Iterable[Members]) -> str:
@@ -119,57 +110,14 @@ def _type(kind: pa.DataType, path: str) -> object:
     raise InvalidError(f"Delta has no type for {kind}", where=path, hint="cast the column before")
 
 
-def stored_schema(fields: Iterable[Members], schema: pa.Schema) -> pa.Schema:
-    """Returns the columns of `schema` as data files of a table with column mapping name and number them.
-
-    `fields`: the table's, of which `schema` may have some.
-    """
-    given = {field["name"]: field for field in fields}
-    return pa.schema([_stored(given[field.name], field) for field in schema])
-
-
-def _stored(member: Members, field: pa.Field) -> pa.Field:
-    marked: Mapping[str, Any] = member.get("metadata") or {}
-    number = marked.get(COLUMN_ID)
-    metadata = {} if number is None else {FIELD_ID: str(number).encode()}
-    name = marked.get(PHYSICAL_NAME, field.name)
-    return pa.field(name, _stored_type(member["type"], field.type), field.nullable, metadata or None)
-
-
-def _stored_type(given: Any, kind: pa.DataType) -> pa.DataType:  # noqa: ANN401 - a JSON value
-    match given:
-        case {"type": "struct", "fields": [*fields]}:
-            return pa.struct([_stored(field, kind.field(at)) for at, field in enumerate(fields)])
-        case {"type": "array", "elementType": element}:
-            return pa.list_(kind.value_field.with_type(_stored_type(element, kind.value_type)))
-        case {"type": "map", "keyType": key, "valueType": item}:
-            keys = kind.key_field.with_type(_stored_type(key, kind.key_type))
-            return pa.map_(keys, kind.item_field.with_type(_stored_type(item, kind.item_type)))
-        case _:
-            return kind
-
-
-class Retyped:
-    """Arrow data under other names of the same types: it is not copied."""
-
-    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
-        self._batch = batch
-        self._schema = schema
-
-    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
-        """Returns the capsules of the other schema and of the data."""
-        del requested_schema
-        _, data = self._batch.__arrow_c_array__()
-        return self._schema.__arrow_c_schema__(), data
-
-
 def merged_fields(
-    fields: Iterable[Members], columns: Iterable[pa.Field], path: str = ""
+    fields: Iterable[Members], columns: Iterable[pa.Field], path: str = "", *, widens: bool = False
 ) -> tuple[list[Members], list[str]]:
     """Returns a table's columns with those that only `columns` has, and the names of these.
 
-    New columns and fields of structs are nullable and come after the others. Raises `InvalidError` for a name
-    that differs from a column of the table in case only, and as `new_fields`.
+    New columns and fields of structs are nullable and come after the others. With `widens` columns also get
+    the wider types that `columns` have, and are named as well. Raises `InvalidError` for a name that differs
+    from a column of the table in case only, and as `new_fields`.
     """
     given = {column.name: column for column in columns}
     merged, added = [], []
@@ -177,7 +125,7 @@ def merged_fields(
     for field in fields:
         known.add(field["name"])
         column = given.get(field["name"])
-        grown, names = (field, []) if column is None else _grown(field, column.type, path)
+        grown, names = (field, []) if column is None else _grown(field, column.type, path, widens=widens)
         merged.append(grown)
         added += names
     lower = {name.lower(): name for name in known}
@@ -196,15 +144,32 @@ def merged_fields(
     return merged, added
 
 
-def _grown(field: Members, kind: pa.DataType, path: str) -> tuple[Members, list[str]]:
-    """Returns a column with the fields of structs that only the batch has, and their names."""
+def _grown(field: Members, kind: pa.DataType, path: str, *, widens: bool) -> tuple[Members, list[str]]:
+    """Returns a column with what only the batch has, fields of structs or a wider type, and their names."""
     match field["type"]:
         case {"type": "struct", "fields": [*fields]} if types.is_struct(kind):
             inner = [kind.field(at) for at in range(kind.num_fields)]
-            merged, added = merged_fields(fields, inner, f"{path}{field['name']}.")
+            merged, added = merged_fields(fields, inner, f"{path}{field['name']}.", widens=widens)
             return {**field, "type": {"type": "struct", "fields": merged}}, added
+        case str(before) if widens:
+            return _widened(field, before, kind, f"{path}{field['name']}")
         case _:
             return field, []
+
+
+def _widened(field: Members, before: str, kind: pa.DataType, path: str) -> tuple[Members, list[str]]:
+    """Returns a column with the type of the batch, if that is wider and of one kind with its own.
+
+    Whole numbers stay whole, as with delta-spark: a batch of doubles would make them doubles for ever.
+    """
+    if types.is_null(kind):
+        return field, []
+    after = _type(kind, path)
+    if not isinstance(after, str) or not is_wider(before, after) or (before in WHOLE) is not (after in WHOLE):
+        return field, []
+    keys = dict(field.get("metadata") or {})
+    keys[CHANGES] = [*keys.get(CHANGES, ()), {"fromType": before, "toType": after}]
+    return {**field, "type": after, "metadata": keys}, [path]
 
 
 def with_physical_names(fields: Iterable[Members], highest: int, whose: str) -> tuple[list[Members], int]:

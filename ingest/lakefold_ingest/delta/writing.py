@@ -6,32 +6,36 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from lakefold_ingest.delta.data_files import ParquetTarget
+from lakefold_ingest.delta.data_files import ParquetTarget, schema_fitting
 from lakefold_ingest.delta.partitions import check_partition_columns
-from lakefold_ingest.delta.proposals import creation_proposal, metadata_proposal, write_proposal
+from lakefold_ingest.delta.proposals import MERGE, creation_proposal, metadata_proposal, write_proposal
 from lakefold_ingest.delta.row_rules import RuledFitting, rules_of
 from lakefold_ingest.delta.schemas import (
     HIGHEST_ID,
-    PHYSICAL_NAME,
-    fields_in,
     has_plain_timestamps,
     merged_fields,
     new_fields,
     schema_text,
-    stored_schema,
     with_physical_names,
 )
-from lakefold_ingest.delta.statistics import indexed_columns
-from lakefold_ingest.proposals.key import new_key
-from lakefold_ingest.rows.fitting import fit
-from lakefold_ingest.view import SchemaChange, View, not_in_format
+from lakefold_ingest.proposals.key import Key, new_key
+from lakefold_ingest.rows.fitting import Fitting, fit
+from lakefold_ingest.rows.row_order import check_order
+from lakefold_ingest.view import BatchColumns, SchemaChange, TableSettings, View, not_in_format
+from lakefold_reader.delta.new_files.parquet_writer import codec_of
+from lakefold_reader.delta.new_files.statistics import indexed_columns
+from lakefold_reader.delta.new_files.stored_columns import PHYSICAL_NAME, fields_in, stored_schema
 from lakefold_reader.delta.schema import schema_of
-from lakefold_reader.delta.versions import read_state, read_summary
+from lakefold_reader.delta.versions import CommitContent, read_state, read_summary
 from lakefold_reader.format.source import Source
 from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata, TableProtocol
 from lakefold_table.delta.commit_head import own_head
+from lakefold_table.delta.conflicts.rules import WRITE_SERIALIZABLE
 from lakefold_table.delta.proposal import NAME, WRITE, proposal_in
+from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
+from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
+from lakefold_table.delta.table_features.type_widening import FEATURES as WIDENING_FEATURES
 from lakefold_table.errors import InvalidError
 from lakefold_table.marks.marks import Marks, decode_marks
 
@@ -40,16 +44,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import WrittenFile
-    from lakefold_ingest.view import BatchColumns, FileSettings, NewTableSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_reader.delta.versions import CommitContent
 
 MOST_FOLLOWED: Final = 200
 """A view of a version follows from one that is so many versions older; else the version is read whole."""
-CODEC: Final = "delta.parquet.compression.codec"
-_CODECS: Final = ("snappy", "zstd", "gzip", "lz4", "brotli")
 _PLAIN: Final = TableProtocol(1, 2)
 _WITH_PLAIN_TIMESTAMPS: Final = TableProtocol(
     3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz")
@@ -67,30 +66,52 @@ class DeltaView(View):
     protocol: TableProtocol = _PLAIN
     identity: str = ""
 
-    def target(self, columns: pa.Schema, settings: FileSettings) -> ParquetTarget:
+    def target(self, columns: pa.Schema, settings: TableSettings) -> ParquetTarget:
         """See `View.target`. Also refuses what the table requires of rows and can't be checked here."""
-        metadata = self.metadata
+        check_order(columns, settings.sort_by)
         fitting = fit(columns, self.schema, self.uri)
-        rules = rules_of(metadata, writer_features(self.protocol), columns.names, self.schema, self.uri)
-        partitions = self.partition_columns()
-        data = [each for each in fitting.schema if each.name not in partitions]
+        target = self._target(fitting.schema, settings)
+        keeps_bad_rows, sort_by = bool(settings.bad_records), settings.sort_by
+        ruled = self.ruled(fitting, columns.names)
+        return replace(target, fitting=ruled, keeps_bad_rows=keeps_bad_rows, sort_by=sort_by)
+
+    def whole_rows(self, settings: TableSettings) -> ParquetTarget:
+        """Returns where and how rows with all columns are written, of which the table requires nothing."""
+        return self._target(fit(self.schema, self.schema, self.uri).schema, settings)
+
+    def ruled(self, fitting: Fitting, columns: Collection[str]) -> RuledFitting:
+        """Returns how rows become rows of the table, with what the table requires of them.
+
+        `columns`: those that new rows have. Raises `InvalidError` if the table requires what can't be checked
+        or made here.
+        """
+        rules = rules_of(self.metadata, self.features, columns, self.schema, self.uri)
+        return RuledFitting(fitting.schema, fitting.indices, rules, self.schema, self.uri)
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The names of the table's features."""
+        return writer_features(self.protocol)
+
+    def _target(self, schema: pa.Schema, settings: TableSettings) -> ParquetTarget:
+        metadata, partitions = self.metadata, self.partition_columns()
+        data = [each for each in schema if each.name not in partitions]
         if not data:
             hint = "give the batch a column that is in data files"
             raise InvalidError("the batch has only partition columns", where=self.uri, hint=hint)
-        plain = fitting.schema.empty_table().select([each.name for each in data]).schema.remove_metadata()
+        plain = schema.empty_table().select([each.name for each in data]).schema.remove_metadata()
         mapped = stored_schema(fields_in(metadata), plain) if metadata.maps_columns else None
         return ParquetTarget(
             self.uri,
-            RuledFitting(fitting.schema, fitting.indices, rules, self.schema, self.uri),
-            settings.storage_options,
+            schema_fitting(schema),
             partitions,
             tuple(map(self._stored_name, partitions)),
             mapped,
             indexed_columns(metadata, plain if mapped is None else mapped),
-            self._codec(),
-            settings.max_rows_per_file,
-            settings.max_bytes_per_file,
-            bool(settings.bad_records),
+            codec_of(metadata, self.uri),
+            storage_options=settings.storage_options,
+            max_rows_per_file=settings.max_rows_per_file,
+            max_bytes_per_file=settings.max_bytes_per_file,
         )
 
     def append(self, key: Key, files: Iterable[WrittenFile], *, written_for: int | None = None) -> Envelope:
@@ -109,13 +130,13 @@ class DeltaView(View):
         Raises `InvalidError` if one can't be added, or the rows would not fit the table with them.
         """
         try:
-            fields, added = merged_fields(fields_in(self.metadata), columns.schema)
+            fields, added = merged_fields(fields_in(self.metadata), columns.schema, widens=self._widens)
         except InvalidError as error:
             raise InvalidError(error.message, where=self.uri, hint=error.hint) from error
         if not added:
             fit(columns.schema, self._chosen(columns, self.schema), self.uri)
             return None
-        if has_plain_timestamps(columns.schema) and "timestampNtz" not in writer_features(self.protocol):
+        if has_plain_timestamps(columns.schema) and "timestampNtz" not in self.features:
             message = f"the columns {', '.join(added)} have times without a zone, which the table can't have"
             hint = "cast them to times of UTC, or add the feature timestampNtz by another client"
             raise InvalidError(message, where=self.uri, hint=hint)
@@ -128,7 +149,21 @@ class DeltaView(View):
         fit(columns.schema, self._chosen(columns, schema_of(text).arrow), self.uri)
         metadata = replace(self.metadata, schema_text=text, configuration=configuration)
         proposal = metadata_proposal(self.uri, new_key(), self.version, metadata)
-        return SchemaChange(f"the new columns {', '.join(added)}", proposal)
+        return SchemaChange(self._in_words(added), proposal)
+
+    def _in_words(self, changed: Sequence[str]) -> str:
+        """Returns what a change does to these columns, which are new or wider."""
+        known = {column.name for column in all_columns(self.metadata)}
+        words = {
+            "the new columns": [name for name in changed if name not in known],
+            "the wider types of": [name for name in changed if name in known],
+        }
+        return " and ".join(f"{what} {', '.join(names)}" for what, names in words.items() if names)
+
+    @property
+    def _widens(self) -> bool:
+        """Whether columns may get wider types."""
+        return self.metadata.is_on(TYPE_WIDENING) and not self.features.isdisjoint(WIDENING_FEATURES)
 
     def partition_columns(self) -> tuple[str, ...]:
         """See `View.partition_columns`."""
@@ -147,15 +182,6 @@ class DeltaView(View):
         member = next(each for each in fields_in(self.metadata) if each["name"] == name)
         return str((member.get("metadata") or {}).get(PHYSICAL_NAME, name))
 
-    def _codec(self) -> str:
-        codec = (self.metadata.configuration.get(CODEC) or "snappy").lower()
-        if codec in ("none", "uncompressed"):
-            return "none"
-        if codec not in _CODECS:
-            message = f"the property {CODEC} is {codec!r}, which can't be written"
-            raise InvalidError(message, where=self.uri, hint=f"set it to one of {', '.join(_CODECS)}")
-        return codec
-
 
 def delta_view(view: View, what: str) -> DeltaView:
     """Returns the view. Raises `NotInFormatError` if the table has another format. `what`: the operation."""
@@ -165,7 +191,7 @@ def delta_view(view: View, what: str) -> DeltaView:
 
 
 class DeltaEvolution:
-    """See `Evolution`. Types stay as they are: a wider one needs a feature that is not written yet."""
+    """See `Evolution`. Columns get wider types only if the table allows it (`delta.enableTypeWidening`)."""
 
     def is_needed(self, view: View, columns: BatchColumns) -> bool:
         """See `Evolution.is_needed`."""
@@ -202,7 +228,7 @@ class DeltaWriting:
             own=state.own is not None,
         )
 
-    def creation(self, settings: NewTableSettings, key: Key, schema: pa.Schema) -> Envelope:
+    def creation(self, settings: TableSettings, key: Key, schema: pa.Schema) -> Envelope:
         """See `WriterFormat.creation`. The table has no features but those that its columns need."""
         if settings.stable_row_ids:
             hint = "leave it out: row tracking is a feature of Delta, for another client to enable"
@@ -218,7 +244,7 @@ class DeltaWriting:
         protocol = _WITH_PLAIN_TIMESTAMPS if has_plain_timestamps(schema) else _PLAIN
         return creation_proposal(settings.table, protocol, metadata)
 
-    def evolution(self, settings: FileSettings) -> DeltaEvolution:
+    def evolution(self, settings: TableSettings) -> DeltaEvolution:
         """See `WriterFormat.evolution`."""
         del settings
         return DeltaEvolution()
@@ -231,7 +257,12 @@ class DeltaWriting:
         raise InvalidError(message, where=f"commit_properties, {envelope.table}", hint=hint)
 
     def built_again(self, envelope: Envelope) -> None:
-        """See `WriterFormat.built_again`: nothing depends on it."""
+        """Marks a merge whose first proposal was refused, so that appends after its read version are later.
+
+        Its new read version has every row that was in the log before that proposal (decision 0073).
+        """
+        if envelope.delta.operation == MERGE and not envelope.delta.read_whole_table:
+            envelope.delta.isolation = WRITE_SERIALIZABLE
 
     def new_files(self, envelope: Envelope) -> Iterator[tuple[int, Sequence[int]]]:
         """See `WriterFormat.new_files`."""

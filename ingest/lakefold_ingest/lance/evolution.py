@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from lakefold_ingest.lance.envelopes import change_columns
 from lakefold_ingest.lance.new_columns import new_columns
-from lakefold_ingest.lance.view import lance_view
+from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.lance.widening import Widening
-from lakefold_ingest.lance.wider_types import wider_columns
+from lakefold_ingest.lance.wider_types import WiderColumns, wider_columns
 from lakefold_ingest.proposals.key import new_key
 from lakefold_ingest.rows.fitting import fit
-from lakefold_ingest.view import SchemaChange
+from lakefold_ingest.view import BatchColumns, SchemaChange, TableSettings, View
 from lakefold_reader.lance.versions import read_state
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_to_arrow
@@ -23,9 +23,6 @@ from lakefold_table.lance.schemas.data_files import file_version
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_ingest.lance.view import LanceView
-    from lakefold_ingest.lance.wider_types import WiderColumns
-    from lakefold_ingest.view import BatchColumns, FileSettings, View
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_reader.format.source import Source
 
@@ -38,7 +35,7 @@ _HINT = (
 class LanceEvolution:
     """See `Evolution`."""
 
-    def __init__(self, settings: FileSettings) -> None:
+    def __init__(self, settings: TableSettings) -> None:
         self._widening = Widening(settings)
 
     def is_needed(self, view: View, columns: BatchColumns) -> bool:

@@ -16,7 +16,7 @@ must not fork, and Spark's worker daemon forks.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,40 +24,30 @@ import pyarrow as pa
 
 from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance
 from lakefold_ingest.rows.fitting import Fitting
+from lakefold_ingest.rows.target import Target
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
 from lakefold_table.lance.manifests.naming import DATA, data_path
 from lakefold_table.uri import FILE, local_path, parse_location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lance.fragment import FragmentMetadata
 
-MAX_ROWS_PER_FILE = 1024 * 1024
-MAX_BYTES_PER_FILE = 1024**3
 _EXTERNAL_STORE = "+ddb"
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentTarget:
-    """Where and how rows become fragments; the driver sends it to the executors.
+class FragmentTarget(Target):
+    """Where and how rows become fragments; see `Target`.
 
-    `uri` is the table's canonical URI. `field_ids` are the table's ids of the fields in `fitting.schema`,
-    depth first, parents included. `storage_options` are pylance's. A file ends after `max_rows_per_file`
-    rows, or after the batch with which it has `max_bytes_per_file` bytes of Arrow data (the file itself is
-    mostly smaller). `keeps_bad_rows`: rows that don't fit are left out and reported (`row_writer`).
+    `field_ids` are the table's ids of the fields in `fitting.schema`, depth first, parents included.
     `pylance`: the driver's release, which the process that writes must have as well (`pylance_release`).
     """
 
-    uri: str
-    fitting: Fitting
     field_ids: tuple[int, ...]
     data_storage_version: str
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    max_rows_per_file: int = MAX_ROWS_PER_FILE
-    max_bytes_per_file: int = MAX_BYTES_PER_FILE
-    keeps_bad_rows: bool = False
     pylance: str = UNKNOWN
 
     def fitted(self) -> FragmentTarget:

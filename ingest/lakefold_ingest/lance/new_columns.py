@@ -1,7 +1,7 @@
 """Which columns of a batch a table lacks, and the table's schema with them.
 
 New columns are nullable, because the rows that the table has already have no values for them. They are added
-behind the table's columns; new fields of a struct behind its fields. All fields of the table stay as they
+after the table's columns, and new fields of a struct after its fields. All fields of the table stay as they
 are, with their ids, metadata and nullability, so nothing that was written has to be written again. Types that
 are too narrow are another matter: `wider_types`.
 """
@@ -18,13 +18,11 @@ from lakefold_protos.lance.file_pb2 import Field
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow import schema_from_arrow
 from lakefold_table.lance.schemas.arrow_types import storage_of
-from lakefold_table.lance.schemas.data_files import V2_0, V2_2, is_one_column
+from lakefold_table.lance.schemas.data_files import V2_0, V2_2, FileVersion, is_one_column
 from lakefold_table.lance.schemas.schema import TOP, children
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from lakefold_table.lance.schemas.data_files import FileVersion
 
 _NO_FIELDS = "because it is a struct without fields, and Lance reads the columns after it as null"
 _NO_FIELDS_HINT = "leave it out, or give the struct a field"

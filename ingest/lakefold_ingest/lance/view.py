@@ -13,7 +13,8 @@ from lakefold_ingest.lance.envelopes import append
 from lakefold_ingest.lance.fragments import FragmentTarget
 from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
 from lakefold_ingest.rows.fitting import fit
-from lakefold_ingest.view import View, not_in_format
+from lakefold_ingest.rows.row_order import check_order
+from lakefold_ingest.view import TableSettings, View, not_in_format
 from lakefold_table.lance.proposal import APPEND, content_text
 from lakefold_table.lance.schemas.data_files import expected_file_fields, file_version
 from lakefold_table.lance.schemas.schema import TOP
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import WrittenFile
-    from lakefold_ingest.view import FileSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Field
 
@@ -51,19 +51,21 @@ class LanceView(View):
                 ids.append(field.id)
         return tuple(ids)
 
-    def target(self, columns: pa.Schema, settings: FileSettings) -> FragmentTarget:
+    def target(self, columns: pa.Schema, settings: TableSettings) -> FragmentTarget:
         """See `View.target`."""
+        check_order(columns, settings.sort_by)
         fitting = fit(columns, self.schema, self.uri)
         return FragmentTarget(
             self.uri,
             fitting,
             self.field_ids(fitting.schema.names),
             self.data_storage_version,
-            settings.storage_options,
-            settings.max_rows_per_file,
-            settings.max_bytes_per_file,
-            bool(settings.bad_records),
             pylance_release() or UNKNOWN,
+            storage_options=settings.storage_options,
+            max_rows_per_file=settings.max_rows_per_file,
+            max_bytes_per_file=settings.max_bytes_per_file,
+            keeps_bad_rows=bool(settings.bad_records),
+            sort_by=settings.sort_by,
         )
 
     def append(self, key: Key, files: Iterable[WrittenFile], *, written_for: int | None = None) -> Envelope:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.lance.view import LanceView
     from lakefold_ingest.lance.wider_types import WiderColumns
-    from lakefold_ingest.view import FileSettings
+    from lakefold_ingest.view import TableSettings
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_reader.format.source import Source
     from lakefold_table.lance.state import LanceState
@@ -47,7 +47,7 @@ _Written = tuple[int, tuple[FileKey, ...], pa.Schema]
 class Widening:
     """The columns that were written again, over all attempts of one batch."""
 
-    settings: FileSettings
+    settings: TableSettings
     _files: dict[_Written, DataFile] = field(default_factory=dict)
 
     def fragments(
@@ -103,7 +103,7 @@ class Widening:
             Fitting(schema, tuple(range(len(schema)))),
             tuple(range(fields)),
             view.data_storage_version,
-            self.settings.storage_options,
+            storage_options=self.settings.storage_options,
             max_rows_per_file=_NO_LIMIT,
             max_bytes_per_file=_NO_LIMIT,
         )

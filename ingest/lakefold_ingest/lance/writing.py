@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.view import FileSettings, NewTableSettings, View
+    from lakefold_ingest.view import TableSettings, View
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
 
@@ -58,7 +58,7 @@ class LanceWriting:
             head.data_format.version,
         )
 
-    def creation(self, settings: NewTableSettings, key: Key, schema: pa.Schema) -> Envelope:
+    def creation(self, settings: TableSettings, key: Key, schema: pa.Schema) -> Envelope:
         """See `WriterFormat.creation`."""
         if settings.partition_by:
             hint = 'leave it out, or give format="delta"'
@@ -71,7 +71,7 @@ class LanceWriting:
         fields = schema_from_arrow(schema, version)
         return creation(settings.table, key.app_id or key.own_uuid, fields, options)
 
-    def evolution(self, settings: FileSettings) -> LanceEvolution:
+    def evolution(self, settings: TableSettings) -> LanceEvolution:
         """See `WriterFormat.evolution`."""
         return LanceEvolution(settings)
 

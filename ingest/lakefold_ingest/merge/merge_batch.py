@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.merge.batch_keys import KEY, ORDER, BatchKeys, check_present, missing_values
-from lakefold_ingest.rows.fitting import fit
+from lakefold_ingest.rows.fitting import Fitting, fit
 from lakefold_ingest.rows.row_faults import RowFaults, faults_of
 
 if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import Merge
-    from lakefold_ingest.rows.fitting import Fitting
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_ingest.merge.clauses import UPSERT, MatchedDelete, Merge, names_of
+from lakefold_ingest.merge.clauses import UPSERT, Clause, MatchedDelete, Merge, names_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from lakefold_ingest.merge.clauses import Clause
 
 UPSERTS: Final = "upsert"
 

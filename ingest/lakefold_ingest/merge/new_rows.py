@@ -14,36 +14,16 @@ import pyarrow as pa
 
 from lakefold_ingest.merge.conditions import TARGET, evaluated
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.rows.rowids import encode_row_ids
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from lakefold_ingest.merge.matching import FoundRows
     from lakefold_ingest.merge.read_version import ReadVersion
-    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_ingest.merge.row_changes import Rewriting
 
 ROWS_AT_ONCE = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class Rewriting:
-    """Rows of the table that get other values of some columns.
-
-    `batch_columns`: the columns that get the values of the batch's rows `rows.choices`. `assignments`: SQL
-    expressions of other columns, if the batch doesn't have these rows.
-    """
-
-    rows: FoundRows
-    batch_columns: frozenset[str] = frozenset()
-    assignments: Mapping[str, str] | None = None
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns that change."""
-        return self.batch_columns.union(self.assignments or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +96,6 @@ def in_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         raise InvalidError(
             f"a value doesn't fit the table's {field.type}: {error}", where=field.name
         ) from error
-
-
-def set_row_ids(fragments: Sequence[DataFragment], moved_ids: NDArray[np.uint64]) -> None:
-    """Sets the ids of moved rows in the fragments into which they were written, in order.
-
-    The rows after them are new; the committer gives them ids (Lance fact 7.6).
-    """
-    start = 0
-    for fragment in fragments:
-        ids = moved_ids[start : start + fragment.physical_rows]
-        if ids.size:
-            fragment.inline_row_ids = encode_row_ids(ids)
-        start += fragment.physical_rows
 
 
 def changed_columns(rewritings: Sequence[Rewriting], keys: Collection[str]) -> frozenset[str]:

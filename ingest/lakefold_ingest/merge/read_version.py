@@ -1,142 +1,152 @@
-"""The version of a table that an upsert or a delete is built on: its fragments and its rows.
+"""The version of a table that an upsert or a delete is built on: how rows are found in it and changed.
 
-Rows are read by the reader's scanner, so deleted rows are left out and a scalar index answers a filter if
-there is one. Memory is bounded by the size of a batch of rows, not by the table.
+A row of a version has an address: the upper 32 bits are the number of its fragment or file in this version,
+the lower ones its position in there. What is written is a *part*: an envelope with nothing but the new files,
+the rows that are deleted or moved, and what is said of inserted keys. Several parts, which several processes
+may have written, become one proposal.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
+import pyarrow as pa
 
-from lakefold_ingest.formats import seen_source
-from lakefold_reader.format.snapshots import RowRange
-from lakefold_reader.lance.read_errors import explained, guarded
-from lakefold_reader.lance.scan.scan import ADDRESS, ROW_ID, Dataset
-from lakefold_reader.lance.snapshot.indices import indices_of
-from lakefold_reader.lance.versions import read_state
-from lakefold_table.bitmaps import Bitmap
-from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.manifests.features import Flag
-from lakefold_table.lance.rows.deleted_rows import deletion_location
-from lakefold_table.lance.rows.deletions import decode_deletions
-from lakefold_table.lance.schemas.data_files import V2_0, file_version
-from lakefold_table.lance.schemas.schema import TOP
+from lakefold_ingest.rows.fitting import plain_field
+from lakefold_reader.lance.scan.scan import OFFSET_BITS, OFFSET_WIDTH
+from lakefold_table.bitmaps import Bitmap, bitmap_of
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from lakefold_ingest.lance.view import LanceView
-    from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_reader.format.source import Source
-    from lakefold_table.lance.state import LanceState
+    from lakefold_ingest.merge.batch_keys import BatchKeys
+    from lakefold_ingest.merge.merge_batch import MergeBatch
+    from lakefold_ingest.merge.row_changes import FoundRows, RowChanges
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.target import Target, WrittenFile
+    from lakefold_protos.lakefold.log_pb2 import Envelope
 
     Numbers = NDArray[np.uint64]
 
-BATCH_BYTES = 16 * 2**20
-"""About how many bytes a batch of scanned rows has."""
-MOST_ROWS, FEWEST_ROWS = 2**19, 2**10
-"""How many rows are scanned at once, whatever their size."""
+Name = TypeVar("Name", int, str)
 
 
-class ReadVersion:
+@dataclass(frozen=True, slots=True)
+class Rematch:
+    """The matched rows of a version. `is_same`: they are those of the older version, with the same values."""
+
+    matched: FoundRows
+    is_same: bool
+
+
+class ReadVersion(ABC):
     """A version of a table, open for finding rows.
 
     Every call raises `VersionExpiredError` if the version was cleaned up, `DamagedError` if one of its files
     can't be read, `RetryError` if the store can't be reached.
     """
 
-    def __init__(self, source: Source, state: LanceState) -> None:
-        self.source = source
-        self.state = state
-        self._dataset = Dataset(source, state.version, state)
-
     @property
+    @abstractmethod
     def version(self) -> int:
         """The version's number."""
-        return self.state.version
 
     @property
-    def stable_row_ids(self) -> bool:
-        """Whether a row keeps its id when it is moved to another fragment."""
-        return bool(self.state.head.reader_feature_flags & Flag.STABLE_ROW_IDS)
-
-    @property
+    @abstractmethod
     def columns(self) -> list[str]:
         """The names of its columns at the top level."""
-        return [field.name for field in self.state.head.fields if field.parent_id == TOP]
 
-    @cached_property
-    def indexed(self) -> frozenset[str]:
-        """The columns with an index that finds rows by their values."""
-        infos = indices_of(self.state, self.source.content)
-        return frozenset(
-            info.columns[0] for info in infos if info.type in {"BTree", "Bitmap"} and len(info.columns) == 1
-        )
+    @abstractmethod
+    def scan_all(self, columns: Sequence[str], row_bytes: float) -> Iterator[pa.RecordBatch]:
+        """Yields these columns, `_rowaddr` and `_rowid` of all rows.
 
-    def scan(
-        self,
-        columns: Sequence[str],
-        where: str | None = None,
-        row_bytes: float = 8.0,
-        fragments: Mapping[int, DataFragment] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yields these columns, `_rowaddr` and `_rowid` of the rows for which the filter `where` holds.
-
-        `row_bytes`: about how large these columns are in a row; batches are sized by it. `fragments`: those
-        that are read, None for all. Raises `InvalidError` if the filter can't be evaluated.
+        `row_bytes`: about how large these columns are in a row; batches are sized by it.
         """
-        size = int(min(max(BATCH_BYTES / max(row_bytes, 1.0), FEWEST_ROWS), MOST_ROWS))
-        with explained(self.source, self.version):
-            reader = self._dataset.reader(
-                [*columns, ADDRESS, ROW_ID], where, fragments, RowRange(batch_size=size)
-            )
-        return guarded(self.source, self.version, reader)
 
+    @abstractmethod
+    def candidates(self, keys: BatchKeys, row_bytes: float) -> Iterator[pa.RecordBatch]:
+        """Yields batches with at least all rows whose key is in the batch; some may come twice."""
+
+    @abstractmethod
+    def rows_where(self, where: str) -> Numbers:
+        """Returns the addresses of the rows for which `where` holds, ascending.
+
+        Raises `InvalidError` if it can't be evaluated.
+        """
+
+    @abstractmethod
     def rows_at(self, addresses: Numbers, columns: Sequence[str]) -> pa.Table:
         """Returns these columns of the rows at these addresses, which ascend and are not deleted."""
-        with explained(self.source, self.version):
-            rows = self._dataset.at_addresses(addresses, [*columns, ADDRESS])
-        if not np.array_equal(rows.column(ADDRESS).to_numpy(), addresses):
-            raise DamagedError(
-                f"{addresses.size} rows of version {self.version} were found, but only {rows.num_rows} of "
-                "them could be read again",
-                where=self.source.uri,
-            )
-        return rows.drop_columns([ADDRESS])
 
-    def fragments(self, ids: Collection[int]) -> Mapping[int, DataFragment]:
-        """Returns the fragments with these ids."""
-        return self.state.fragments.get(ids)
+    @abstractmethod
+    def matched_again(self, before: ReadVersion, keys: BatchKeys, matched: FoundRows) -> Rematch | None:
+        """Returns the rows whose key is in the batch by those of an older version, `before`.
 
-    def deleted_rows(self, fragment: DataFragment) -> Bitmap:
-        """Returns the offsets of the rows of a fragment that are deleted."""
-        location = deletion_location(self.state.head, fragment.id, fragment.deletion_file)
-        if not location:
-            return Bitmap()
-        with explained(self.source, self.version):
-            data = self.source.content(location)
-            return decode_deletions(fragment.deletion_file, data, fragment.physical_rows, location)
+        Only what changed in between is read. Returns None if the two have other columns.
+        """
 
+    @abstractmethod
+    def write(self, target: Target, batch: MergeBatch, changes: RowChanges) -> Envelope:
+        """Writes the new rows. Returns the part. If it fails, it removes the files that it wrote.
 
-def open_read_version(view: LanceView, storage_options: Mapping[str, str]) -> ReadVersion:
-    """Opens the version of `view`. Raises `InvalidError` if its data files are from before version 2."""
-    if file_version(view.data_storage_version) < V2_0:
-        raise InvalidError(
-            f"rows can't be found reliably in data files of version {view.data_storage_version}, "
-            "which reads nulls of numbers as 0",
-            where=view.uri,
-            hint="copy the table into a new one, which gets newer data files",
-        )
-    source = seen_source(view.uri, storage_options)
-    return ReadVersion(source, read_state(source, view.version))
+        Raises `InvalidError` if a value doesn't fit the table.
+        """
+
+    @abstractmethod
+    def written(self, part: Envelope) -> Sequence[WrittenFile]:
+        """Returns the files that a part has written."""
+
+    @abstractmethod
+    def proposal(
+        self, target: Target, key: Key, parts: Sequence[Envelope], names: Sequence[str]
+    ) -> Envelope | None:
+        """Returns the proposal of all parts. Returns None if no row changes. `names`: the key columns.
+
+        Writes the files that say which rows are deleted. Raises `InvalidError` if two parts change one row.
+        """
+
+    @abstractmethod
+    def deletion(self, target: Target, key: Key, addresses: Numbers, predicate: str) -> Envelope:
+        """Returns the proposal that deletes rows. `predicate` describes them."""
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> Numbers:
     """Returns `_rowaddr` or `_rowid` of a scanned batch."""
     return cast("Numbers", batch.column(name).to_numpy(zero_copy_only=False).astype(np.uint64))
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Returns a table's schema in storage types."""
+    return pa.schema([plain_field(field) for field in schema], schema.metadata)
+
+
+def offsets_by_number(addresses: Numbers) -> dict[int, Bitmap]:
+    """Returns the positions of these addresses, which ascend, by the number of their fragment or file."""
+    numbers, starts = np.unique(addresses >> np.uint64(OFFSET_WIDTH), return_index=True)
+    parts = np.split((addresses & np.uint64(OFFSET_BITS)).astype(np.uint32), starts[1:])
+    return {int(number): bitmap_of(part) for number, part in zip(numbers, parts, strict=False)}
+
+
+def united_rows(parts: Iterable[Mapping[Name, Bitmap]], noun: str, where: str) -> dict[Name, Bitmap]:
+    """Returns the rows that all parts delete or move, by fragment or file (`noun`).
+
+    Raises `InvalidError` if two have the same.
+    """
+    rows: dict[Name, Bitmap] = {}
+    for part in parts:
+        for name, offsets in part.items():
+            others = rows.get(name, Bitmap())
+            if others & offsets:
+                raise InvalidError(
+                    f"rows of {noun} {name} have a key that two parts of the batch had",
+                    where=where,
+                    hint="run the batch again: the types of the key columns may have changed meanwhile",
+                )
+            rows[name] = others | offsets
+    return rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.rows.row_faults import bad_rows_error
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.row_writer import RowWriter
-from lakefold_ingest.view import BatchColumns
+from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import Target, WrittenFile
-    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
 

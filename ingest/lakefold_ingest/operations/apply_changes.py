@@ -7,33 +7,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakefold_ingest.cdc.change_format import ChangeEnvelope
+from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat
 from lakefold_ingest.cdc.debezium import needs_types, read_debezium
-from lakefold_ingest.cdc.events import read_rows
-from lakefold_ingest.cdc.last_changes import last_changes
-from lakefold_ingest.lance.view import lance_view
+from lakefold_ingest.cdc.events import Events, read_rows
+from lakefold_ingest.cdc.last_changes import LastChanges, last_changes
 from lakefold_ingest.merge.matching import matched_rows
-from lakefold_ingest.merge.new_rows import Rewriting
-from lakefold_ingest.merge.read_version import open_read_version
+from lakefold_ingest.merge.opening import open_read_version, target_of
+from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
-from lakefold_ingest.operations.upsert import ATTEMPTS, RowChanges, check_waits, write_changes
+from lakefold_ingest.operations.upsert import ATTEMPTS, check_waits, log_changes
 from lakefold_ingest.rows.row_faults import RowFaults
-from lakefold_ingest.view import BatchColumns
+from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakefold_ingest.cdc.change_format import ChangeFormat
-    from lakefold_ingest.cdc.events import Events
-    from lakefold_ingest.cdc.last_changes import LastChanges
-    from lakefold_ingest.lance.view import LanceView
     from lakefold_ingest.merge.key_numbers import KeyShare
-    from lakefold_ingest.merge.matching import FoundRows
     from lakefold_ingest.merge.merge_batch import MergeBatch
     from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
@@ -98,10 +91,10 @@ class ApplyChanges(KeepsBadRows):
         Raises as `last_changes` and `ReadVersion` do.
         """
         check_waits(settings)
-        view = lance_view(view, "applying change events")
-        table = open_read_version(view, settings.storage_options)
-        batch, matched, becomes = self.changes(table, view, keeps_bad_rows=bool(settings.bad_records))
-        return write_changes(table, view, settings, batch, matched, becomes).envelope(view, key)
+        table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
+        batch, _, becomes = self.changes(table, view, keeps_bad_rows=bool(settings.bad_records))
+        log_changes(key, view, becomes)
+        return table.proposal(target, key, [table.write(target, batch, becomes)], self.format.keys)
 
     def with_rows(self, rows: pa.Table) -> ApplyChanges:
         """Returns the same operation for other events."""
@@ -120,14 +113,14 @@ class ApplyChanges(KeepsBadRows):
         rows = self._events(table, RowFaults(self.rows.num_rows)).rows
         return rows.select([name for name in self.format.keys if name in rows.column_names])
 
-    def check(self, view: LanceView) -> None:
+    def check(self, view: View) -> None:
         """Raises `InvalidError` if the events don't fit the table."""
         self.with_rows(self.rows.slice(0, 0)).last_changes(view.schema, view.uri)
 
     def changes(
         self,
         table: ReadVersion,
-        view: LanceView,
+        view: View,
         share: KeyShare | None = None,
         *,
         keeps_bad_rows: bool = False,

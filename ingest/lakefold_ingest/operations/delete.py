@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.delta.proposals import begin_proposal
-from lakefold_ingest.delta.replacing import replaced_files
+from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
 from lakefold_ingest.delta.writing import DeltaView
 from lakefold_ingest.formats import seen_source
-from lakefold_ingest.lance.envelopes import begin_envelope
-from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
-from lakefold_ingest.merge.deletions import delete_rows, rows_where
-from lakefold_ingest.merge.read_version import open_read_version
+from lakefold_ingest.merge.opening import open_read_version, target_of
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.errors import InvalidError
@@ -31,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeleteWhere:
-    """An `Operation` that deletes the rows for which `where` holds, which is SQL as pylance reads it.
+    """An `Operation` that deletes the rows for which `where` holds, which is SQL as the reader's filters.
 
-    Of a Delta table it deletes partitions: the condition compares partition columns with constants.
+    Of a Delta table whole partitions are deleted without reading their rows.
 
     Rows that other writers add between the read version and this delete stay.
     """
@@ -54,23 +51,16 @@ class DeleteWhere:
         Raises `InvalidError` if the predicate can't be evaluated, and as `ReadVersion`.
         """
         check_waits(settings)
-        if isinstance(view, DeltaView):
+        if isinstance(view, DeltaView) and is_of_partitions(view, self.where):
             return self._of_delta(view, key, settings)
-        view = lance_view(view, "deleting rows")
-        table = open_read_version(view, settings.storage_options)
-        rows = rows_where(table, self.where)
-        if not rows:
-            return None
-        deleted = delete_rows(table, rows)
-        envelope = begin_envelope(view.uri, key, view.version)
-        deleted.add_affected(envelope)
-        deleted.as_delete(envelope, self.where)
-        return envelope
+        table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
+        addresses = table.rows_where(self.where)
+        return table.deletion(target, key, addresses, self.where) if addresses.size else None
 
     def _of_delta(self, view: DeltaView, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the proposal that removes the files of partitions; None if the condition holds for none."""
         source = seen_source(view.uri, settings.storage_options)
-        removed = replaced_files(view, source, self.where, "where")
+        removed = replaced_files(view, source, self.where)
         if not removed:
             return None
         envelope = begin_proposal(view.uri, key, view.version, "DELETE")

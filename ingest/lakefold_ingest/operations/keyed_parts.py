@@ -14,41 +14,27 @@ from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import view_at
-from lakefold_ingest.lance.envelopes import begin_envelope
-from lakefold_ingest.lance.pylance_release import check_pylance
-from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.batch_keys import BadKeysError
-from lakefold_ingest.merge.deletions import delete_rows, offsets_by_fragment
 from lakefold_ingest.merge.key_numbers import KeyShare, key_numbers, key_types
-from lakefold_ingest.merge.new_rows import changed_columns
-from lakefold_ingest.merge.read_version import open_read_version
+from lakefold_ingest.merge.opening import open_read_version, target_of
 from lakefold_ingest.operations.append import KeepsBadRows
-from lakefold_ingest.operations.upsert import (
-    ATTEMPTS,
-    check_waits,
-    name_inserted_keys,
-    target_of,
-    write_rows,
-)
+from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
 from lakefold_ingest.rows.row_streams import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from lakefold_ingest.lance.fragments import FragmentTarget
-    from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.operations.apply_changes import ApplyChanges
-    from lakefold_ingest.operations.upsert import UpsertRows
     from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.target import Target
     from lakefold_ingest.view import BatchColumns, View
     from lakefold_ingest.writing.settings import WriteSettings
 
@@ -128,7 +114,7 @@ class MergeTask:
     `operation` has no rows. `keeps_bad_rows`: rows that can't be merged are left out and returned.
     """
 
-    target: FragmentTarget
+    target: Target
     version: int
     operation: KeyedOperation
     keeps_bad_rows: bool = False
@@ -162,23 +148,13 @@ class MergeTask:
         return MergedPart(part, b"".join(rows_or_nothing(each) for each in operation.bad_rows))
 
     def _part(self, operation: KeyedOperation, buckets: range | None) -> Envelope:
-        check_pylance(self.target.pylance, self.target.uri)
         options = self.target.storage_options
-        view = lance_view(view_at(self.target.uri, self.version, options), "merging rows by their keys")
+        view = view_at(self.target.uri, self.version, options)
         table = open_read_version(view, options)
         kinds = self.key_types
         share = None if buckets is None or kinds is None else KeyShare(kinds, buckets)
         batch, _, changes = operation.changes(table, view, share, keeps_bad_rows=self.keeps_bad_rows)
-        part = Envelope()
-        for number, offsets in offsets_by_fragment(changes.deleted).items():
-            part.affected_rows[number] = encode_bitmap(offsets)
-        update = part.lance.update
-        changed = changed_columns(changes.rewritings, operation.key_names)
-        update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
-        if changes.inserted.size:
-            name_inserted_keys(update, view, batch, changes.inserted)
-        update.new_fragments.extend(write_rows(self.target, table, view, batch, changes))
-        return part
+        return table.write(self.target, batch, changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,23 +188,21 @@ class KeyedParts(KeepsBadRows):
         the parts if it can. The files of all parts are removed if one fails.
         """
         check_waits(settings)
-        view = lance_view(view, "merging rows by their keys")
         self.operation.check(view)
         self.bad_rows.clear()
-        table = open_read_version(view, settings.storage_options)
-        keeps = bool(settings.bad_records)
-        task = MergeTask(target_of(view, settings), view.version, self.operation, keeps)
+        table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
+        task = MergeTask(target, view.version, self.operation, bool(settings.bad_records))
         results, parts = list[MergedPart](), list[Envelope]()
         try:
             for result in self.run(task):
                 results.append(result)
                 parts.append(Envelope.FromString(result.part))
             _raise_fault(results)
-            envelope = begin_envelope(view.uri, key, view.version)
-            united = _united(envelope, parts, table, self.operation.key_names)
+            LOGGER.info("%s: %s parts change version %s of %s", key, len(parts), view.version, view.uri)
+            united = table.proposal(target, key, parts, self.operation.key_names)
         except BaseException as error:
-            written = [fragment for part in parts for fragment in part.lance.update.new_fragments]
-            remove_unused(task.target, written, str(error))
+            written = [file for part in parts for file in table.written(part)]
+            remove_unused(target, written, str(error))
             raise
         bad_rows = from_streams(b"".join(result.bad_rows for result in results), BAD_ROWS)
         if bad_rows.num_rows:
@@ -241,55 +215,3 @@ def _raise_fault(results: Sequence[MergedPart]) -> None:
     faults = [result.fault for result in results if result.fault is not None]
     if faults:
         raise faults[0].error(faults[1:])
-
-
-def _united(
-    envelope: Envelope, parts: Sequence[Envelope], table: ReadVersion, keys: Sequence[str]
-) -> Envelope | None:
-    """Adds what all parts did to the envelope; writes the deletion files. Returns None if no row changes."""
-    rows = _rows_of(parts, table.source.uri)
-    updates = [part.lance.update for part in parts]
-    fragments = [fragment for update in updates for fragment in update.new_fragments]
-    if not fragments and not rows:
-        return None
-    inserted = sum(len(update.inserted_rows.exact.key_hashes) for update in updates)
-    written = sum(fragment.physical_rows for fragment in fragments)
-    LOGGER.info(
-        "%s parts change version %s of %s: %s rows updated, %s inserted, %s deleted",
-        len(parts),
-        table.version,
-        table.source.uri,
-        written - inserted,
-        inserted,
-        sum(map(len, rows.values())) - (written - inserted),
-    )
-    deleted = delete_rows(table, rows)
-    deleted.add_affected(envelope)
-    if not fragments:
-        deleted.as_delete(envelope, f"merged by {', '.join(keys)}")
-        return envelope
-    deleted.as_update(envelope, fragments)
-    changed = {number for update in updates for number in update.fields_for_preserving_frag_bitmap}
-    envelope.lance.update.fields_for_preserving_frag_bitmap.extend(sorted(changed))
-    for update in updates:
-        if update.HasField("inserted_rows"):
-            into = envelope.lance.update.inserted_rows
-            into.field_ids[:] = update.inserted_rows.field_ids
-            into.exact.key_hashes.extend(update.inserted_rows.exact.key_hashes)
-    return envelope
-
-
-def _rows_of(parts: Sequence[Envelope], where: str) -> Mapping[int, Bitmap]:
-    """Returns the rows that all parts delete or move. Raises `InvalidError` if two have the same."""
-    rows: dict[int, Bitmap] = {}
-    for part in parts:
-        for number, data in part.affected_rows.items():
-            offsets, others = decode_bitmap(data, "a part's rows"), rows.get(number, Bitmap())
-            if others & offsets:
-                raise InvalidError(
-                    f"rows of fragment {number} have a key that two parts of the batch had",
-                    where=where,
-                    hint="run the batch again: the types of the key columns may have changed meanwhile",
-                )
-            rows[number] = others | offsets
-    return rows

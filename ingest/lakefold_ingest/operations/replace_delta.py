@@ -1,65 +1,79 @@
-"""Replaces rows of a Delta table by files that were written before: all rows, or those of some partitions."""
+"""Replaces rows of a Delta table by files that were written before: all rows, or those of a condition."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.delta.proposals import write_proposal
-from lakefold_ingest.delta.replacing import replaced_files
-from lakefold_ingest.delta.writing import delta_view
+from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
+from lakefold_ingest.delta.writing import DeltaView, delta_view
 from lakefold_ingest.formats import seen_source
+from lakefold_ingest.merge.delta.version_changes import open_delta_version
+from lakefold_ingest.operations.written import WrittenBefore
+from lakefold_table.delta.json_text import to_json
+from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVING
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
-
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import WrittenFile
-    from lakefold_ingest.view import BatchColumns, View
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 
 @dataclass(slots=True)
-class ReplaceDelta:
+class ReplaceDelta(WrittenBefore):
     """An `Operation` that replaces rows by files, which were written for the schema `schema_text`.
 
-    `where`: a condition on partition columns, empty for all rows. The version is read as a whole, so the
-    proposal conflicts with files that are added meanwhile as Delta's isolation level says. `built` is true
-    after an envelope was built.
+    `where`: a condition, empty for all rows. It conflicts with rows that are added meanwhile and may meet the
+    condition, as Delta's isolation level says. If it names partition columns alone, no row is read.
     """
 
     files: Sequence[WrittenFile]
     schema_text: str
     where: str = ""
-    schema: pa.Schema | None = None
-    batch_columns: BatchColumns | None = None
-    attempts: int = 3
-    built: bool = field(default=False, init=False)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the proposal; None if there is nothing to remove and nothing to add.
 
         Raises `RetryError` if the table's columns were changed after the files were written, and as
-        `replaced_files`.
+        `replaced_files` and `ReadVersion`.
         """
         view = delta_view(view, "replacing rows of files")
         if view.metadata.schema_text != self.schema_text:
             message = "the table's columns were changed while the rows were written"
             hint = "run the batch again: it is written for the new columns"
             raise RetryError(message, where=view.uri, hint=hint)
+        if self.where and not is_of_partitions(view, self.where):
+            return self._by_rows(view, key, settings)
         removed = replaced_files(view, seen_source(view.uri, settings.storage_options), self.where)
         if not removed and not self.files:
             return None
         self.built = True
-        actions = [*removed, *self.files]
+        # None of the new rows was in the files that are removed.
+        actions = [*([PRESERVING] if view.metadata.is_on(ENABLED) else []), *removed, *self.files]
         envelope = write_proposal(view.uri, key, view.version, actions, view.partition_columns(), "Overwrite")
         if self.where:
             envelope.delta.read_predicates.append(self.where)
             envelope.delta.operation_parameters["predicate"] = self.where
         else:
             envelope.delta.read_whole_table = True
+        return envelope
+
+    def _by_rows(self, view: DeltaView, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Returns the proposal that deletes the rows for which the condition holds, and adds the files."""
+        table = open_delta_version(view, settings.storage_options)
+        addresses = table.rows_where(self.where)
+        if not addresses.size and not self.files:
+            return None
+        self.built = True
+        target = view.whole_rows(settings)
+        envelope = table.replacement(target, key, addresses, self.files, self.where, "WRITE")
+        envelope.delta.operation_parameters["mode"] = "Overwrite"
+        envelope.delta.operation_parameters["partitionBy"] = to_json(list(view.partition_columns()))
+        envelope.delta.read_predicates.append(self.where)
         return envelope

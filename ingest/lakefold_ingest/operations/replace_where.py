@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.lance.envelopes import append, begin_envelope
 from lakefold_ingest.lance.view import lance_view
-from lakefold_ingest.merge.deletions import delete_rows, rows_where
-from lakefold_ingest.merge.read_version import open_read_version
-from lakefold_ingest.operations.written import check_columns
+from lakefold_ingest.merge.lance.deletions import delete_rows
+from lakefold_ingest.merge.lance.version_changes import open_lance_version
+from lakefold_ingest.merge.read_version import offsets_by_number
+from lakefold_ingest.operations.written import WrittenBefore, check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
-
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.view import BatchColumns, View
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Schema
@@ -25,20 +24,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class ReplaceWhere:
+class ReplaceWhere(WrittenBefore):
     """An `Operation` that removes the rows for which `where` holds, and adds fragments.
 
     The fragments were written for `columns`. Rows that other writers add between the read version and this
-    proposal stay, also if `where` holds for them. `built` is true after an envelope was built.
+    proposal stay, also if `where` holds for them.
     """
 
     fragments: Sequence[DataFragment]
     columns: Schema
     where: str
-    schema: pa.Schema | None = None
-    batch_columns: BatchColumns | None = None
-    attempts: int = 3
-    built: bool = field(default=False, init=False)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Finds the rows, writes the deletion files of their fragments, and returns the envelope.
@@ -49,8 +44,8 @@ class ReplaceWhere:
         """
         view = lance_view(view, "replacing some rows")
         check_columns(self.columns, view)
-        table = open_read_version(view, settings.storage_options)
-        rows = rows_where(table, self.where)
+        table = open_lance_version(view, settings.storage_options)
+        rows = offsets_by_number(table.rows_where(self.where))
         if not rows and not self.fragments:
             return None
         deleted = delete_rows(table, rows)

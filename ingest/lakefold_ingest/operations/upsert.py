@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakefold_ingest.lance.envelopes import begin_envelope
-from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
-from lakefold_ingest.lance.pylance_release import UNKNOWN, pylance_release
-from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.batch_keys import BadKeysError
 from lakefold_ingest.merge.clauses import (
     MatchedUpdate,
@@ -20,39 +16,26 @@ from lakefold_ingest.merge.clauses import (
     first_that_holds,
 )
 from lakefold_ingest.merge.conditions import SOURCE, TARGET, check, columns_in, holds
-from lakefold_ingest.merge.deletions import delete_rows, delete_rows_again, offsets_by_fragment
-from lakefold_ingest.merge.key_hashes import key_hashes
-from lakefold_ingest.merge.matching import FoundRows, all_rows, matched_rows
-from lakefold_ingest.merge.merge_batch import merge_batch, merge_faults
-from lakefold_ingest.merge.new_rows import Rewriting, RowsToWrite, changed_columns, set_row_ids
-from lakefold_ingest.merge.read_version import open_read_version
-from lakefold_ingest.merge.rematching import matched_again
+from lakefold_ingest.merge.matching import all_rows, matched_rows
+from lakefold_ingest.merge.merge_batch import MergeBatch, merge_batch, merge_faults
+from lakefold_ingest.merge.opening import open_read_version, target_of
+from lakefold_ingest.merge.read_version import ReadVersion, stored_schema
+from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
-from lakefold_ingest.rows.fitting import Fitting, plain_field
-from lakefold_ingest.rows.unused_files import remove_unused
-from lakefold_ingest.view import BatchColumns
-from lakefold_reader.lance.scan.columns import is_blob
+from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
-from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from lakefold_ingest.lance.view import LanceView
     from lakefold_ingest.merge.clauses import Clause, Merge
-    from lakefold_ingest.merge.deletions import DeletedRows
     from lakefold_ingest.merge.key_numbers import KeyShare
-    from lakefold_ingest.merge.merge_batch import MergeBatch
-    from lakefold_ingest.merge.read_version import ReadVersion
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.view import View
+    from lakefold_ingest.rows.target import Target
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_protos.lance.transaction_pb2 import Transaction
 
 LOGGER = logging.getLogger("lakefold")
 ATTEMPTS = 20
@@ -95,25 +78,28 @@ class UpsertRows(KeepsBadRows):
         `BadKeysError` if rows can't be matched by their keys, and as `ReadVersion`.
         """
         check_waits(settings)
-        view = lance_view(view, "merging rows by their keys")
-        table = open_read_version(view, settings.storage_options)
-        built = self._built = self._build(table, view, settings)
-        return built.envelope(view, key)
+        table, target = open_read_version(view, settings.storage_options), target_of(view, settings)
+        built = self._built = self._build(table, view, target, keeps_bad_rows=bool(settings.bad_records))
+        log_changes(key, view, built.changes)
+        return table.proposal(target, key, [built.part], self.merge.keys)
 
-    def _build(self, table: ReadVersion, view: LanceView, settings: WriteSettings) -> BuiltChanges:
+    def _build(self, table: ReadVersion, view: View, target: Target, *, keeps_bad_rows: bool) -> BuiltChanges:
         before, merge = self._built, self.merge
-        if before is None or merge.by_source or not before.is_for(view):
-            batch = self.batch(view, keeps_bad_rows=bool(settings.bad_records))
+        again = (
+            None
+            if before is None or merge.by_source
+            else table.matched_again(before.table, before.batch.keys, before.matched)
+        )
+        if before is None or again is None:
+            batch = self.batch(view, keeps_bad_rows=keeps_bad_rows)
             check_conditions(merge, batch, view)
             matched, others = _found(table, batch, merge)
+        elif again.is_same:
+            return replace(before, table=table, matched=again.matched)
         else:
-            again = matched_again(table, before.batch.keys, before.table.state.fragments, before.matched)
-            if again.is_same:
-                deleted = delete_rows_again(table, before.deleted, again.changed)
-                return replace(before, table=table, matched=again.matched, deleted=deleted)
             batch, matched, others = before.batch, again.matched, FoundRows.of([])
         changes = changes_of(table, batch, merge, matched, others)
-        return write_changes(table, view, settings, batch, matched, changes)
+        return BuiltChanges(table, batch, matched, changes, table.write(target, batch, changes))
 
     def with_rows(self, rows: pa.Table) -> UpsertRows:
         """Returns the same operation for other rows."""
@@ -129,14 +115,14 @@ class UpsertRows(KeepsBadRows):
         del table
         return self.rows.select([name for name in self.merge.keys if name in self.rows.column_names])
 
-    def check(self, view: LanceView) -> None:
+    def check(self, view: View) -> None:
         """Raises `InvalidError` if the columns don't fit the table, or a condition can't be evaluated."""
         check_conditions(self.merge, self.with_rows(self.rows.slice(0, 0)).batch(view), view)
 
     def changes(
         self,
         table: ReadVersion,
-        view: LanceView,
+        view: View,
         share: KeyShare | None = None,
         *,
         keeps_bad_rows: bool = False,
@@ -150,7 +136,7 @@ class UpsertRows(KeepsBadRows):
         matched, others = _found(table, batch, self.merge, share)
         return batch, matched, changes_of(table, batch, self.merge, matched, others)
 
-    def batch(self, view: LanceView, *, keeps_bad_rows: bool = False) -> MergeBatch:
+    def batch(self, view: View, *, keeps_bad_rows: bool = False) -> MergeBatch:
         """Returns the batch without the rows that can't be merged, which are put into `bad_rows`.
 
         Raises as `merge_batch`, and `BadRowsError` if values don't fit and bad rows are not kept.
@@ -170,7 +156,15 @@ class UpsertRows(KeepsBadRows):
 
 
 def check_waits(settings: WriteSettings) -> None:
-    """Raises `InvalidError` if the outcome is not awaited: a refusal must be answered with a new build."""
+    """Raises `InvalidError` if the outcome is not awaited: a refusal must be answered with a new build.
+
+    Also for an order of the rows, which have that of their keys.
+    """
+    if settings.sort_by:
+        message = "it is for rows that are appended"
+        raise InvalidError(
+            message, where="sort_by", hint="leave it out: other modes order rows by themselves"
+        )
     if settings.wait != "commit":
         raise InvalidError(
             "upserts and deletes have to wait for their outcome, because they are built again if others "
@@ -181,93 +175,28 @@ def check_waits(settings: WriteSettings) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class RowChanges:
-    """What becomes of which rows: `deleted` are the addresses of all rows that are deleted or rewritten.
-
-    `inserted` are indices of rows of the batch.
-    """
-
-    rewritings: Sequence[Rewriting]
-    deleted: NDArray[np.uint64]
-    inserted: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
 class BuiltChanges:
-    """What an upsert found and wrote: `matched` in the version `table`, which has these `fields`."""
+    """What an upsert found in the version `table`, and the part that it wrote."""
 
     table: ReadVersion
-    fields: Sequence[Field]
     batch: MergeBatch
     matched: FoundRows
     changes: RowChanges
-    fragments: Sequence[DataFragment]
-    deleted: DeletedRows
+    part: Envelope
 
-    def is_for(self, view: LanceView) -> bool:
-        """Whether a version has the same columns, so that the batch and its files fit it too."""
-        return list(self.fields) == list(view.fields)
 
-    def envelope(self, view: LanceView, key: Key) -> Envelope | None:
-        """Returns the envelope of the changes; None if no row changes."""
-        changes, moved = self.changes, sum(each.rows.addresses.size for each in self.changes.rewritings)
-        if not self.fragments and not changes.deleted.size:
-            return None
+def log_changes(key: Key, view: View, changes: RowChanges) -> None:
+    """Logs how many rows a batch changes, if any."""
+    if changes.deleted.size or changes.inserted.size:
         LOGGER.info(
             "%s changes version %s of %s: %s rows updated, %s inserted, %s deleted",
             key,
             view.version,
             view.uri,
-            moved,
+            changes.moved,
             changes.inserted.size,
-            changes.deleted.size - moved,
+            changes.deleted.size - changes.moved,
         )
-        keys = self.batch.keys.names
-        envelope = begin_envelope(view.uri, key, view.version)
-        self.deleted.add_affected(envelope)
-        if not self.fragments:
-            self.deleted.as_delete(envelope, f"merged by {', '.join(keys)}")
-            return envelope
-        self.deleted.as_update(envelope, self.fragments)
-        changed = changed_columns(changes.rewritings, keys)
-        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(view.field_ids(changed))
-        if changes.inserted.size:
-            name_inserted_keys(envelope.lance.update, view, self.batch, changes.inserted)
-        return envelope
-
-
-def write_changes(
-    table: ReadVersion,
-    view: LanceView,
-    settings: WriteSettings,
-    batch: MergeBatch,
-    matched: FoundRows,
-    changes: RowChanges,
-) -> BuiltChanges:
-    """Writes the files of these changes.
-
-    Raises `InvalidError` if a value doesn't fit the table, and as `ReadVersion`.
-    """
-    fragments = write_rows(target_of(view, settings), table, view, batch, changes)
-    deleted = delete_rows(table, offsets_by_fragment(changes.deleted))
-    return BuiltChanges(table, view.fields, batch, matched, changes, fragments, deleted)
-
-
-def write_rows(
-    target: FragmentTarget, table: ReadVersion, view: LanceView, batch: MergeBatch, changes: RowChanges
-) -> list[DataFragment]:
-    """Writes the new rows. Returns their fragments; if it fails, it removes the files that it wrote."""
-    rows = RowsToWrite(table, stored_schema(view), batch.rows, changes.rewritings, changes.inserted)
-    _check_blobs(rows, view)
-    written: list[DataFragment] = []
-    try:
-        written.extend(write_fragments(target, rows.batches()))
-    except BaseException as error:
-        remove_unused(target, written, str(error))
-        raise
-    if table.stable_row_ids:
-        set_row_ids(written, rows.moved_ids)
-    return written
 
 
 def _found(
@@ -337,9 +266,9 @@ def _inserted(batch: MergeBatch, new: NDArray[np.int64], merge: Merge) -> NDArra
     return new[clause >= 0]
 
 
-def check_conditions(merge: Merge, batch: MergeBatch, view: LanceView) -> None:
+def check_conditions(merge: Merge, batch: MergeBatch, view: View) -> None:
     """Raises `InvalidError` if a condition of a clause can't be evaluated on these columns."""
-    source, target = batch.rows.schema, stored_schema(view)
+    source, target = batch.rows.schema, stored_schema(view.schema)
     for clauses, sides in (
         (merge.matched, {SOURCE: source, TARGET: target}),
         (merge.inserts, {SOURCE: source}),
@@ -350,47 +279,3 @@ def check_conditions(merge: Merge, batch: MergeBatch, view: LanceView) -> None:
             if isinstance(clause, NotMatchedBySourceUpdate):
                 texts += clause.assignments.values()
         check(texts, sides)
-
-
-def _check_blobs(rows: RowsToWrite, view: LanceView) -> None:
-    """Raises `InvalidError` if blobs of the table would have to be copied."""
-    blobs = {field.name for field in view.fields if field.parent_id == TOP and is_blob(field)}
-    for rewriting in rows.rewritings:
-        if rewriting.rows.addresses.size and blobs - rewriting.columns:
-            raise InvalidError(
-                f"rows with the blob columns {', '.join(sorted(blobs))} can't be updated yet",
-                where=view.uri,
-                hint="delete the rows and append them again",
-            )
-
-
-def stored_schema(view: LanceView) -> pa.Schema:
-    """Returns the table's schema in storage types."""
-    return pa.schema([plain_field(field) for field in view.schema], view.schema.metadata)
-
-
-def target_of(view: LanceView, settings: WriteSettings) -> FragmentTarget:
-    """Returns where and how rows with all columns of the table are written."""
-    schema = stored_schema(view)
-    return FragmentTarget(
-        view.uri,
-        Fitting(schema, tuple(range(len(schema)))),
-        view.field_ids(schema.names),
-        view.data_storage_version,
-        settings.storage_options,
-        settings.max_rows_per_file,
-        settings.max_bytes_per_file,
-        pylance=pylance_release() or UNKNOWN,
-    )
-
-
-def name_inserted_keys(
-    update: Transaction.Update, view: LanceView, batch: MergeBatch, inserted: NDArray[np.int64]
-) -> None:
-    """Lists the hashes of the inserted keys. The key columns are in the order of their field ids."""
-    ids = {field.name: field.id for field in view.fields if field.parent_id == TOP}
-    keys = sorted(zip(batch.keys.names, batch.keys.arrays, strict=True), key=lambda key: ids[key[0]])
-    update.inserted_rows.field_ids.extend(ids[name] for name, _ in keys)
-    rows = pa.array(inserted)
-    hashes = key_hashes([column.take(rows) for _, column in keys])
-    update.inserted_rows.exact.key_hashes.extend(np.unique(hashes).tolist())

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.lance.envelopes import overwrite
-from lakefold_ingest.lance.view import lance_view
+from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.operations.append import KeepsBadRows
-from lakefold_ingest.proposals.key import new_key
+from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_table.errors import RetryError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.proposal import OVERWRITE, content_text
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_ingest.lance.view import LanceView
-    from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import WrittenFile
-    from lakefold_ingest.view import BatchColumns, View
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Schema
@@ -33,20 +31,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class AppendWritten(KeepsBadRows):
+class WrittenBefore:
+    """The part of an `Operation` that is the same for all whose files are written before.
+
+    `built` is true after an envelope was built, which may be in the log from then on.
+    """
+
+    schema: None = field(default=None, init=False)
+    batch_columns: None = field(default=None, init=False)
+    attempts: int = field(default=3, init=False)
+    built: bool = field(default=False, init=False)
+
+
+@dataclass(slots=True)
+class AppendWritten(WrittenBefore, KeepsBadRows):
     """An `Operation` that adds files that were written for the schema of version `read_version`.
 
-    `bad_rows`: rows that the tasks left out. `built` is true after an envelope was built, which may be in the
-    log from then on.
+    `bad_rows`: rows that the tasks left out.
     """
 
     files: Sequence[WrittenFile]
     read_version: int
     bad_rows: Sequence[pa.Table] = ()
-    schema: pa.Schema | None = None
-    batch_columns: BatchColumns | None = None
-    attempts: int = 1
-    built: bool = field(default=False, init=False)
+    attempts: int = field(default=1, init=False)
 
     def content(self, view: View) -> str:
         """Returns the content of the append, by what was written."""
@@ -67,7 +74,7 @@ class AppendWritten(KeepsBadRows):
 
 
 @dataclass(slots=True)
-class OverwriteWritten:
+class OverwriteWritten(WrittenBefore):
     """An `Operation` that replaces all rows by fragments, which were written for `columns`.
 
     `columns` are the table's fields after it. If they are to be the table's own, `keeps_schema` is true.
@@ -76,10 +83,6 @@ class OverwriteWritten:
     fragments: Sequence[DataFragment]
     columns: Schema
     keeps_schema: bool
-    schema: pa.Schema | None = None
-    batch_columns: BatchColumns | None = None
-    attempts: int = 3
-    built: bool = field(default=False, init=False)
 
     def content(self, view: View) -> str:
         """Returns the content of the Overwrite, by the number of rows."""

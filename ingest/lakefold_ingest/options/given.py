@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_ingest.cdc.change_format import change_format
+from lakefold_ingest.cdc.change_format import ChangeFormat, change_format
 from lakefold_ingest.merge.clause_texts import ClauseTexts
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.options.write_options import (
@@ -22,7 +22,6 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakefold_ingest.cdc.change_format import ChangeFormat
     from lakefold_ingest.merge.clauses import Merge
     from lakefold_ingest.options.write_options import WriteOption
 

@@ -209,6 +209,13 @@ WRITE_OPTIONS: Final = (
         default_text="1g",
     ),
     WriteOption(
+        "sortBy",
+        column_names,
+        "the columns by which the rows of each file are ordered, with commas",
+        default_text="the order of the batch",
+        modes=frozenset({WriteMode.APPEND, WriteMode.OVERWRITE}),
+    ),
+    WriteOption(
         "dataStorageVersion",
         word,
         "the version of the data files if the write creates the table",

@@ -6,7 +6,7 @@ Arrow's parser calls itself for each level of nesting: some thousand levels end 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
 
     from numpy.typing import NDArray
 

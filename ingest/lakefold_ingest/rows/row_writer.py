@@ -5,12 +5,14 @@ Rows are fitted as they are written. Only after a batch of them did not fit, its
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.rows.row_faults import BAD_ROWS, faults_of
+from lakefold_ingest.rows.row_order import files_in_order
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -38,18 +40,29 @@ class RowWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Writes rows. Raises `InvalidError` if they don't fit: see `bad_rows`, which may be empty."""
-        if self._target.keeps_bad_rows:
-            for file in self._target.fitted().write(self._good(batches)):
-                self.written.append(file)
+        target = self._target
+        if not target.sort_by:
+            self._write(iter([batches]))
             return
-        source = _Repeated(batches)
-        try:
-            for file in self._target.write(source):
-                self.written.append(file)
-        except InvalidError:
-            for batch in source.from_last():
-                self._fitted(batch, whole=False)
-            raise
+        self._write(
+            files_in_order(batches, target.sort_by, target.max_rows_per_file, target.max_bytes_per_file)
+        )
+
+    def _write(self, parts: Iterator[Iterable[pa.RecordBatch]]) -> None:
+        """Writes rows; each part begins a file."""
+        for part in parts:
+            if self._target.keeps_bad_rows:
+                for file in self._target.fitted().write(self._good(part)):
+                    self.written.append(file)
+                continue
+            source = _Repeated(part)
+            try:
+                for file in self._target.write(source):
+                    self.written.append(file)
+            except InvalidError:
+                for batch in chain(source.from_last(), chain.from_iterable(parts)):
+                    self._fitted(batch, whole=False)
+                raise
 
     def _good(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Self
 
     import pyarrow as pa
 
@@ -16,52 +17,50 @@ WrittenFile = Any
 """What a format says of rows that it wrote: a `DataFragment` of Lance, an `AddFile` of Delta."""
 
 
-class Target(Protocol):
+MAX_ROWS_PER_FILE = 1024 * 1024
+MAX_BYTES_PER_FILE = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Target(ABC):
     """Where and how rows become data files; the driver sends it to the executors.
 
-    `uri` is the table's canonical URI. `keeps_bad_rows`: rows that don't fit are left out and reported.
+    `uri` is the table's canonical URI. `fitting` makes rows of the table from batches. `storage_options` are
+    those of the table's store. A file ends after `max_rows_per_file` rows, or after the batch with which it
+    has `max_bytes_per_file` bytes of rows in memory (the file itself is mostly smaller). `keeps_bad_rows`:
+    rows that don't fit are left out and reported. `sort_by`: the columns by which the rows of a file are
+    ordered; none: they stay in the order of the batch.
     """
 
-    @property
-    def uri(self) -> str:
-        """The table's canonical URI."""
-        ...
+    uri: str
+    fitting: Fitting
+    _: KW_ONLY
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_rows_per_file: int = MAX_ROWS_PER_FILE
+    max_bytes_per_file: int = MAX_BYTES_PER_FILE
+    keeps_bad_rows: bool = False
+    sort_by: tuple[str, ...] = ()
 
-    @property
-    def fitting(self) -> Fitting:
-        """How batches become rows of the table."""
-        ...
-
-    @property
-    def storage_options(self) -> Mapping[str, str]:
-        """The options of the table's store."""
-        ...
-
-    @property
-    def keeps_bad_rows(self) -> bool:
-        """Whether rows that don't fit are left out and reported."""
-        ...
-
+    @abstractmethod
     def fitted(self) -> Self:
         """Returns the target for batches that have the table's types already."""
-        ...
 
+    @abstractmethod
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[WrittenFile]:
         """Writes rows. Yields what each file holds when the file is durable; no file if there are no rows.
 
         Raises `InvalidError` if rows don't fit the table, `RetryError` if a file can't be written. Files that
         were written before that remain, but no version names them.
         """
-        ...
 
+    @abstractmethod
     def encoded(self, file: WrittenFile) -> bytes:
         """Returns a written file as bytes, which tasks send to the driver."""
-        ...
 
+    @abstractmethod
     def decoded(self, data: bytes) -> WrittenFile:
         """Returns the written file that `encoded` made these bytes of."""
-        ...
 
+    @abstractmethod
     def paths(self, file: WrittenFile) -> Iterable[str]:
         """Returns the paths of the data files below the table's root."""
-        ...

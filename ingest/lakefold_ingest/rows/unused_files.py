@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("lakefold")
 
 
-def remove_unused(target: Target, files: Iterable[WrittenFile], reason: str) -> int:
-    """Removes data files that were written for a target. Returns how many it removed.
+def remove_unused(target: Target, files: Iterable[WrittenFile], reason: str) -> None:
+    """Removes data files that were written for a target.
 
     Call it only for files that no envelope names which was sent: an envelope in the log may be folded at any
     later time. `reason` is logged. A store that refuses is logged as well, not raised: the caller reports
     why the batch failed, and `lakefold cleanup` removes such files when they are old enough.
     """
     paths = [path for file in files for path in target.paths(file)]
-    return remove_files(target.uri, target.storage_options, paths, reason)
+    remove_files(target.uri, target.storage_options, paths, reason)
 
 
-def remove_files(uri: str, storage_options: Mapping[str, str], paths: Sequence[str], reason: str) -> int:
+def remove_files(uri: str, storage_options: Mapping[str, str], paths: Sequence[str], reason: str) -> None:
     """Removes files by their paths in the table, as `remove_unused`."""
     removed = 0
     try:
@@ -41,4 +41,3 @@ def remove_files(uri: str, storage_options: Mapping[str, str], paths: Sequence[s
         )
     if removed:
         LOGGER.info("%s: removed %s files that no proposal names: %s", uri, removed, reason)
-    return removed

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
-from lakefold_ingest.options.given import read_write_options
+from lakefold_ingest.options.given import GivenWrite, read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of
-from lakefold_ingest.spark.keyed_plan import plan_changes, plan_merge
+from lakefold_ingest.spark.keyed_plan import KeyedPlan, plan_changes, plan_merge
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch, notes_folder
-from lakefold_ingest.spark.write_plan import plan_write
+from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_reader.spark.data_source import LakefoldSource
 from lakefold_table.errors import InvalidError
 
@@ -37,11 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from lakefold_ingest.options.given import GivenWrite
     from lakefold_ingest.rows.staged_rows import TaskRows
     from lakefold_ingest.rows.task_files import TaskFiles
-    from lakefold_ingest.spark.keyed_plan import KeyedPlan
-    from lakefold_ingest.spark.write_plan import WritePlan
     from lakefold_ingest.writing.settings import WriteSettings
 
     Plan = WritePlan | KeyedPlan

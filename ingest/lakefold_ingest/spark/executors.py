@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from lakefold_table.storage import open_storage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from lakefold_ingest.writing.settings import WriteSettings
@@ -37,8 +39,8 @@ _HINT: Final = (
     "the executors need lakefold[ingest] in the driver's releases, and access to the table under the same "
     "URI, with the same storage options"
 )
-_checked: Final[set[tuple[str, str]]] = set()
-"""Applications of Spark and tables."""
+_checked: Final[WeakKeyDictionary[SparkContext, set[str]]] = WeakKeyDictionary()
+"""The tables, by the application of Spark: asking the JVM for its id would cost each batch two calls."""
 
 
 def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
@@ -47,8 +49,8 @@ def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
     Checks once for each application of Spark and table. The store is checked as soon as the table exists.
     Raises as `read_view` and the table's store do if the driver itself lacks access.
     """
-    checked = spark.sparkContext.applicationId, settings.table
-    if checked in _checked:
+    checked = _checked.setdefault(spark.sparkContext, set())
+    if settings.table in checked:
         return
     if read_view(settings.table, settings.storage_options) is None:
         _check(spark, settings, "")
@@ -60,7 +62,7 @@ def check_executors(spark: SparkSession, settings: WriteSettings) -> None:
         _check(spark, settings, probe)
     finally:
         remove_files(settings.table, settings.storage_options, [probe], _REASON)
-    _checked.add(checked)
+    checked.add(settings.table)
 
 
 def _check(spark: SparkSession, settings: WriteSettings, probe: str) -> None:

@@ -11,17 +11,17 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakefold_ingest.formats import read_view
-from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.key_numbers import key_numbers, key_types
+from lakefold_ingest.merge.read_version import stored_schema
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.keyed_parts import KeyedParts
-from lakefold_ingest.operations.upsert import UpsertRows, check_waits, stored_schema
-from lakefold_ingest.rows.staged_rows import RowStage, StagedRows
+from lakefold_ingest.operations.upsert import UpsertRows, check_waits
+from lakefold_ingest.rows.staged_rows import RowStage, StagedRows, TaskRows
 from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import open_client
@@ -34,16 +34,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_ingest.cdc.change_format import ChangeFormat
-    from lakefold_ingest.lance.view import LanceView
     from lakefold_ingest.merge.clauses import Merge
     from lakefold_ingest.operations.keyed_parts import KeyedOperation, MergedPart, MergeTask
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.rows.staged_rows import TaskRows
+    from lakefold_ingest.view import View
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
-
-
-_WHAT: Final = "merging rows by their keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +110,11 @@ def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema, key: Ke
     Raises `InvalidError` if the rows don't fit the table, or the outcome would not be awaited.
     """
     check_waits(settings)
-    view = _view(settings)
+    view = read_view(settings.table, settings.storage_options)
     added = UpsertRows(schema.empty_table(), merge).batch_columns if settings.merge_schema else None
     if view is not None and added is not None:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
-        view = lance_view(with_columns_of(view, added, settings, client), _WHAT)
+        view = with_columns_of(view, added, settings, client)
     merge.check_columns(schema.names, schema.names if view is None else view.schema.names, settings.table)
     if not merge.needs_one_row:
         schema = pa.schema([schema.field(name) for name in merge.keys])
@@ -134,7 +130,7 @@ def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Sche
     Raises `InvalidError` if they don't fit the table, or the outcome would not be awaited.
     """
     check_waits(settings)
-    view = _view(settings)
+    view = read_view(settings.table, settings.storage_options)
     operation = ApplyChanges(schema.empty_table(), format_)
     if view is None or settings.merge_schema:
         # Columns that the table lacks are added when the batch is committed.
@@ -144,16 +140,11 @@ def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Sche
     return _plan(settings, operation, view, key)
 
 
-def _view(settings: WriteSettings) -> LanceView | None:
-    view = read_view(settings.table, settings.storage_options)
-    return None if view is None else lance_view(view, _WHAT)
-
-
-def _plan(settings: WriteSettings, operation: KeyedOperation, view: LanceView | None, key: Key) -> KeyedPlan:
+def _plan(settings: WriteSettings, operation: KeyedOperation, view: View | None, key: Key) -> KeyedPlan:
     if view is None:
-        view = lance_view(open_or_create(settings, key, operation.schema), _WHAT)
+        view = open_or_create(settings, key, operation.schema)
     stage = RowStage(view.uri, operation.rows.schema, settings.storage_options)
-    return KeyedPlan(settings, operation, stage, stored_schema(view))
+    return KeyedPlan(settings, operation, stage, stored_schema(view.schema))
 
 
 def _merged(plan: KeyedPlan, rows: StagedRows, task: MergeTask) -> Iterator[MergedPart]:

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefold_ingest.writing.report import in_version
+from lakefold_ingest.writing.report import BatchReport, in_version
 from lakefold_table.entry import Duplicate
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from lakefold_ingest.proposals.key import Key
-    from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
 
 RUN_ID = "spark.jobGroup.id"

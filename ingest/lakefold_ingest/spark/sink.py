@@ -1,16 +1,16 @@
 """The function for `foreachBatch`: the executors write the rows of a batch, the driver proposes their files.
 
-Rows that are appended never reach the driver: each task writes its Arrow batches as files and returns their
-descriptions, some hundred bytes a file. The driver makes one proposal of them (see `writing.batch`). The rows
-of an upsert or a delete, and change events, are partitioned by their keys, and each task finds its keys in
-the table. If a batch is so small that one task is enough, the driver does this itself. If a merge has clauses
-for rows that the batch lacks, the tasks stage the rows and the driver merges them in parts.
+Each task writes its Arrow batches as files and returns their descriptions, some hundred bytes a file. The
+driver makes one proposal of them (see `writing.batch`). The rows of an upsert or a delete, and change events,
+are partitioned by their keys, and each task finds its keys in the table. If a batch is so small that one task
+is enough, the driver does all this itself, without a task that runs Python (`small_batches`). If a merge has
+clauses for rows that the batch lacks, the tasks stage the rows and the driver merges them in parts.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -26,9 +26,18 @@ from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_file
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
 from lakefold_ingest.spark.batch_metrics import MetricsAddress, failures_noted, note_batch, serve
 from lakefold_ingest.spark.executors import check_executors
+from lakefold_ingest.spark.file_layout import FileLayout, kept, laid_out
 from lakefold_ingest.spark.keyed_plan import plan_merge
 from lakefold_ingest.spark.keyed_tasks import in_tasks, staged
 from lakefold_ingest.spark.query_runs import RUN_ID, begin_batch
+from lakefold_ingest.spark.small_batches import (
+    MOST_ROWS,
+    BatchSize,
+    counted,
+    recent_sizes,
+    rows_if_small,
+    sum_of,
+)
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_table.errors import InvalidError
 
@@ -40,40 +49,26 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.clauses import Clause, Merge
     from lakefold_ingest.operations.keyed_parts import KeyedOperation
     from lakefold_ingest.rows.target import Target, WrittenFile
+    from lakefold_ingest.spark.small_batches import RecentSizes
     from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
 
 SinkMode = Literal["append", "upsert", "delete", "cdc"]
-ROWS_A_TASK = 50_000
+ROWS_A_TASK = MOST_ROWS
 """So many rows are merged, or events applied, by one task; each task reads the table's key columns."""
 _QUERY_ID = "sql.streaming.queryId"
-_RESULT = pa.schema(
+_WRITTEN = pa.schema(
     {
         "fragments": pa.list_(pa.binary()),
         "fault": pa.list_(pa.string()),
         "seconds": pa.float64(),
         "misfits": pa.int64(),
         "bad_rows": pa.binary(),
+        "rows": pa.int64(),
+        "bytes": pa.int64(),
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FileLayout:
-    """How the rows of a batch that is appended are divided into files.
-
-    `target_rows`: a batch is written by so few tasks that a file has about so many rows; None: each task of
-    Spark's writes its own. `sort_by`: each file has the rows in the order of these columns; with
-    `target_rows` each has another part of their range. Raises `InvalidError` if `target_rows` is not above 0.
-    """
-
-    target_rows: int | None = None
-    sort_by: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.target_rows is not None and self.target_rows <= 0:
-            raise InvalidError(f"{self.target_rows} is not above 0", where="target_rows_per_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +85,7 @@ class Sink:
     app_id: str | None = None
     on_report: Callable[[BatchReport], object] | None = None
     merge: Merge | ChangeFormat | None = None
-    layout: FileLayout = FileLayout()
+    layout: FileLayout = field(default_factory=FileLayout)
     metrics: MetricsAddress | None = None
 
     def __post_init__(self) -> None:
@@ -100,7 +95,7 @@ class Sink:
             check_waits(self.settings)
             if self.layout != FileLayout():
                 hint = "leave them out: the rows of other modes are partitioned by their keys"
-                where = "target_rows_per_file, sort_by"
+                where = "target_rows_per_file, target_file_size, sort_by, driver_rows"
                 raise InvalidError("they are for rows that are appended", where=where, hint=hint)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> Any:  # noqa: ANN401 - pyspark's type says None
@@ -120,6 +115,7 @@ class Sink:
             with self._operation(frame, key) as operation:
                 report = put_batch(self.settings, key, operation, in_order=bool(query_id))
         note_batch(self.settings.table, key, run_id, report)
+        recent_sizes(self.settings.table, key.app_id).note_files(report.figures.rows, report.figures.bytes)
         if self.on_report is not None:
             self.on_report(report)
         batch.check(report)
@@ -132,8 +128,10 @@ class Sink:
             schema, bad_rows = arrow_schema_of(frame.schema), list[pa.Table]()
             # How many rows fit is known once they are written.
             count = None if self.settings.bad_records else frame.count
-            with _laid_out(frame, self.layout) as rows:
-                yield AppendRows(schema, partial(_write, rows, bad_rows), count=count, bad_rows=bad_rows)
+            write = partial(
+                _write, frame, self.layout, recent_sizes(self.settings.table, key.app_id), bad_rows
+            )
+            yield AppendRows(schema, write, count=count, bad_rows=bad_rows)
         else:
             with self._merging(frame, merge, key) as operation:
                 yield operation
@@ -150,13 +148,21 @@ class Sink:
                 with staged(frame, plan) as operation:
                     yield operation
                 return
-        with _kept(frame):
-            tasks = min(-(-frame.count() // ROWS_A_TASK), frame.sparkSession.sparkContext.defaultParallelism)
-            yield (
-                in_tasks(frame, partial(_operation, merge=merge), tasks)
-                if tasks > 1
-                else _on_driver(frame, merge)
-            )
+        recent = recent_sizes(self.settings.table, key.app_id)
+        rows = rows_if_small(frame, recent, ROWS_A_TASK)
+        if rows is not None:
+            yield _on_driver(rows, frame, merge)
+            return
+        with kept(frame):
+            count = frame.count()
+            tasks = min(-(-count // ROWS_A_TASK), frame.sparkSession.sparkContext.defaultParallelism)
+            if tasks > 1:
+                recent.note(BatchSize(count))
+                yield in_tasks(frame, partial(_operation, merge=merge), tasks)
+            else:
+                rows = frame.toArrow()
+                recent.note(BatchSize(count, rows.nbytes))
+                yield _on_driver(rows, frame, merge)
 
 
 def sink_merge(
@@ -202,57 +208,37 @@ def _checked_app_id(query_id: str) -> str:
     return query_id
 
 
-@contextmanager
-def _laid_out(frame: DataFrame, layout: FileLayout) -> Iterator[DataFrame]:
-    """Yields the rows in partitions, each of which becomes a file.
-
-    Spark keeps the rows if they must be counted: they are computed in as many tasks as without a layout.
-    """
-    missing = [name for name in layout.sort_by if name not in frame.columns]
-    if missing:
-        raise InvalidError(f"{', '.join(missing)} is not in the batch", where="sort_by")
-    if layout.target_rows is None:
-        yield frame.sortWithinPartitions(*layout.sort_by) if layout.sort_by else frame
-        return
-    with _kept(frame):
-        files = max(1, -(-frame.count() // layout.target_rows))
-        if layout.sort_by:
-            ranges = frame.repartitionByRange(files, *layout.sort_by)
-            yield ranges.sortWithinPartitions(*layout.sort_by)
-        else:
-            yield frame.coalesce(files)
-
-
-@contextmanager
-def _kept(frame: DataFrame) -> Iterator[None]:
-    """Has Spark keep the rows of a batch, which it would compute for each count and each attempt."""
-    level = frame.storageLevel
-    if level.useMemory or level.useDisk:
-        yield
-        return
-    frame.persist()
-    try:
-        yield
-    finally:
-        frame.unpersist()
-
-
 def _operation(rows: pa.Table, merge: Merge | ChangeFormat) -> KeyedOperation:
     return ApplyChanges(rows, merge) if isinstance(merge, ChangeFormat) else UpsertRows(rows, merge)
 
 
-def _on_driver(frame: DataFrame, merge: Merge | ChangeFormat) -> KeyedOperation:
-    return _operation(frame.toArrow().cast(arrow_schema_of(frame.schema)), merge)
+def _on_driver(rows: pa.Table, frame: DataFrame, merge: Merge | ChangeFormat) -> KeyedOperation:
+    return _operation(rows.cast(arrow_schema_of(frame.schema)), merge)
 
 
-def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[WrittenFile]:
-    """Has the executors write the frame's rows.
+def _write(
+    frame: DataFrame, layout: FileLayout, recent: RecentSizes, bad_rows: list[pa.Table], target: Target
+) -> list[WrittenFile]:
+    """Has the frame's rows written, by the driver if they are few, else by the executors.
 
     Returns the files in the order of the frame's partitions, and puts rows that don't fit into `bad_rows`
     if the target keeps them. Raises as `collect_files`.
     """
-    rows = frame.mapInArrow(partial(_write_task, target), spark_schema_of(_RESULT)).collect()
-    tasks = [
+    rows = rows_if_small(frame, recent, layout.most_on_driver)
+    tasks = (
+        _in_tasks(frame, layout, recent, target) if rows is None else [write_task(target, rows.to_batches())]
+    )
+    files = collect_files(target, tasks)
+    bad_rows[:] = [bad_rows_of(tasks)]
+    return files
+
+
+def _in_tasks(frame: DataFrame, layout: FileLayout, recent: RecentSizes, target: Target) -> list[TaskFiles]:
+    """Has the executors write the frame's rows. Returns what each task wrote."""
+    with laid_out(frame, layout.rows_a_file(recent.file_bytes_a_row()), layout.sort_by) as parts:
+        rows = parts.mapInArrow(partial(_write_task, target), spark_schema_of(_WRITTEN)).collect()
+    recent.note(sum_of(BatchSize(row.rows, row.bytes) for row in rows))
+    return [
         TaskFiles(
             tuple(bytes(fragment) for fragment in row.fragments),
             None if row.fault is None else tuple(row.fault),
@@ -262,11 +248,10 @@ def _write(frame: DataFrame, bad_rows: list[pa.Table], target: Target) -> list[W
         )
         for row in rows
     ]
-    files = collect_files(target, tasks)
-    bad_rows[:] = [bad_rows_of(tasks)]
-    return files
 
 
 def _write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Writes the rows of a task. Yields one row that says what it wrote."""
-    yield pa.RecordBatch.from_pylist([asdict(write_task(target, batches))], schema=_RESULT)
+    sizes: list[BatchSize] = []
+    written = asdict(write_task(target, counted(batches, sizes)))
+    yield pa.RecordBatch.from_pylist([written | asdict(sum_of(sizes))], schema=_WRITTEN)

@@ -15,16 +15,16 @@ from lakefold_ingest.delta.data_files import ParquetTarget
 from lakefold_ingest.delta.replacing import check_replaceable
 from lakefold_ingest.delta.writing import DeltaView
 from lakefold_ingest.lance.new_columns import check_structs
-from lakefold_ingest.lance.view import lance_view
+from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.merge.row_condition import RowCondition
 from lakefold_ingest.operations.replace_delta import ReplaceDelta
 from lakefold_ingest.operations.replace_where import ReplaceWhere
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
-from lakefold_ingest.options.write_options import WriteMode
+from lakefold_ingest.options.write_options import WriteMode, WriteUse
 from lakefold_ingest.rows.fitting import plain_field
-from lakefold_ingest.rows.task_files import bad_rows_of, collect_files, decoded_files, write_task
+from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, decoded_files, write_task
 from lakefold_ingest.rows.unused_files import remove_unused
-from lakefold_ingest.view import BatchColumns, not_in_format
+from lakefold_ingest.view import BatchColumns, View, not_in_format
 from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import open_client
@@ -35,13 +35,9 @@ from lakefold_table.lance.schemas.data_files import file_version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lakefold_ingest.lance.view import LanceView
     from lakefold_ingest.options.given import GivenWrite
-    from lakefold_ingest.options.write_options import WriteUse
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.rows.target import Target, WrittenFile
-    from lakefold_ingest.rows.task_files import TaskFiles
-    from lakefold_ingest.view import View
     from lakefold_ingest.writing.report import BatchReport
     from lakefold_ingest.writing.settings import WriteSettings
 

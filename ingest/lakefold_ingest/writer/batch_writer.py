@@ -21,16 +21,16 @@ import time
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key, check_app_id, new_key
-from lakefold_ingest.rows.row_source import RowSource
-from lakefold_ingest.writer.batching import Batching
-from lakefold_ingest.writing.batch import start_batch
+from lakefold_ingest.rows.row_source import ArrowStream, RowSource
+from lakefold_ingest.writer.batching import Batching, BatchLimits
+from lakefold_ingest.writing.batch import StartedBatch, start_batch
 from lakefold_ingest.writing.report import BatchReport
 from lakefold_table.entry import Committed
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
@@ -39,13 +39,9 @@ from lakefold_table.new_threads import start_thread
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
-    from typing import Self
 
-    from lakefold_ingest.rows.row_source import ArrowStream
     from lakefold_ingest.rows.target import Target, WrittenFile
     from lakefold_ingest.view import View
-    from lakefold_ingest.writer.batching import BatchLimits
-    from lakefold_ingest.writing.batch import StartedBatch
     from lakefold_ingest.writing.settings import WriteSettings
 
 LOGGER = logging.getLogger("lakefold")

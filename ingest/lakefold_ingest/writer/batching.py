@@ -73,7 +73,7 @@ class Batching(Generic[P]):
         return len(self._waiting)
 
     def add(self, piece: P) -> None:
-        """Adds an append behind the others."""
+        """Adds an append after the others."""
         if self._waiting and self._waiting[-1].shape != piece.shape:
             self._column_changes += 1
         self._waiting.append(piece)

@@ -66,6 +66,7 @@ def bad_records(settings: WriteSettings, key: Key, bad_rows: Sequence[pa.Table])
             merge_schema=False,
             format="",
             partition_by=(),
+            sort_by=(),
             commit_properties={},
         ),
         bad_records_key(key, settings.table),

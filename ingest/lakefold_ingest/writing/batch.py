@@ -48,10 +48,10 @@ from lakefold_ingest.writing.log_client import (
     drop_client,
     open_client,
 )
-from lakefold_ingest.writing.operation import KnowsContent, LeavesRowsOut
+from lakefold_ingest.writing.operation import KnowsContent, LeavesRowsOut, Operation
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
 from lakefold_log.write.tracing import batch_span
-from lakefold_table.entry import Duplicate, Invalid, Rejected, rolled_back_text
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, rolled_back_text
 from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError, StopError
 from lakefold_table.formats import BUILT_IN
 
@@ -62,10 +62,8 @@ if TYPE_CHECKING:
 
     from lakefold_ingest.proposals.key import Key
     from lakefold_ingest.view import View
-    from lakefold_ingest.writing.operation import Operation
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Committed, Outcome
 
 LOGGER = logging.getLogger("lakefold")
 _NO_ANSWER = "see that a committer runs; the same batch may be run again, it is folded once"
@@ -416,7 +414,7 @@ def _rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
         f"{rolled_back_text(result.rolled_back_by)}; nothing was added",
         where=table,
         hint="a key is folded once: give the sink another app_id, under which its batches are new; or "
-        'on_rolled_back="skip", if the rows are to stay away',
+        'on_rolled_back="skip", to leave the rows out',
     )
 
 

@@ -17,21 +17,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.writing.settings import MOST_UNANSWERED
-from lakefold_log.client.admin import Admin
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import MissingTopicError, describe
-from lakefold_log.read.dead_letters import read_dead_letters
+from lakefold_log.read.dead_letters import DeadLetter, read_dead_letters
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
 from lakefold_table.entry import Entry, Invalid, Outcome, Rejected
-from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.errors import GapError, InvalidError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
-    from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.read.dead_letters import DeadLetter
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.marks.batches import Interval
     from lakefold_table.position import Position
@@ -45,6 +43,8 @@ _PAUSE_S = 0.2
 _LEAST_CONNECT_S, _CONNECT_S = 1.0, 10.0
 """An attempt to connect lasts so many seconds at least, and at most before another one begins."""
 _READ_S = 1.0
+_SOON_S = 1.0
+"""A committer that keeps up answers within so many seconds."""
 LOGGER = logging.getLogger("lakefold")
 
 
@@ -242,19 +242,33 @@ class Proposed:
     def answer(self, timeout_s: float) -> Answer:
         """Returns the position and the outcome, which is None if it comes later than `timeout_s` seconds.
 
-        Raises as `Proposer.position_of` and `OutcomeWaiter.wait` do, except for the time-out.
+        Raises as `Proposer.position_of` and `OutcomeWaiter.wait` do, except for the time-out. Brokers are
+        asked whether the topic is still the same only if no outcome comes soon: an outcome shows that itself,
+        because it names the topic's id and the proposal.
         """
         try:
-            position = self._proposer.position_of(self._sent)
+            position = self._proposer.unverified_position_of(self._sent)
             begun = time.perf_counter()
-            outcome = None
-            with suppress(RetryError):
-                # Then the outcome is not known.
-                outcome = self._waiter.outcomes.wait(position, self.envelope, timeout_s)
+            try:
+                outcome = self._outcome(position, min(timeout_s, _SOON_S))
+            except GapError:
+                with suppress(RetryError):
+                    # The topic that exists now explains more than the outcome of another proposal.
+                    self._proposer.position_of(self._sent)
+                raise
+            if outcome is None:
+                self._proposer.position_of(self._sent)
+                outcome = self._outcome(position, timeout_s - (time.perf_counter() - begun))
             sent_at = begun if self._sent_at is None else self._sent_at
             return Answer(position, outcome, sent_at - self._started, time.perf_counter() - sent_at)
         finally:
             self._waiter.leave()
+
+    def _outcome(self, position: Position, timeout_s: float) -> Outcome | None:
+        """Returns the outcome, or None if it is not known in time."""
+        with suppress(RetryError):
+            return self._waiter.outcomes.wait(position, self.envelope, timeout_s)
+        return None
 
 
 @dataclass(slots=True)

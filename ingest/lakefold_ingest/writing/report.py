@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakefold_ingest.formats import format_of
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, rolled_back_text
+from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, rolled_back_text
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome
 
 Kind = Literal["committed", "duplicate", "sent", "empty"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from lakefold_ingest.lance.fragments import MAX_BYTES_PER_FILE, MAX_ROWS_PER_FILE
+from lakefold_ingest.view import TableSettings
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.lance.schemas.data_files import file_version
@@ -33,26 +33,18 @@ MOST_UNANSWERED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSettings:
-    """The settings of a writer. `lakefold.spark.sink` describes each; `table` is the canonical URI.
+class WriteSettings(TableSettings):
+    """The settings of a writer. `lakefold.spark.sink` describes each.
 
-    So is `bad_records`, the table of rows that can't be written; empty: such rows fail their batch. `format`:
-    that of the table; empty: its own, or Lance if it is created. `partition_by`: the partition columns of a
-    table that is created.
-
-    Raises `InvalidError` if a value is wrong.
+    `format`: that of the table; empty: its own, or Lance if it is created. Raises `InvalidError` if a value
+    is wrong.
     """
 
-    table: str
     kafka: KafkaConfig
     topics: Topics
     wait: Wait = "commit"
     timeout_s: float = 60.0
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    stable_row_ids: bool = False
-    data_storage_version: str = DEFAULT_STORAGE_VERSION
-    max_rows_per_file: int = MAX_ROWS_PER_FILE
-    max_bytes_per_file: int = MAX_BYTES_PER_FILE
+    data_storage_version: str = field(default=DEFAULT_STORAGE_VERSION, kw_only=True)
     on_rolled_back: OnRolledBack = "raise"
     on_older_batch: OnOlderBatch = "raise"
     on_refused: OnRefused = "raise"
@@ -60,9 +52,7 @@ class WriteSettings:
     max_lag_s: float | None = None
     commit_properties: Mapping[str, str] = field(default_factory=dict)
     merge_schema: bool = False
-    bad_records: str = ""
     format: str = ""
-    partition_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, values in _CHOICES.items():

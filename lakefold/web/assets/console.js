@@ -31,7 +31,7 @@ function title(text) {
 }
 
 function report(overview) {
-  const problems = [overview.problem, overview.feed_problem, overview.tables_problem].filter(Boolean);
+  const problems = views.problems(overview);
   problem.hidden = problems.length === 0;
   problem.textContent = problems.join(" · ");
   footer.textContent = `Lakefold ${overview.release}, tables below ${overview.roots.join(", ")}. This page changes nothing.`;
@@ -56,7 +56,7 @@ async function tables(parameters, number) {
     const [overview, page] = await Promise.all([fetched("overview"), fetched("tables", { ...state, limit: PAGE })]);
     if (shown.number !== number) return;
     report(overview);
-    figures.replaceChildren(views.overviewCards(overview));
+    figures.replaceChildren(...[views.overviewCards(overview), views.committerChanges(overview.committer)].filter(Boolean));
     list.replaceChildren(views.tableList(page, changed));
     back.disabled = state.offset === 0;
     next.disabled = state.offset + PAGE >= page.total;
@@ -73,7 +73,18 @@ async function tables(parameters, number) {
 async function table(parameters, number) {
   const uri = parameters.uri || "", branch = parameters.branch || "";
   title(uri);
-  const head = make("div"), history = make("div"), sizes = make("div"), columns = make("div"), refs = make("div"), readers = make("div");
+  const head = make("div"), history = make("div"), sizes = make("div"), columns = make("div"), refs = make("div"), readers = make("div"), kept = make("div");
+  const add = make("button", { type: "button" }, "Add up what old versions keep");
+  add.addEventListener("click", async () => {
+    add.disabled = true;
+    try {
+      const document_ = await fetched("kept", { uri });
+      if (shown.number === number) kept.replaceChildren(views.kept(document_));
+    } catch (error) {
+      kept.replaceChildren(make("p", { class: "rejected", role: "alert" }, error.message));
+    }
+    add.disabled = false;
+  });
   const older = make("button", { type: "button" }, "Older versions"), newest = make("button", { type: "button" }, "Newest versions");
   const lookup = make("form", { class: "tools" }, make("label", {}, "Find a proposal: ",
     make("input", { name: "proposal", placeholder: "app:batch, uuid or offset", required: true })), make("button", {}, "Explain"));
@@ -82,7 +93,8 @@ async function table(parameters, number) {
     location.hash = address("proposal", { uri, branch, proposal: new FormData(lookup).get("proposal") });
   });
   main.replaceChildren(head, lookup, make("h2", {}, branch ? `Versions of branch ${branch}` : "Versions"), history, make("div", { class: "tools" }, newest, older),
-    make("h2", {}, "Fragments"), sizes, make("h2", {}, "Tags and branches"), refs, make("h2", {}, "Consumers"), readers, make("h2", {}, "Schema"), columns);
+    make("h2", {}, "Fragments"), sizes, make("h2", {}, "Tags and branches"), refs, make("h2", {}, "Consumers"), readers,
+    make("h2", {}, "Old versions"), make("div", { class: "tools" }, add), kept, make("h2", {}, "Schema"), columns);
   const last = parameters.last;
   newest.disabled = last === undefined;
   newest.addEventListener("click", () => { location.hash = address("table", { uri, branch }); });
@@ -128,10 +140,10 @@ async function letters(_, number) {
   title("Dead letters");
   const body = make("div", {}, "reading…");
   main.replaceChildren(make("h1", {}, "Dead letters"), make("p", { class: "faint" }, "Proposals that were refused: they changed nothing, and their rows are in no table."), body);
-  let known = null;
+  let known;
   const refresh = async (_changed, overview) => {
     const counted = overview ? overview.dead_letters : null;
-    if (known !== null && counted === known) return;
+    if (counted === known) return;
     known = counted;
     const page = await fetched("dead-letters");
     if (shown.number === number) body.replaceChildren(views.letters(page));
@@ -211,6 +223,10 @@ function listen() {
   });
 }
 
+// The address names the view, so this link must not change it.
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+// A plot keeps the colours that it was drawn in.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown.plottedAt = 0; later(new Set()); });
 window.addEventListener("hashchange", () => { show(); main.focus(); });
 show();
 listen();

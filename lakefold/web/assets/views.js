@@ -72,6 +72,17 @@ function readers(consumers) {
     `${each.name}: ${each.unread_versions === null ? "its branch is gone" : each.unread_versions === 0 ? "up to date" : `${count(each.unread_versions)} behind`}`));
 }
 
+/** Returns what can't be read or asked now, and why. */
+export function problems(overview) {
+  const uncounted = overview.dead_letters_problem ? `dead letters can't be counted: ${overview.dead_letters_problem}` : "";
+  return [overview.problem, overview.feed_problem, overview.tables_problem, uncounted].filter(Boolean);
+}
+
+function deadLetters(overview) {
+  if (overview.dead_letters_problem) return "unknown";
+  return `${overview.about_dead_letters ? "about " : ""}${count(overview.dead_letters)}${overview.more_dead_letters ? " or more" : ""}`;
+}
+
 /** Returns the figures of the log and of all tables. */
 export function overviewCards(overview) {
   const committer = overview.committer;
@@ -79,9 +90,17 @@ export function overviewCards(overview) {
     ["tables", count(overview.tables)],
     ["entries without an outcome (lag)", count(overview.lag), overview.lag > 1000 ? "rejected" : ""],
     ["parked tables", committer.problem ? "unknown" : count(committer.parked.length), committer.parked.length ? "parked" : ""],
-    ["dead letters", count(overview.dead_letters), overview.dead_letters ? "rejected" : ""],
+    ["dead letters", deadLetters(overview), overview.dead_letters ? "rejected" : ""],
     ["committer", committer.problem ? "unknown" : committer.ready ? "ready" : "not ready", committer.ready ? "committed" : "rejected"],
   ]);
+}
+
+/** Returns when the committer went away and came back, the newest change first; nothing if it never changed. */
+export function committerChanges(committer) {
+  const changes = (committer.changes || []).slice(-6).reverse();
+  if (changes.length < 2) return null;
+  return make("p", { class: "changes" }, "Committer: ", changes.map((each, index) => [index ? " ← " : "",
+    make("span", { class: `kind ${each.state === "ready" ? "committed" : "rejected"}` }, each.state), " ", time(each.time * 1000)]).flat());
 }
 
 /** Returns the list of tables. `fresh`: the URIs whose rows have just changed. */
@@ -227,6 +246,17 @@ export function tableHead(table) {
   ];
 }
 
+/** Returns how many old versions are kept, why, and the files that only they need. */
+export function kept(document) {
+  const names = { removable: "nothing: a clean-up removes them", policy: "the policy (age, or the newest versions)",
+    consumers: "consumers", refs: "tags and branches" };
+  const readers = document.held_by.length ? `: ${document.held_by.join(", ")}` : "";
+  return make("div", {}, grid("old versions, and the files that only they need", [
+    ["kept for", (row) => names[row.reason] + (row.reason === "consumers" ? readers : "")], ["versions", (row) => count(row.versions), true],
+    ["data files", (row) => count(row.files), true], ["size", (row) => bytes(row.bytes), true]], document.kept),
+    make("p", { class: "faint" }, document.note));
+}
+
 /** Returns the columns of the newest version, and how the schema changed. */
 export function schema(table, history) {
   const changes = history.changes.map((change) => make("li", {}, `version ${change.version}: `, [
@@ -282,8 +312,49 @@ export function proposal(explanation) {
     make("ol", { class: "path", "aria-label": "the path of the proposal" }, steps.map(([name, text]) =>
       make("li", { class: text ? null : "none" }, make("strong", {}, name), make("div", {}, text || "–")))),
     make("dl", {}, facts.filter(([, text]) => text).flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])),
+    ...evidence(explanation.evidence),
     make("p", {}, "The same in a terminal:"), make("pre", {}, make("code", {}, explanation.command)),
   ];
+}
+
+/** Returns where a refused proposal met another change: its fragments with the rows in conflict, and its fields. */
+function evidence(where) {
+  if (!where) return [];
+  const [read, judged] = where.versions;
+  const others = { changed: "deleted rows", removed: "removed the fragment", added: "added the fragment", unknown: "not known" };
+  const rows = (found) => (found ? count(found.rows) : "–");
+  return [
+    make("h2", {}, "Where they conflict"),
+    where.fragments.length ? grid(`fragments that this proposal and others changed after version ${read}, up to version ${judged}`, [
+      ["fragment", (each) => each.name], ["rows", (each) => count(each.rows), true],
+      ["changed by others", (each) => (each.state === "changed" && !each.others ? "changed it, but deleted no rows" : `${rows(each.others)}: ${others[each.state]}`)],
+      ["by this proposal", (each) => (each.ours ? rows(each.ours) : "the log does not say which")],
+      ["by both", (each) => (each.both ? rows(each.both) : "the fragment as a whole")],
+      ["where in the fragment", conflictBar],
+    ], where.fragments) : null,
+    where.fragments.length ? make("p", { class: "faint" }, "A bar is a fragment from its first row to its last. Upper half: rows that others changed. ",
+      "Lower half: rows that this proposal changes. Full height: rows in conflict.",
+      where.left_out ? ` ${count(where.left_out)} more fragments are not drawn.` : "") : null,
+    where.fields.length ? make("p", {}, "Fields in conflict: ", chips(where.fields)) : null,
+    where.fragments.length || where.fields.length || where.note ? null : make("p", {}, "The conflict is with the table or the version as a whole, not with single fragments or fields."),
+    where.note ? make("p", { class: "faint" }, where.note) : null,
+  ].filter(Boolean);
+}
+
+/** Returns a fragment as a bar with the rows that others changed, that the proposal changes, and that both did. */
+function conflictBar(fragment) {
+  const scale = 300 / Math.max(1, fragment.cells);
+  const marks = (found, y, height, kind) => (found ? found.cells : []).map(([start, end]) =>
+    drawn("rect", { x: start * scale, y, width: Math.max(2, (end - start) * scale), height, class: kind }));
+  const both = fragment.both ? marks(fragment.both, 1, 22, "both") : [drawn("rect", { x: 0, y: 1, width: 300, height: 22, class: "both whole" })];
+  const shares = (found) => (found && fragment.cells ? found.cells.slice(0, 5).map(([start, end]) =>
+    `${Math.round((start / fragment.cells) * 100)} to ${Math.round((end / fragment.cells) * 100)} %`).join(", ") + (found.cells.length > 5 ? " and more" : "") : "");
+  const where = shares(fragment.both);
+  const label = fragment.both ? `rows in conflict in fragment ${fragment.name}: ${where ? `at ${where} of its rows` : count(fragment.both.rows)}`
+    : `fragment ${fragment.name}, in conflict as a whole`;
+  return drawn("svg", { viewBox: "-1 0 302 24", class: "conflict", role: "img", "aria-label": label },
+    drawn("rect", { x: 0, y: 1, width: 300, height: 22, class: "outline" }),
+    ...marks(fragment.others, 2, 10, "others"), ...marks(fragment.ours, 12, 10, "ours"), ...both);
 }
 
 function chips(ids) {

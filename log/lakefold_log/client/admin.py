@@ -6,19 +6,22 @@ has some 150 error codes; callers need to know which of four things to do.
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from lakefold_log.client.admin_client import KeptClient
 from lakefold_log.client.connecting import ConnectionProbe
+from lakefold_log.client.consumer_pool import ConsumerPool
 from lakefold_log.client.error_codes import Local
-from lakefold_log.client.rights import REFUSALS, hint, lacking
+from lakefold_log.client.rights import REFUSALS, Right, hint, lacking
 from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.new_threads import check_room, no_threads, start_thread
 
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from confluent_kafka.admin import ClusterMetadata
-
-    from lakefold_log.client.rights import Right
 
 T = TypeVar("T")
 Option = str | int | float | bool
@@ -60,7 +61,9 @@ INSTANCE: Final = "group.instance.id"
 _DEFAULTS: Mapping[str, Option] = {
     "client.id": "lakefold",
     # Reconnect to a restarted broker within a second, not ten, with few attempts until then (see client_log).
-    "reconnect.backoff.ms": 250,
+    # Half of the first pause is also the least time between any two connections of a client (librdkafka's
+    # "sparse connections"): with 250 ms each search for a coordinator took 125 ms, and a takeover has three.
+    "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 1000,
     "socket.keepalive.enable": True,
 }
@@ -224,6 +227,13 @@ def client_set_up(where: str) -> Iterator[None]:
         raise InvalidError(f"the Kafka client can't be created: {reason}", where=where, hint=hint) from caught
 
 
+def _consumer_of(config: KafkaConfig, group: str, isolation: str) -> Consumer:
+    fixed: dict[str, Option] = {"group.id": group, "isolation.level": isolation}
+    fixed |= {"enable.auto.commit": False, "log_level": 0}
+    with client_set_up(config.bootstrap_servers):
+        return Consumer(config.client(fixed=fixed))
+
+
 class Admin:
     """Sends administrative requests to the cluster. An object serves many threads; it needs no closing.
 
@@ -237,6 +247,14 @@ class Admin:
         with client_set_up(config.bootstrap_servers):
             # The answers contain the errors; librdkafka's own lines on stderr would only repeat them.
             self.client = KeptClient.made(config.client(fixed={"log_level": 0}, tuned=_ADMIN_TUNED))
+        # The pool must not reference this object: only the garbage collector would free a cycle of both.
+        self.consumers = ConsumerPool(partial(_consumer_of, config))
+
+    def with_timeout(self, timeout_s: float) -> Self:
+        """Returns an object with this time limit that sends its requests through the same clients."""
+        other = copy.copy(self)
+        other.timeout_s = timeout_s
+        return other
 
     def answer(self, future: Future[T], doing: str, *, rights: Sequence[Right] = ()) -> T:
         """Wait for a future of the client and return its result, within the time limit of a request.
@@ -271,28 +289,22 @@ class Admin:
         return result
 
     def ask_as_consumer(self, ask: Callable[[Consumer], T], doing: str, *, read_committed: bool) -> T:
-        """Send requests that only a consumer can send, through a consumer that is closed afterwards.
+        """Send requests that only a consumer can send, through a consumer of `consumers`.
 
-        Such requests are rare. A consumer that is kept open holds sockets and threads, and remembers leaders
-        that have changed. Each request of `ask` may block for `timeout_s` at most. Raises as `result` does.
+        Each request of `ask` may block for `timeout_s` at most. Raises as `result` does.
         """
         if not self._was_answered:
             # This request finds out whether a broker will ever answer.
             self.result(self._ask_for_cluster(), doing)
         isolation = "read_committed" if read_committed else "read_uncommitted"
-        fixed: dict[str, Option] = {"group.id": NO_GROUP, "isolation.level": isolation}
-        fixed |= {"enable.auto.commit": False, "log_level": 0}
-        with client_set_up(self.config.bootstrap_servers):
-            consumer = Consumer(self.config.client(fixed=fixed))
         try:
-            return ask(consumer)
+            with self.consumers.lend(NO_GROUP, isolation) as consumer:
+                return ask(consumer)
         except KafkaException as caught:
             error = kafka_error(caught)
             if error.code() in _NO_ANSWER:
                 raise error_of(error, doing, self.config.bootstrap_servers) from caught
             raise
-        finally:
-            consumer.close()
 
     def no_answer(self, doing: str, probe: ConnectionProbe | None = None) -> RetryError:
         """Returns the error for a request that no broker answered in time."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, KafkaError
 
-from lakefold_log.client.admin import client_set_up, error_of, kafka_errors
+from lakefold_log.client.admin import Admin, error_of, kafka_errors
 from lakefold_log.client.questions import checked_commits
 from lakefold_log.client.rights import on_group, on_topics
 from lakefold_table.errors import RetryError
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from confluent_kafka import TopicPartition
-
-    from lakefold_log.client.admin import Admin, Option
 
 _PAUSE_S: Final = 0.02
 # If the brokers refuse the group there is no answer, only an event of the client: so the first tries are
@@ -61,13 +59,9 @@ def _read(
     where = admin.config.bootstrap_servers
     # With `read_committed` an offset is held back until its transaction has ended.
     isolation = "read_committed" if stable else "read_uncommitted"
-    fixed: dict[str, Option] = {"group.id": group, "isolation.level": isolation}
-    fixed |= {"enable.auto.commit": False, "log_level": 0}
-    with client_set_up(where):
-        consumer = Consumer(admin.config.client(fixed=fixed))
     deadline = time.monotonic() + admin.timeout_s
     patience = min(_FIRST_S, admin.timeout_s)
-    try:
+    with admin.consumers.lend(group, isolation) as consumer:
         while True:
             try:
                 answer = _answer(consumer, group, partitions, patience, where)
@@ -80,8 +74,6 @@ def _read(
                 return answer
             _check_allowed(consumer, group, where)
             patience = min(2 * patience, max(deadline - time.monotonic(), _FIRST_S))
-    finally:
-        consumer.close()
 
 
 def _answer(

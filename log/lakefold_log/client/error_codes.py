@@ -22,7 +22,6 @@ class Local(IntEnum):
     INVALID_ARG = -186
     TIMED_OUT = -185
     SSL = -181
-    QUEUE_FULL = -184
     BAD_COMPRESSION = -198
     BAD_MSG = -199
     NOT_IMPLEMENTED = -170
@@ -30,7 +29,6 @@ class Local(IntEnum):
     TRANSPORT = -195
     AUTHENTICATION = -169
     UNSUPPORTED_FEATURE = -165
-    STATE = -172
     FENCED = -144
     FATAL = -150
     NOENT = -156

@@ -22,22 +22,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from lakefold_log.client.admin import INSTANCE, Admin, client_set_up, error_of
+from lakefold_log.client.admin import INSTANCE, Admin, KafkaConfig, Option, client_set_up, error_of
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.rights import on_group, on_topics
 from lakefold_log.client.topic_identity import TopicGuard
 from lakefold_log.client.topics import NOT_YET
 from lakefold_table.closing import Closing
-from lakefold_table.errors import InvalidError, StopError
+from lakefold_table.errors import InvalidError, LakefoldError, StopError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from confluent_kafka import KafkaError
 
-    from lakefold_log.client.admin import KafkaConfig, Option
-    from lakefold_table.errors import LakefoldError
     from lakefold_table.position import LogId
 
 SUFFIX: Final = ".members"
@@ -56,8 +54,9 @@ _TUNED: Final[dict[str, Option]] = {
     # own, so a process that collects garbage isn't taken for dead.
     "session.timeout.ms": 6000,
     # The delay until the others learn that a member joined or left. A partition that moves twice, because a
-    # replacement joins while the survivors take over, waits for it several times.
-    "heartbeat.interval.ms": 300,
+    # replacement joins while the survivors take over, waits for it several times. A heartbeat is a request of
+    # some bytes, which the client sends without Python.
+    "heartbeat.interval.ms": 100,
     # Giving a partition up may take half of this.
     "max.poll.interval.ms": 60_000,
     # The delay until new partitions of the topic are noticed.
@@ -76,12 +75,18 @@ def session_seconds(config: KafkaConfig) -> float:
 class Holder(Protocol):
     """Works on the partitions that are assigned to this process. Called by `Membership.step` and `close`."""
 
-    def given(self, partitions: Sequence[int]) -> None:
-        """These are this process's from now on. Their former holder released them or counts as dead."""
+    def given(self, partitions: Sequence[int], *, is_settled: bool = True) -> None:
+        """These are this process's from now on.
+
+        If `is_settled`, all that were revoked before are assigned again, to this process or to others.
+        """
         ...
 
     def taken(self, partitions: Sequence[int], patience_s: float) -> None:
-        """Release these: another process may get them once this returns, in `patience_s` seconds at most."""
+        """Other processes get these once it is settled who. Then they must be released.
+
+        That may take `patience_s` seconds.
+        """
         ...
 
     def lost(self, partitions: Sequence[int]) -> None:
@@ -99,6 +104,7 @@ class Membership(Closing):
     def __init__(self, config: KafkaConfig, group: str, topic: str, log: LogId, holder: Holder) -> None:
         self.group = group + SUFFIX
         self.joined = False
+        self._is_revoking = False
         self._topic = topic
         self._holder = holder
         self._guard = TopicGuard(Admin(config), topic, log)
@@ -154,14 +160,18 @@ class Membership(Closing):
         if ends:
             consumer.pause(ends)
         self.joined = True
-        self._holder.given(_numbers(partitions))
+        # After a revocation the client assigns what is new of the same rebalance, also if that is nothing,
+        # and joins once more. What was revoked is assigned in the rebalance after that.
+        is_settled, self._is_revoking = not self._is_revoking, False
+        self._holder.given(_numbers(partitions), is_settled=is_settled)
 
     def _taken(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """The client releases them, and notifies the group, when this returns."""
+        """The client releases them, and joins the group again, when this returns."""
+        self._is_revoking = True
         self._holder.taken(_numbers(partitions), self._patience_s)
 
     def _lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self.joined = False
+        self.joined = self._is_revoking = False
         self._holder.lost(_numbers(partitions))
 
     def _note(self, error: KafkaError) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from lakefold_log.client.admin import NO_GROUP, client_set_up, error_of, kafka_errors
+from lakefold_log.client.admin import NO_GROUP, Admin, Option, client_set_up, error_of, kafka_errors
 from lakefold_log.client.committed_offsets import settled
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.questions import cluster_metadata, offset_ranges
@@ -17,8 +17,6 @@ from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-
-    from lakefold_log.client.admin import Admin, Option
 
 # Enough to include tables that are written to now and then; read in milliseconds.
 _RECENT = 500

@@ -25,7 +25,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from lakefold_log.client.admin import error_of, kafka_errors
+from lakefold_log.client.admin import Admin, error_of, kafka_errors
 from lakefold_log.client.rights import on_group, on_topics
 from lakefold_table.errors import RetryError
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Uuid
     from confluent_kafka.admin import ClusterMetadata, NewTopic
     from confluent_kafka.admin import TopicDescription as RawDescription
-
-    from lakefold_log.client.admin import Admin
 
 Partition = tuple[str, int]
 """The name of a topic and the number of a partition."""
@@ -80,19 +78,19 @@ def offset_ranges(
     if not requested:
         return {}
 
-    def ask(consumer: Consumer) -> tuple[dict[Partition, int], dict[Partition, int]]:
+    def ask(consumer: Consumer) -> dict[Partition, Watermarks]:
         starts = _offsets(consumer, requested, OFFSET_BEGINNING, admin.timeout_s)
         # The end is requested second: the log may grow in between, and its end is never below its start.
-        return starts, _offsets(consumer, requested, OFFSET_END, admin.timeout_s)
+        ends = _offsets(consumer, requested, OFFSET_END, admin.timeout_s)
+        for (topic, partition), start in starts.items():
+            end = ends[topic, partition]
+            if not 0 <= start <= end:
+                message = f"the client library reports the offsets {start} up to {end}, which can't be true"
+                raise UnknownAnswerError(message, where=f"{topic}/{partition}", hint=_HINT)
+        return {each: Watermarks(start, ends[each]) for each, start in starts.items()}
 
     doing = f"ask for the offsets of {', '.join(f'{topic}/{partition}' for topic, partition in requested)}"
-    starts, ends = admin.ask_as_consumer(ask, doing, read_committed=read_committed)
-    for (topic, partition), start in starts.items():
-        end = ends[topic, partition]
-        if not 0 <= start <= end:
-            message = f"the client library reports the offsets {start} up to {end}, which can't be true"
-            raise UnknownAnswerError(message, where=f"{topic}/{partition}", hint=_HINT)
-    return {each: Watermarks(start, ends[each]) for each, start in starts.items()}
+    return admin.ask_as_consumer(ask, doing, read_committed=read_committed)
 
 
 def _offsets(

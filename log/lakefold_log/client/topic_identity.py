@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from lakefold_log.client.admin import error_of, kafka_error
+from lakefold_log.client.admin import Admin, error_of, kafka_error
 from lakefold_log.client.questions import UnknownAnswerError, ask_for_topic, topic_answer
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topics import NO_TOPIC
-from lakefold_table.errors import GapError, RetryError
+from lakefold_table.errors import GapError, LakefoldError, RetryError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from confluent_kafka.admin import TopicDescription
 
-    from lakefold_log.client.admin import Admin
-    from lakefold_table.errors import LakefoldError
     from lakefold_table.position import LogId
 
 # A broker that has just started may not know its topics yet; a topic unknown for longer was deleted.

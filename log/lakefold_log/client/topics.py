@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from lakefold_log.client.admin import error_of, kafka_error
+from lakefold_log.client.admin import Admin, error_of, kafka_error
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.questions import (
     UnknownAnswerError,
@@ -34,7 +34,6 @@ from lakefold_table.position import LogId
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakefold_log.client.admin import Admin
     from lakefold_log.client.questions import Partition
     from lakefold_log.client.topic_names import Topics
 

@@ -21,14 +21,13 @@ from lakefold_table.allocation import check_allocated
 from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import InvalidError
 from lakefold_table.expansion import check_expansion, content_of
-from lakefold_table.formats import BUILT_IN
-from lakefold_table.marks.outcome_messages import from_json, json_form, outcome_message, outcome_value
+from lakefold_table.formats import BUILT_IN, Formats
+from lakefold_table.marks.outcome_messages import json_form, outcome_message, outcome_value
 from lakefold_table.uri import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefold_table.formats import Formats
     from lakefold_table.position import Position
     from lakefold_table.proposal import LargeProposal, TableProposal
 
@@ -41,7 +40,6 @@ __all__ = [
     "decode",
     "decode_large",
     "encode",
-    "from_json",
     "json_form",
     "outcome_message",
     "outcome_value",

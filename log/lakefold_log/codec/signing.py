@@ -14,7 +14,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from lakefold_table.marks.compact_json import text_of, whole
 from lakefold_table.position import offset_of
@@ -22,7 +22,6 @@ from lakefold_table.position import offset_of
 if TYPE_CHECKING:
     from _hashlib import HASH
     from collections.abc import Sequence
-    from typing import Self
 
 SIGNATURE: Final = "lakefold.signature"
 """The header of an outcome that holds BEGIN/SIGNATURE, in decimal and hexadecimal digits."""

@@ -11,28 +11,25 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import watermarks
 from lakefold_log.codec.envelope import parsed
-from lakefold_log.read.consumer import PartitionReader, Verify
+from lakefold_log.read.consumer import Message, PartitionReader, Verify
 from lakefold_table.closing import Closing
 from lakefold_table.errors import RetryError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.compact_json import text_of, whole
-from lakefold_table.position import Fingerprint, Position
+from lakefold_table.position import Fingerprint, LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakefold_log.client.admin import KafkaConfig, Option
+    from lakefold_log.client.admin import Admin, Option
     from lakefold_log.client.questions import Watermarks
-    from lakefold_log.read.consumer import Message
-    from lakefold_table.position import LogId
 
 _TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -123,9 +120,8 @@ class LogContent(Closing):
     Raises `GapError` if the topic is not that of `log`, `RetryError` if no broker answers in time.
     """
 
-    def __init__(self, config: KafkaConfig, topic: str, log: LogId) -> None:
-        self._config = replace(config, options={**_FEW, **config.options})
-        self._admin = Admin(config)
+    def __init__(self, admin: Admin, topic: str, log: LogId) -> None:
+        self._admin = admin
         self._topic, self._log = topic, log
         self._reader: PartitionReader | None = None
         self._in_use = threading.Lock()
@@ -157,7 +153,7 @@ class LogContent(Closing):
         reader = self._reader
         if reader is None:
             reader = self._reader = PartitionReader(
-                self._config, self._topic, self._log, offset, verify=Verify.FIRST
+                self._admin, self._topic, self._log, offset, tuned=_FEW, verify=Verify.FIRST
             )
         elif reader.position != offset:
             reader.seek(offset)

@@ -9,22 +9,20 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import watermarks
 from lakefold_log.read.outcomes import read_outcomes
-from lakefold_log.read.trust import EVERYBODY
+from lakefold_log.read.trust import EVERYBODY, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.admin import Admin
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.read.trust import Trust
     from lakefold_table.position import LogId
 
 
 def answered_offsets(
-    config: KafkaConfig,
+    admin: Admin,
     topics: Topics,
     log: LogId,
     low_watermark: int,
@@ -37,11 +35,11 @@ def answered_offsets(
     read, and are answered again from the tables. Only outcomes that `trust` accepts count. Call this when no
     other committer reports any more. Raises `RetryError` if no broker answers.
     """
-    start, end = watermarks(Admin(config), topics.outcomes, log.partition)
+    start, end = watermarks(admin, topics.outcomes, log.partition)
     offsets = array("q")
     if max(start, from_offset) < end:
         first = max(start, from_offset)
-        for _, outcome in read_outcomes(config, topics, log.partition, first, trust=trust):
+        for _, outcome in read_outcomes(admin, topics, log.partition, first, trust=trust):
             if outcome.position.log == log and outcome.position.offset >= low_watermark:
                 offsets.append(outcome.position.offset)
     return array("q", sorted(offsets))

@@ -16,27 +16,23 @@ from weakref import WeakMethod
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from lakefold_log.client.admin import NO_GROUP, Admin, client_set_up, error_of
+from lakefold_log.client.admin import NO_GROUP, Admin, KafkaConfig, Option, client_set_up, error_of
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.rights import on_topics
 from lakefold_log.client.topic_identity import ANOTHER_LOG, DeferredTopicCheck, TopicGuard
 from lakefold_log.client.topics import NOT_YET, describe, watermarks
-from lakefold_log.read.record_count import count_records
+from lakefold_log.read.record_count import RecordCount, count_records
 from lakefold_table.closing import Closing
-from lakefold_table.errors import GapError, RetryError, StopError
-from lakefold_table.position import Position
+from lakefold_table.errors import GapError, LakefoldError, RetryError, StopError
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from confluent_kafka import Message as RawMessage
 
-    from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_log.client.questions import Watermarks
-    from lakefold_log.read.record_count import RecordCount
-    from lakefold_table.errors import LakefoldError
-    from lakefold_table.position import LogId
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -117,8 +113,10 @@ def _decoded(raw: RawMessage) -> Headers:
 class PartitionReader(Closing):
     """Reads partition `log.partition` of `topic` from `start_offset` on; for one thread.
 
-    `verify` is for readers that fold, whose messages must be verified to come from the expected topic. With
-    `FIRST` none is returned before that; with `LATER` call `prove` before the messages have any effect.
+    `admin` is asked about the topic; it may serve others as well. `tuned`: options of the consumer, which the
+    user's own override. `verify` is for readers that fold, whose messages must be verified to come from the
+    expected topic. With `FIRST` none is returned before that; with `LATER` call `confirm_messages` before the
+    messages have any effect.
     `on_gap` is called with offsets that contain neither a message nor the marker of a transaction, and with
     those of damaged messages, before any later message is returned; what it raises ends reading. Without it
     such gaps aren't searched for, and damaged messages are passed over.
@@ -130,11 +128,12 @@ class PartitionReader(Closing):
 
     def __init__(  # noqa: PLR0913 - what is known of the log is passed in
         self,
-        config: KafkaConfig,
+        admin: Admin,
         topic: str,
         log: LogId,
         start_offset: int,
         *,
+        tuned: Mapping[str, Option] | None = None,
         isolation: str = "read_committed",
         verify_every_s: float = 5.0,
         verify: Verify = Verify.NEVER,
@@ -146,12 +145,12 @@ class PartitionReader(Closing):
         self.position = start_offset
         self.last_error = ""
         self._isolation = isolation
-        self._admin = Admin(config)
+        self._admin = admin
+        self._tuned = {**_TUNED, **(tuned or {})}
         self._guard = TopicGuard(self._admin, topic, log, every_s=verify_every_s)
         self._in_use = threading.Lock()
         self._known_end = 0
         self._verify = verify
-        self._config = config
         self._on_gap = on_gap
         self._whole_below = start_offset
         self._deferred_check = DeferredTopicCheck(self._guard)
@@ -163,7 +162,7 @@ class PartitionReader(Closing):
         self._attempts = 0
         self._check_topic()
         self._check_offset(start_offset)
-        self._consumer = self._make(config)
+        self._consumer = self._make(admin.config)
         self._assign(start_offset)
 
     @property
@@ -306,7 +305,7 @@ class PartitionReader(Closing):
             "enable.partition.eof": True,
             "isolation.level": self._isolation,
         }
-        options = config.client(fixed=fixed, tuned=_TUNED)
+        options = config.client(fixed=fixed, tuned=self._tuned)
         note = WeakMethod(self._on_error)
 
         def on_error(error: KafkaError) -> None:
@@ -430,7 +429,7 @@ class PartitionReader(Closing):
         if self._on_gap is None or not is_position or offset <= max(self.position, self._whole_below):
             return True
         try:
-            counted = count_records(self._config, self.topic, self.log.partition, self.position, offset)
+            counted = count_records(self._admin.config, self.topic, self.log.partition, self.position, offset)
             if counted.missing:
                 self._on_gap(self._missing_records(counted))
         except RetryError as unknown:

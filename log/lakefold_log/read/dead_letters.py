@@ -9,20 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.client.admin import Admin
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import describe, watermarks
-from lakefold_log.codec.envelope import decode
-from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.codec.envelope import Decoded, decode
+from lakefold_log.read.consumer import Headers, Message, PartitionReader
 from lakefold_table.entry import Entry
 from lakefold_table.marks.outcome_messages import MAX_TEXT
 from lakefold_table.position import LogId, Position, offset_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
-
-    from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.codec.envelope import Decoded
-    from lakefold_log.read.consumer import Headers, Message
 
 _OURS: Final = "lakefold."
 _CONFLICTS_WITH: Final = "lakefold.conflicts-with"
@@ -134,7 +130,7 @@ def read_dead_letters(
         log = description.log_id(partition)
         start = max(start, offsets.get(log, 0))
         if start < end:
-            with PartitionReader(config, topic, log, start) as reader:
+            with PartitionReader(admin, topic, log, start) as reader:
                 for message in reader.up_to(end, timeout_s):
                     yield dead_letter_of(message, Position(log, message.offset, topic))
                     offsets[log] = message.offset + 1

@@ -16,19 +16,17 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from google.protobuf.message import DecodeError
 
 from lakefold_log.codec.claims import MAX_ENVELOPE_BYTES
-from lakefold_log.codec.envelope import classify, decode, encode, parsed
+from lakefold_log.codec.envelope import Decoded, classify, decode, encode, parsed
 from lakefold_table.entry import Undecodable
 from lakefold_table.errors import InvalidError
-from lakefold_table.formats import BUILT_IN
+from lakefold_table.formats import BUILT_IN, Formats
 from lakefold_table.position import LogId, Position
 from lakefold_table.wire import MORE, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakefold_log.codec.envelope import Decoded
     from lakefold_protos.lakefold import log_pb2
-    from lakefold_table.formats import Formats
 
 MAX_FILE_BYTES: Final = 4 << 30
 STDIN: Final = "-"

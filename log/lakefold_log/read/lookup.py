@@ -13,29 +13,24 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import TopicPartition
 
-from lakefold_log.client.admin import Admin
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.committed_offsets import settled
 from lakefold_log.client.topics import describe, watermarks
-from lakefold_log.codec.envelope import decode
+from lakefold_log.codec.envelope import Decoded, decode
 from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.read.anchor import LogContent
 from lakefold_log.read.answered import answered_offsets
-from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_log.read.offset_metadata import OffsetMetadata
 from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes, Trust
-from lakefold_table.entry import Duplicate, Entry
+from lakefold_table.entry import Duplicate, Entry, Outcome
 from lakefold_table.errors import RetryError
-from lakefold_table.position import Position
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.codec.envelope import Decoded
-    from lakefold_log.read.consumer import Message
-    from lakefold_table.entry import Outcome
-    from lakefold_table.position import LogId
 
 _CHUNK: Final = 5_000
 _BATCH: Final = 1_000
@@ -84,11 +79,10 @@ class Lookup:
         self, config: KafkaConfig, topics: Topics, table: str, partition: int | None, *, timeout_s: float
     ) -> None:
         self.table = table
-        self._config = config
         self._topics = topics
         self._timeout_s = timeout_s
-        self._admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
-        topic = describe(self._admin, topics.transactions)
+        self.admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
+        topic = describe(self.admin, topics.transactions)
         number = partition_of(table, topic.partitions) if partition is None else partition
         self.log = topic.log_id(number)
 
@@ -100,8 +94,8 @@ class Lookup:
     def status(self, group: str) -> PartitionStatus:
         """Returns the state of the partition and of `group`, the committer's, now."""
         topic = self._topics.transactions
-        start, end = watermarks(self._admin, topic, self.log.partition)
-        mark = settled(self._admin, group, [TopicPartition(topic, self.log.partition)])[0]
+        start, end = watermarks(self.admin, topic, self.log.partition)
+        mark = settled(self.admin, group, [TopicPartition(topic, self.log.partition)])[0]
         answered = mark.offset if mark.offset >= 0 else None
         offset_metadata = None if answered is None else OffsetMetadata.of(mark.metadata, mark.offset)
         if offset_metadata is None:
@@ -118,21 +112,21 @@ class Lookup:
         answered: set[int] = set()
         if status.outcomes_from is not None:
             begin, trust = status.outcomes_from, status.trust
-            answered.update(answered_offsets(self._config, self._topics, self.log, first, begin, trust))
+            answered.update(answered_offsets(self.admin, self._topics, self.log, first, begin, trust))
         return lambda below: max(0, below - first) - sum(first <= offset < below for offset in answered)
 
     def content(self) -> LogContent:
         """Returns the log's content, for comparing single entries; a context manager."""
-        return LogContent(self._config, self._topics.transactions, self.log)
+        return LogContent(self.admin, self._topics.transactions, self.log)
 
     def entry_at(self, offset: int) -> Decoded | None:
         """Returns the decoded message at this offset, or None if the log doesn't have it."""
         topic = self._topics.transactions
-        start, end = watermarks(self._admin, topic, self.log.partition)
+        start, end = watermarks(self.admin, topic, self.log.partition)
         if not start <= offset < end:
             return None
         deadline = time.monotonic() + self._timeout_s
-        with PartitionReader(self._config, topic, self.log, offset) as reader:
+        with PartitionReader(self.admin, topic, self.log, offset) as reader:
             for message in _span(reader, offset, offset + 1, deadline):
                 return self._decoded(message)
         return None
@@ -156,7 +150,7 @@ class Lookup:
         Raises `RetryError` if the time is too short to read all of them, `DamagedError` if a signed outcome
         is of a newer release's kind.
         """
-        log = describe(self._admin, self._topics.outcomes).log_id(self.log.partition)
+        log = describe(self.admin, self._topics.outcomes).log_id(self.log.partition)
         strangers = ForeignOutcomes(self.outcomes_where, trust)
         outcomes: list[tuple[int, Outcome]] = []
         for message in self._back(self._topics.outcomes, log, 0):
@@ -174,12 +168,12 @@ class Lookup:
 
     def _back(self, topic: str, log: LogId, lowest: int) -> Iterator[Message]:
         """Returns the messages of a partition from the newest down to offset `lowest`."""
-        start, end = watermarks(self._admin, topic, log.partition)
+        start, end = watermarks(self.admin, topic, log.partition)
         first = max(start, lowest)
         if first >= end:
             return
         deadline = time.monotonic() + self._timeout_s
-        with PartitionReader(self._config, topic, log, max(first, end - _CHUNK)) as reader:
+        with PartitionReader(self.admin, topic, log, max(first, end - _CHUNK)) as reader:
             while first < end:
                 low = max(first, end - _CHUNK)
                 if reader.position != low:

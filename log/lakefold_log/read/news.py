@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from lakefold_log.client.admin import Admin
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
-from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Committed
 from lakefold_table.errors import DamagedError
 from lakefold_table.marks.outcome_messages import outcome_value
 
 if TYPE_CHECKING:
-    from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.read.consumer import Message
 
 _BATCH: Final = 1000
 
@@ -49,7 +47,8 @@ class VersionNews:
         log = describe(admin, topics.outcomes).log_id(partition)
         end = watermarks(admin, topics.outcomes, partition).end
         self._key, self._branch = table.encode(), branch
-        self._reader = PartitionReader(config, topics.outcomes, log, end)
+        # What is reported counts once the table is read, so the report need not be committed.
+        self._reader = PartitionReader(admin, topics.outcomes, log, end, isolation="read_uncommitted")
 
     @property
     def connected(self) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import Consumer, TopicPartition
 from google.protobuf.message import DecodeError
 
-from lakefold_log.client.admin import NO_GROUP, Admin, client_set_up, kafka_errors
+from lakefold_log.client.admin import NO_GROUP, Admin, KafkaConfig, Option, client_set_up, kafka_errors
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.questions import offset_ranges
 from lakefold_log.client.topics import describe
@@ -24,7 +24,6 @@ from lakefold_table.marks.outcome_messages import outcome_value
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
 
-    from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_table.entry import Outcome
 
 _BATCH: Final = 1000

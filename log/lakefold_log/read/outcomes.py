@@ -2,7 +2,13 @@
 
 A waiter moves to the end of the outcomes partition before the proposal is sent, so that it can't miss the
 outcome. It identifies the outcome by the proposal's position, uuid and key: a position alone names different
-entries before and after a topic was created again. Only committed reports are read.
+entries before and after a topic was created again.
+
+A committer sends a Committed only after the version that it names was published, so it is true whether or not
+the report that contains it is committed. A waiter accepts it as soon as the brokers have it. All other
+outcomes count only in committed reports: if a report is aborted, the next committer judges the entries of
+which no version tells, and may answer otherwise (decision 0096). All other readers of outcomes read committed
+reports only.
 """
 
 from __future__ import annotations
@@ -11,29 +17,25 @@ import threading
 import time
 from collections import OrderedDict
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.client.admin import Admin
+from lakefold_log.client.admin import Admin, KafkaConfig, Option
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.codec.partitioner import home_of
-from lakefold_log.read.consumer import PartitionReader
-from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes
+from lakefold_log.read.consumer import Message, PartitionReader
+from lakefold_log.read.trust import EVERYBODY, ForeignOutcomes, Trust
 from lakefold_table.closing import Closing
+from lakefold_table.entry import Committed, Outcome
 from lakefold_table.errors import GapError, RetryError
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.marks.outcome_messages import is_answer_to
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.read.consumer import Message
-    from lakefold_log.read.trust import Trust
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Outcome
-    from lakefold_table.position import Position
+    from lakefold_table.position import LogId, Position
 
 _BATCH: Final = 1000
 # Outcomes of other proposals for the table are kept too: the next wait may be for them. Those that are
@@ -44,6 +46,8 @@ _FAR_BEHIND: Final = 1000
 _POLL_S: Final = 0.02
 # How long one thread reads before it notices that the waiter is closed.
 _TURN_S: Final = 0.5
+# The time limit of a question to the brokers while a refusal is awaited.
+_QUESTION_S: Final = 3.0
 # All messages exist already, so the broker need not wait for more (by default half a second).
 _HURRIED: Final[Mapping[str, Option]] = {"fetch.wait.max.ms": 5}
 _NO_ANSWER: Final = (
@@ -65,14 +69,19 @@ class OutcomeWaiter(Closing):
     def __init__(
         self, config: KafkaConfig, topics: Topics, table: str, *, partition: int | None = None
     ) -> None:
-        admin = Admin(config)
+        self._admin = admin = Admin(config)
         partition = home_of(table, partition, describe(admin, topics.transactions).partitions)
         log = describe(admin, topics.outcomes).log_id(partition)
         end = watermarks(admin, topics.outcomes, partition).end
         self._key = table.encode()
         self._where = f"{topics.outcomes}/{partition}"
-        self._reader = PartitionReader(config, topics.outcomes, log, end)
+        self._reader = PartitionReader(admin, topics.outcomes, log, end, isolation="read_uncommitted")
+        self._committed = CommittedReports(lambda offset: _reader_from(offset, admin, topics.outcomes, log))
         self._known: OrderedDict[Position, Outcome] = OrderedDict()
+        # The offsets of outcomes that count only if their report is committed, by the entry's position.
+        self._undecided: OrderedDict[Position, int] = OrderedDict()
+        # Those of them that are expected or awaited.
+        self._doubted: dict[Position, int] = {}
         self._expected: dict[Position, Outcome | None] = {}
         self._is_closed = False
         self._is_reading = False
@@ -98,10 +107,12 @@ class OutcomeWaiter(Closing):
         # In this order, because another thread may be reading: `_keep` does the same the other way round.
         if position in self._known:
             self._expected[position] = self._known[position]
+        self._doubt(position)
 
     def forget(self, position: Position) -> None:
         """Don't keep this outcome any longer. For any thread."""
         self._expected.pop(position, None)
+        self._doubted.pop(position, None)
 
     def wait(self, position: Position, envelope: Envelope, timeout_s: float) -> Outcome:
         """Returns the outcome of `envelope`, which was sent to `position`, once a committer has reported it.
@@ -111,6 +122,10 @@ class OutcomeWaiter(Closing):
         the topic that the position names. Raises `StopError` if the outcomes topic was created again.
         """
         deadline = time.monotonic() + timeout_s
+        with self._expecting(position):
+            return self._awaited(position, envelope, deadline, timeout_s)
+
+    def _awaited(self, position: Position, envelope: Envelope, deadline: float, timeout_s: float) -> Outcome:
         while True:
             with self._turn(position, deadline) as is_reader:
                 outcome = self._outcome_at(position)
@@ -125,7 +140,20 @@ class OutcomeWaiter(Closing):
                 if self._is_closed:
                     raise RetryError("the connection to the outcomes is being closed", where=str(position))
                 if is_reader:
-                    self._keep(self._reader.poll(_BATCH, min(remaining_s, _TURN_S)))
+                    self._doubt(position)
+                    self._read(min(remaining_s, _TURN_S))
+
+    @contextmanager
+    def _expecting(self, position: Position) -> Iterator[None]:
+        """Expects an outcome while it is awaited, unless it is expected anyway."""
+        if position in self._expected:
+            yield
+            return
+        self.expect(position)
+        try:
+            yield
+        finally:
+            self.forget(position)
 
     @contextmanager
     def _turn(self, position: Position | None, deadline: float | None = None) -> Iterator[bool]:
@@ -162,6 +190,12 @@ class OutcomeWaiter(Closing):
             end = self._reader.end_offset() if is_reader else 0
             while is_reader and self._reader.position < end and time.monotonic() < deadline:
                 self._keep(self._reader.poll(_BATCH, _POLL_S))
+            for position in sent if is_reader else ():
+                self._doubt(position)
+            while is_reader and self._doubted and time.monotonic() < deadline:
+                self._read(_POLL_S)
+                if self._committed.is_at_end():
+                    break
         known = [(self._outcome_at(position), envelope) for position, envelope in sent.items()]
         return [_checked(outcome, envelope) for outcome, envelope in known if outcome is not None]
 
@@ -176,19 +210,96 @@ class OutcomeWaiter(Closing):
         self._is_closed = True
         with self._turn(None):
             self._reader.close()
+            self._committed.close()
 
-    def _keep(self, messages: list[Message]) -> None:
+    def _read(self, timeout_s: float) -> None:
+        """Reads on for `timeout_s` seconds at most.
+
+        While an outcome is doubted, it reads both what is new and the committed reports, in short polls.
+        """
+        if not self._doubted:
+            self._committed.close()
+            self._keep(self._reader.poll(_BATCH, timeout_s))
+            return
+        self._keep(self._reader.poll(_BATCH, 0.0))
+        # Another thread may forget all of them meanwhile.
+        first = min([*self._doubted.values()], default=None)
+        try:
+            if first is not None:
+                polled = self._committed.poll(first, min(timeout_s, _POLL_S))
+                self._keep(polled, committed=True)
+        except RetryError:
+            # No broker answers. The first reader's polls notice when one does.
+            self._keep(self._reader.poll(_BATCH, _POLL_S))
+
+    def _doubt(self, position: Position) -> None:
+        """Has committed reports read for an outcome, if the one that is there counts only in these."""
+        offset = self._undecided.get(position)
+        if offset is not None:
+            self._doubted[position] = offset
+
+    def _keep(self, messages: list[Message], *, committed: bool = False) -> None:
+        """Keeps the outcomes that count. `committed`: whether the reports of these messages are committed."""
         strangers = ForeignOutcomes(self._where)
         for message in messages:
             # Outcomes of other tables are not decoded.
             outcome = strangers.parse(message) if message.key == self._key else None
-            if outcome is not None:
-                self._known[outcome.position] = outcome
-                if outcome.position in self._expected:
-                    self._expected[outcome.position] = outcome
+            if outcome is None:
+                continue
+            position = outcome.position
+            if committed or isinstance(outcome.result, Committed):
+                self._undecided.pop(position, None)
+                self._doubted.pop(position, None)
+                self._known[position] = outcome
+                if position in self._expected:
+                    self._expected[position] = outcome
+            elif self._outcome_at(position) is None:
+                self._undecided.setdefault(position, message.offset)
+                if position in self._expected:
+                    self._doubt(position)
         strangers.log()
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+        for kept in (self._known, self._undecided):
+            while len(kept) > _KEPT:
+                kept.popitem(last=False)
+
+
+class CommittedReports:
+    """Reads the outcomes again that count only in committed reports. It is connected only while it reads.
+
+    That is seldom: for a refusal. `connect` returns a reader of committed reports from an offset on.
+    """
+
+    def __init__(self, connect: Callable[[int], PartitionReader]) -> None:
+        self._connect = connect
+        self._reader: PartitionReader | None = None
+        self._start = 0
+
+    def poll(self, first: int, timeout_s: float) -> list[Message]:
+        """Returns the next messages of committed reports, of which those from `first` on have to be read.
+
+        If a report was aborted, later ones answer. Raises `RetryError` if no broker answers.
+        """
+        if self._reader is None or first < self._start:
+            self.close()
+            self._reader, self._start = self._connect(first), first
+        return self._reader.poll(_BATCH, timeout_s)
+
+    def is_at_end(self) -> bool:
+        """Returns whether all reports that are committed by now were read. Raises `RetryError`."""
+        return self._reader is None or self._reader.position >= self._reader.end_offset()
+
+    def close(self) -> None:
+        """Disconnects, until the next poll."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+def _reader_from(offset: int, admin: Admin, topic: str, log: LogId) -> PartitionReader:
+    """Returns a reader of committed reports from an offset on, or from the nearest one that exists."""
+    asking = admin.with_timeout(_QUESTION_S)
+    offsets = watermarks(asking, topic, log.partition)
+    return PartitionReader(asking, topic, log, min(max(offset, offsets.start), offsets.end))
 
 
 def _checked(outcome: Outcome, envelope: Envelope) -> Outcome:
@@ -214,7 +325,7 @@ def _name(uuid: str, app_id: str, batch_id: int | None) -> str:
 
 
 def read_outcomes(
-    config: KafkaConfig,
+    admin: Admin,
     topics: Topics,
     partition: int,
     from_offset: int,
@@ -227,18 +338,17 @@ def read_outcomes(
     """Every committed outcome of the partition from `from_offset` to its end as it is now, with its offset.
 
     `tables`: of those only, which costs a tenth (None: of all). `trust`: whose outcomes count, of reports
-    that began at or behind `since`. What doesn't count, and what is no outcome, is passed
+    that began at or after `since`. What doesn't count, and what is no outcome, is passed
     over and logged.
 
     Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
     nothing for `timeout_s` seconds, `DamagedError` if a signed outcome is of a newer release's kind.
     """
     strangers = ForeignOutcomes(f"{topics.outcomes}/{partition}", trust, since)
-    log = describe(Admin(config), topics.outcomes).log_id(partition)
+    log = describe(admin, topics.outcomes).log_id(partition)
     keys = None if tables is None else {table.encode() for table in tables}
-    hurried = replace(config, options={**_HURRIED, **config.options})
     try:
-        with PartitionReader(hurried, topics.outcomes, log, from_offset) as reader:
+        with PartitionReader(admin, topics.outcomes, log, from_offset, tuned=_HURRIED) as reader:
             for message in reader.up_to(reader.end_offset(), timeout_s):
                 if keys is None or message.key in keys:
                     outcome = strangers.parse(message)

@@ -13,15 +13,12 @@ import logging
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from lakefold_log.client.admin import NO_GROUP, client_set_up
+from lakefold_log.client.admin import NO_GROUP, KafkaConfig, Option, client_set_up
 from lakefold_table.errors import RetryError
-
-if TYPE_CHECKING:
-    from lakefold_log.client.admin import KafkaConfig, Option
 
 _TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 0.05

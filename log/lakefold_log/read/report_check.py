@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import describe, watermarks
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.outcomes import read_outcomes
@@ -27,7 +26,7 @@ from lakefold_log.read.outcomes import read_outcomes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.admin import Admin
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.trust import Trust
     from lakefold_table.position import LogId, Position
@@ -125,33 +124,31 @@ def thinned(history: Sequence[Earlier], end: int) -> tuple[Earlier, ...]:
     return tuple(thin)
 
 
-def answered_since(
-    config: KafkaConfig, topics: Topics, log: LogId, begin: int, trust: Trust
-) -> frozenset[Position]:
+def answered_since(admin: Admin, topics: Topics, log: LogId, begin: int, trust: Trust) -> frozenset[Position]:
     """Returns the entries of `log` with an outcome at or after `begin` that is visible and counts.
 
     Call this when no other committer reports any more and no transaction hangs. Raises `RetryError` if no
     broker answers.
     """
-    start, end = watermarks(Admin(config), topics.outcomes, log.partition)
+    start, end = watermarks(admin, topics.outcomes, log.partition)
     if max(start, begin) >= end:
         return frozenset()
-    outcomes = read_outcomes(config, topics, log.partition, max(start, begin), trust=trust, since=begin)
+    outcomes = read_outcomes(admin, topics, log.partition, max(start, begin), trust=trust, since=begin)
     return frozenset(outcome.position for _, outcome in outcomes if outcome.position.log == log)
 
 
-def is_whole(config: KafkaConfig, topics: Topics, log: LogId, report: LastReport, trust: Trust) -> bool:
+def is_whole(admin: Admin, topics: Topics, log: LogId, report: LastReport, trust: Trust) -> bool:
     """Returns whether all outcomes of the last report are visible, or retention has removed some.
 
     Call this as `answered_since`; raises as it does.
     """
-    if not report.count or watermarks(Admin(config), topics.outcomes, log.partition).start > report.begin:
+    if not report.count or watermarks(admin, topics.outcomes, log.partition).start > report.begin:
         return True
-    return len(answered_since(config, topics, log, report.begin, trust)) >= report.count
+    return len(answered_since(admin, topics, log, report.begin, trust)) >= report.count
 
 
 def last_whole(
-    config: KafkaConfig, topics: Topics, log: LogId, report: LastReport, trust: Trust, end: int
+    admin: Admin, topics: Topics, log: LogId, report: LastReport, trust: Trust, end: int
 ) -> Earlier | None:
     """Returns the report's newest checkpoint after which no outcome is lost, if the topic ends at `end`.
 
@@ -161,18 +158,18 @@ def last_whole(
     `answered_since`; raises as it does.
     """
     for earlier in report.history:
-        if earlier[0] < end and has_signed(config, topics, log, earlier[0], trust):
+        if earlier[0] < end and has_signed(admin, topics, log, earlier[0], trust):
             return earlier
     return report.history[0] if report.history else None
 
 
-def has_signed(config: KafkaConfig, topics: Topics, log: LogId, begin: int, trust: Trust) -> bool:
+def has_signed(admin: Admin, topics: Topics, log: LogId, begin: int, trust: Trust) -> bool:
     """Returns whether the topic has an outcome of a report that began at or after `begin`, visible or not.
 
     The outcome may be of a transaction whose end is lost. Call this as `answered_since`; raises as it does.
     """
-    outcomes = describe(Admin(config), topics.outcomes).log_id(log.partition)
-    with PartitionReader(config, topics.outcomes, outcomes, begin, isolation="read_uncommitted") as reader:
+    outcomes = describe(admin, topics.outcomes).log_id(log.partition)
+    with PartitionReader(admin, topics.outcomes, outcomes, begin, isolation="read_uncommitted") as reader:
         return any(
             # A message without a value only ends a transaction that hangs.
             message.value

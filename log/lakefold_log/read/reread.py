@@ -11,14 +11,13 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING
 
-from lakefold_log.read.consumer import PartitionReader, Verify
+from lakefold_log.read.consumer import Message, PartitionReader, Verify
 from lakefold_table.errors import GapError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.read.consumer import Message
+    from lakefold_log.client.admin import Admin
     from lakefold_table.position import LogId
 
 _BATCH = 1000
@@ -45,7 +44,7 @@ class RepeatingReader(PartitionReader):
 
     def __init__(
         self,
-        config: KafkaConfig,
+        admin: Admin,
         topic: str,
         log: LogId,
         start_offset: int,
@@ -55,10 +54,10 @@ class RepeatingReader(PartitionReader):
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(
-            config, topic, log, start_offset, verify=Verify.LATER, on_gap=on_gap, last_read=last_read
+            admin, topic, log, start_offset, verify=Verify.LATER, on_gap=on_gap, last_read=last_read
         )
         self._make_another: Callable[[int], PartitionReader] = lambda offset: PartitionReader(
-            config, topic, log, offset, verify=Verify.FIRST
+            admin, topic, log, offset, verify=Verify.FIRST
         )
         self._stopped = stopped
         self._again: PartitionReader | None = None

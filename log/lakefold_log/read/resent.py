@@ -9,27 +9,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from lakefold_log.client.admin import Admin
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import describe, watermarks
-from lakefold_log.codec.envelope import decode
+from lakefold_log.codec.envelope import Decoded, decode
 from lakefold_log.codec.partitioner import home_of
-from lakefold_log.read.consumer import PartitionReader
+from lakefold_log.read.consumer import Message, PartitionReader
 from lakefold_log.read.lookup import Lookup
-from lakefold_log.read.trust import ForeignOutcomes
-from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
-from lakefold_table.position import Position
+from lakefold_log.read.trust import ForeignOutcomes, Trust
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome, Rejected
+from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
-    from lakefold_log.codec.envelope import Decoded
-    from lakefold_log.read.consumer import Message
     from lakefold_log.read.dead_letters import DeadLetter
-    from lakefold_log.read.trust import Trust
-    from lakefold_table.entry import Outcome
-    from lakefold_table.position import LogId
 
 
 def sent_since(
@@ -145,5 +139,5 @@ class _Search:
         start = max(start, first)
         if start >= end:
             return
-        with PartitionReader(self._config, topic, log, start) as reader:
+        with PartitionReader(self._admin, topic, log, start) as reader:
             yield from reader.up_to(end, self._timeout_s)

@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
-from lakefold_log.client.admin import client_set_up, error_of, kafka_error
+from lakefold_log.client.admin import Admin, KafkaConfig, Option, client_set_up, error_of, kafka_error
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.questions import create_topic
-from lakefold_log.client.topics import describe
+from lakefold_log.client.topics import TopicDescription, describe
 from lakefold_table.errors import RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from confluent_kafka import Message
-
-    from lakefold_log.client.admin import Admin, KafkaConfig, Option
-    from lakefold_log.client.topics import TopicDescription
 
 Event = tuple[bytes | None, bytes]
 """Key (None: no key) and value."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from lakefold_log.client.admin import Admin, client_set_up, error_of, kafka_error
+from lakefold_log.client.admin import Admin, KafkaConfig, Option, client_set_up, error_of, kafka_error
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.error_codes import Local
 from lakefold_log.client.questions import max_message_bytes
@@ -28,11 +28,11 @@ from lakefold_log.client.topics import describe
 from lakefold_log.codec.claims import put_claim
 from lakefold_log.codec.envelope import encode
 from lakefold_log.codec.partitioner import home_of
-from lakefold_log.write.tracing import sending
+from lakefold_log.write.tracing import Sending, sending
 from lakefold_table.closing import Closing
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.new_threads import start_thread
-from lakefold_table.position import Position
+from lakefold_table.position import LogId, Position
 from lakefold_table.storage import open_storage
 
 if TYPE_CHECKING:
@@ -40,12 +40,9 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.consumer import Headers
-    from lakefold_log.write.tracing import Sending
     from lakefold_protos.lakefold import log_pb2
-    from lakefold_table.position import LogId
 
 # Never change this: the uuids of all transactions that were ever sent depend on it.
 _TRANSACTIONS: Final = uuid.UUID("397f73db-f49c-41fb-aa33-cdc708475542")
@@ -189,18 +186,28 @@ class Proposer(Closing):
         `RetryError` if no broker names the topic's id: send the same again.
         """
         deadline = time.monotonic() + self._timeout_s + _GRACE_S
+        position = self.unverified_position_of(sent)
+        self._verify(deadline)
+        return position
+
+    def unverified_position_of(self, sent: Future[Position]) -> Position:
+        """Wait for the position of what `send` sent, for a caller that learns more about it.
+
+        An outcome for this position names the topic's id and the proposal, so it shows as much as a request
+        would. Raises as `position_of` does, except for `GapError`.
+        """
         try:
-            position = sent.result(self._timeout_s + _GRACE_S)
+            return sent.result(self._timeout_s + _GRACE_S)
         except FutureTimeoutError as caught:
             raise RetryError("the broker sent no answer", where=self.topic.name, hint=_AGAIN) from caught
+
+    def _verify(self, deadline: float) -> None:
         while True:
             try:
-                self._guard.verify()
+                return self._guard.verify()
             except RetryError:
                 if time.monotonic() >= deadline or self._closing.wait(_ASK_AGAIN_S):
                     raise
-            else:
-                return position
 
     def close(self) -> None:
         """Wait for what is in flight (no longer than its time-out) and release the client.

@@ -2,8 +2,8 @@
 
 There is one transactional producer per partition. Creating the next producer for the partition fences this
 reporter, so that a committer that was thought dead can't answer any more; and readers see only what was
-committed. What a report contains was published before, so no fact is lost with it: the next committer gives
-the same answers from the table.
+committed, except for a Committed, which a writer accepts before (decision 0096). What a report contains was
+published before, so no fact is lost with it: the next committer gives the same answers from the table.
 
 If the answer to a commit is lost, the group's offset shows whether it was committed: each report has a number
 of its own in the offset's metadata. Whether that report is complete is checked against its outcomes
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from confluent_kafka import TopicPartition
 
-from lakefold_log.client.admin import Admin
 from lakefold_log.client.committed_offsets import committed
 from lakefold_log.client.questions import max_message_bytes
 from lakefold_log.client.topics import describe, watermarks
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
-    from lakefold_log.client.admin import KafkaConfig
+    from lakefold_log.client.admin import Admin
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.read.dead_letters import RefusedMessage
     from lakefold_log.read.report_check import Earlier
@@ -103,7 +102,7 @@ class Reporter(Closing):
 
     def __init__(  # noqa: PLR0913 - its callbacks are passed in
         self,
-        config: KafkaConfig,
+        admin: Admin,
         group: str,
         log: LogId,
         topics: Topics,
@@ -117,11 +116,11 @@ class Reporter(Closing):
         self.topics = topics
         self.log = log
         self.outcomes_offset = 0
-        self._config = config
         self._group = group
         self._timeout_s = timeout_s
         self._held, self._lost = held, lost
-        self._admin = Admin(config, timeout_s=min(_QUESTION_S, timeout_s))
+        self._reading = admin
+        self._admin = admin.with_timeout(min(_QUESTION_S, timeout_s))
         self._where = f"{topics.outcomes}/{log.partition}"
         describe(self._admin, topics.outcomes).log_id(log.partition)
         self._letter_partitions = describe(self._admin, topics.dead_letters).partitions
@@ -211,6 +210,8 @@ class Reporter(Closing):
             self._send_outcomes(outcomes)
             for letter in report.dead_letters:
                 self._send_dead_letter(letter)
+            # Before the offset, because writers accept what was committed to a table as soon as it is there.
+            self._session.deliver(self._offset_s)
             self._session.send_offset(self._group_offset(*sent.mark), self._offset_s)
             self._doubtful = sent
             self._session.commit()
@@ -303,7 +304,7 @@ class Reporter(Closing):
             self._whole = sent[0].last.before
 
     def _answered_since(self, begin: int) -> frozenset[Position]:
-        return answered_since(self._config, self.topics, self.log, begin, self.trust)
+        return answered_since(self._reading, self.topics, self.log, begin, self.trust)
 
     def _take_back(self, deadline: float) -> None:
         """Moves the group's offset back to before the last report, if that report isn't complete.
@@ -318,9 +319,9 @@ class Reporter(Closing):
             return
         end = self._end(read_committed=False)
         if end < last.end:
-            back = last_whole(self._config, self.topics, self.log, last, self.trust, end)
+            back = last_whole(self._reading, self.topics, self.log, last, self.trust, end)
             self._log_lost(last, end, back)
-        elif last.before is None or is_whole(self._config, self.topics, self.log, last, self.trust):
+        elif last.before is None or is_whole(self._reading, self.topics, self.log, last, self.trust):
             back = None
             self._earlier = thinned(last.history, self.outcomes_offset)
         else:
@@ -377,7 +378,7 @@ class Reporter(Closing):
         """Opens a new session; returns the group's offset after all other reporters are fenced."""
         self._check_held()
         name = f"lakefold-{self._group}-{self.log.topic_id}-{self.log.partition}"
-        self._session = Session(self._config, name, self._group, self._where, deadline)
+        self._session = Session(self._admin.config, name, self._group, self._where, deadline)
         try:
             if self._hangs():
                 self._end_hanging(deadline)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from lakefold_log.client.admin import client_set_up, error_of, kafka_error
+from lakefold_log.client.admin import KafkaConfig, Option, client_set_up, error_of, kafka_error
 from lakefold_log.client.client_log import LOGGER
 from lakefold_log.client.rights import REFUSALS, on_group, on_topics, on_transactional_id
-from lakefold_table.errors import RetryError
+from lakefold_table.errors import LakefoldError, RetryError
 from lakefold_table.new_threads import start_thread
 
 if TYPE_CHECKING:
@@ -30,17 +30,15 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message, TopicPartition
 
-    from lakefold_log.client.admin import KafkaConfig, Option
     from lakefold_log.read.consumer import Headers
-    from lakefold_table.errors import LakefoldError
 
 _TUNED: Final[dict[str, Option]] = {
     # When a transaction begins, the broker may still be writing the markers of the last transaction.
     # librdkafka tries again after this time; with its default of 100 ms each transaction would take so long
     # under load.
     "retry.backoff.ms": 1,
-    # A commit sends what is waiting at once; until then messages are collected into few large requests.
-    "linger.ms": 50,
+    # The brokers are asked for the transaction's partitions first; what is sent meanwhile is one request.
+    "linger.ms": 0,
     "compression.type": "lz4",
     # A dead letter contains a message that the broker accepted from another client, however large.
     "message.max.bytes": 256 << 20,
@@ -50,6 +48,7 @@ _TUNED: Final[dict[str, Option]] = {
 # The time limit of a request.
 _REQUEST_S: Final = 10.0
 _CONNECT_S: Final = 1.0
+_FIRST_ATTEMPT_S: Final = 0.05
 _GRACE_S: Final = 1.0
 _PART_S: Final = 0.1
 # Errors of a partition that lost its end, for which older messages of this producer are the last messages.
@@ -88,7 +87,8 @@ class Session:
             self._producer = Producer(options, logger=LOGGER)
         self._membership = _membership(config, group)
         self._connect()
-        self._call(self._producer.init_transactions, "take over")
+        self._attempt_s = _FIRST_ATTEMPT_S
+        self._call(self._init, "take over")
 
     def begin(self, deadline: float) -> None:
         """Begin a transaction, whose steps may take until `deadline` (`time.monotonic`)."""
@@ -126,6 +126,17 @@ class Session:
                 raise self._given_up(kafka_error(caught), "send") from caught
             else:
                 return
+
+    def deliver(self, limit_s: float) -> None:
+        """Wait until the brokers have what was sent, for at most `limit_s` seconds: `commit` waits longer.
+
+        From then on readers of uncommitted messages see it. If something fails, the next step raises it.
+        """
+        deadline = time.monotonic() + limit_s
+        # `flush` calls further callbacks after one has raised that the producer is fenced.
+        with suppress(KafkaException):
+            while len(self._producer) and (remaining_s := deadline - time.monotonic()) > 0:
+                self._producer.poll(remaining_s)
 
     def send_offset(self, offset: TopicPartition, limit_s: float) -> None:
         """Make the group's offset for a partition, with its metadata, part of the transaction.
@@ -194,6 +205,15 @@ class Session:
         """
         with suppress(KafkaException):
             self._producer.list_topics(self._where.partition("/")[0], timeout=_CONNECT_S)
+
+    def _init(self, remaining_s: float) -> None:
+        """Take over, in attempts that take longer and longer: each continues what the last has begun.
+
+        In a third of all takeovers the client misses that its coordinator is connected (tried: librdkafka
+        2.16), and would look again half a second later. The next attempt makes it look at once.
+        """
+        attempt_s, self._attempt_s = self._attempt_s, 2 * self._attempt_s
+        self._producer.init_transactions(min(attempt_s, remaining_s))
 
     def _call(self, step: Callable[[float], None], doing: str) -> None:
         """Take a step, and repeat it as long as Kafka reports that this may help."""

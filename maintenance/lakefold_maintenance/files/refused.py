@@ -6,15 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lakefold_log.read.dead_letters import read_dead_letters
-from lakefold_maintenance.files.names import files_of, is_unique
+from lakefold_log.read.dead_letters import DeadLetter, read_dead_letters
+from lakefold_maintenance.formats import files_named_by_chance
 from lakefold_table.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_log.client.admin import KafkaConfig
-    from lakefold_log.read.dead_letters import DeadLetter
     from lakefold_table.position import LogId
 
 TIMEOUT_S: Final = 30.0
@@ -79,7 +78,7 @@ class RefusedFiles:
         if not isinstance(letter.proposal, Entry):
             return
         envelope = letter.proposal.envelope
-        paths = list(filter(is_unique, files_of(envelope)))
+        paths = files_named_by_chance(envelope)
         if not paths:
             return
         table = self._tables.setdefault((envelope.table, envelope.branch), _TableRefusals())

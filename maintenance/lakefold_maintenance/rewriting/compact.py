@@ -16,22 +16,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from lakefold_maintenance.planning.plan import plan
-from lakefold_maintenance.rewriting.engines import InProcess
-from lakefold_maintenance.rewriting.proposals import reservation, rewrite, rewrite_with_reuse
-from lakefold_maintenance.rewriting.tasks import remove_files
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_maintenance.planning.plan import RewriteTask, plan
+from lakefold_maintenance.rewriting.engines import InProcess, RewriteEngine
+from lakefold_maintenance.unused_files import remove_files
+from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected, Result
 from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from lakefold_maintenance.planning.plan import RewriteTask
-    from lakefold_maintenance.rewriting.engines import RewriteEngine
-    from lakefold_maintenance.rewriting.sending import Asking
-    from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
-    from lakefold_maintenance.rewriting.tasks import RewrittenTask
-    from lakefold_table.entry import Result
+    from lakefold_maintenance.format import Asking, RewriteResult, TableSurvey
+    from lakefold_maintenance.rewriting.survey import Surveyor
 
 LOG = structlog.get_logger("lakefold")
 REFUSED = 3
@@ -65,9 +60,13 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class FailedTask:
-    """A task that could not be run or was refused: its fragments are as they were."""
+    """A task that could not be run or was refused: its fragments are as they were.
+
+    `fragments`: what people call them.
+    """
 
     fragment_ids: tuple[int, ...]
+    fragments: Sequence[int | str]
     error: LakefoldError | None
     refusal: Rejected | Invalid | None = None
 
@@ -163,7 +162,7 @@ class Compaction:
         survey = self._surveyor.survey()
         report.fragments_before = survey.figures.count
         for _ in range(rounds):
-            tasks = plan(survey.figures, survey.policy, passed_over=passed, full=full)
+            tasks = plan(survey.figures, survey.policy, passed_over=passed | survey.fixed, full=full)
             if not tasks:
                 break
             done = report.tasks
@@ -186,58 +185,52 @@ class Compaction:
         log = self._log
         with closing(self._engine.ended(survey, plain, with_moved_rows=False)) as ended:
             for task, end in ended:
-                result = self._result(task, end, report)
+                result = self._result(survey, task, end, report)
                 if result is not None:
-                    self._note(survey, log.ask(rewrite(survey, [result])).result, [result], report)
+                    self._note(
+                        survey, log.ask(survey.format.rewrite(survey, [result])).result, [result], report
+                    )
                 if not self._go_on(survey, task.bytes):
                     return False
-        results: list[RewrittenTask] = []
+        results: list[RewriteResult] = []
         going = True
         with closing(self._engine.ended(survey, shared, with_moved_rows=True)) as ended:
             for task, end in ended:
-                result = self._result(task, end, report)
+                result = self._result(survey, task, end, report)
                 results += [] if result is None else [result]
                 if not self._go_on(survey, task.bytes):
                     going = False
                     break
         if results:
-            self._note(survey, self._ask_with_reuse(survey, log, results), results, report)
+            answer = survey.format.propose_covered(survey, log, results)
+            self._note(survey, answer, results, report)
         return going
 
     def _result(
-        self, task: RewriteTask, end: RewrittenTask | LakefoldError, report: CompactionReport
-    ) -> RewrittenTask | None:
+        self,
+        survey: TableSurvey,
+        task: RewriteTask,
+        end: RewriteResult | LakefoldError,
+        report: CompactionReport,
+    ) -> RewriteResult | None:
         """Returns the result of a task that has ended. Returns None if it failed, which the report gets."""
         self._progress.done(task)
         if not isinstance(end, LakefoldError):
             return end
-        report.failed.append(FailedTask(task.fragment_ids, end))
+        names = survey.format.names(survey, task.fragment_ids)
+        report.failed.append(FailedTask(task.fragment_ids, names, end))
         LOG.warning(
             "fragments could not be rewritten; they stay as they are",
-            fragments=task.fragment_ids[:SHOWN],
+            fragments=names[:SHOWN],
             error=str(end),
         )
         return None
-
-    def _ask_with_reuse(self, survey: TableSurvey, log: Asking, results: Sequence[RewrittenTask]) -> Result:
-        """Reserves the new fragments' ids, then proposes the results with their fragment-reuse index."""
-        try:
-            reserved = log.ask(reservation(survey, sum(len(result.new) for result in results))).result
-        except LakefoldError:
-            remove_files(survey.source.storage, results)
-            raise
-        if not isinstance(reserved, Committed):
-            return reserved
-        envelope = rewrite_with_reuse(
-            survey, results, reserved_in=reserved.version, first_id=reserved.first_fragment_id
-        )
-        return log.ask(envelope).result
 
     def _note(
         self,
         survey: TableSurvey,
         answer: Result,
-        results: Sequence[RewrittenTask],
+        results: Sequence[RewriteResult],
         report: CompactionReport,
     ) -> None:
         """Adds an answer to the report. If it is a refusal, the new files are removed."""
@@ -246,17 +239,14 @@ class Compaction:
             report.rows += sum(result.task.rows for result in results)
             report.bytes += sum(result.task.bytes for result in results)
             report.deleted_rows += sum(result.task.deleted for result in results)
-            ids = [fragment.id for result in results for fragment in result.new]
-            if isinstance(answer, Committed) and answer.num_fragment_ids:
-                first = answer.first_fragment_id
-                ids = [*range(first, first + answer.num_fragment_ids)]
-            report.new_ids.update(ids)
+            report.new_ids.update(survey.format.new_ids(survey, results, answer))
             return
         remove_files(survey.source.storage, results)
-        report.failed += [FailedTask(result.task.fragment_ids, None, answer) for result in results]
+        ids = [result.task.fragment_ids for result in results]
+        report.failed += [FailedTask(each, survey.format.names(survey, each), None, answer) for each in ids]
         LOG.warning(
             "a compaction was refused",
             table=survey.table,
-            fragments=[number for result in results for number in result.task.fragment_ids][:SHOWN],
+            fragments=[name for each in report.failed[-len(results) :] for name in each.fragments][:SHOWN],
             reason=report.failed[-1].message,
         )

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from lakefold_maintenance.format import RewriteResult, TableRewriter, TableSurvey, TaskLimits
 from lakefold_maintenance.planning.plan import RewriteTask
-from lakefold_maintenance.rewriting.tasks import Rewriter, RewrittenTask, TaskLimits
 from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from lakefold_maintenance.rewriting.survey import TableSurvey
-    from lakefold_protos.lance.table_pb2 import DataFragment
-
-TaskEnd: TypeAlias = tuple[RewriteTask, RewrittenTask | LakefoldError]
+TaskEnd: TypeAlias = tuple[RewriteTask, RewriteResult | LakefoldError]
 """A task that has ended: with its result, or with the error that leaves its fragments as they are."""
 
 
@@ -43,21 +40,15 @@ class InProcess:
         self, survey: TableSurvey, tasks: Sequence[RewriteTask], *, with_moved_rows: bool
     ) -> Generator[TaskEnd, None, None]:
         """See `RewriteEngine`: the next task is run when the next one is asked for."""
-        rewriter = Rewriter(survey.source, survey.version, self._limits)
+        rewriter = survey.format.rewriter(survey, self._limits)
         for task in tasks:
-            yield task, _result(rewriter, task, fragments_of(survey, task), with_moved_rows=with_moved_rows)
-
-
-def fragments_of(survey: TableSurvey, task: RewriteTask) -> list[DataFragment]:
-    """Returns the fragments of a task as the version of the survey has them, in their order."""
-    fragments = survey.state.fragments.get(task.fragment_ids)
-    return [fragments[number] for number in task.fragment_ids]
+            yield task, _result(rewriter, task, with_moved_rows=with_moved_rows)
 
 
 def _result(
-    rewriter: Rewriter, task: RewriteTask, old: Sequence[DataFragment], *, with_moved_rows: bool
-) -> RewrittenTask | LakefoldError:
+    rewriter: TableRewriter, task: RewriteTask, *, with_moved_rows: bool
+) -> RewriteResult | LakefoldError:
     try:
-        return rewriter.run(task, old, with_moved_rows=with_moved_rows)
+        return rewriter.run(task, with_moved_rows=with_moved_rows)
     except LakefoldError as error:
         return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
@@ -12,24 +12,12 @@ if TYPE_CHECKING:
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
-    from lakefold_maintenance.rewriting.survey import TableSurvey
+    from lakefold_maintenance.format import TableSurvey
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Outcome
 
 TIMEOUT_S = 60.0
 """How long the outcome of a proposal is awaited, if nothing else is set."""
-
-
-class Asking(Protocol):
-    """What a compaction needs of the log."""
-
-    def ask(self, envelope: Envelope) -> Outcome:
-        """Sends the envelope and returns its outcome. Raises `RetryError` if that is not known in time."""
-        ...
-
-    def close(self) -> None:
-        """Closes the connections."""
-        ...
 
 
 class TableLog:

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lakefold_table.errors import InvalidError
-from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.base import DoubtfulPutError, Put, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from lakefold_table.storage.base import Storage
 
 LOG = structlog.get_logger("lakefold")
 PATH: Final = "_lakefold/maintainer"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lakefold_maintenance.upkeep.table_upkeep import TableUpkeep
+from lakefold_maintenance.upkeep.table_upkeep import RoundReport, TableUpkeep, UpkeepParts
 from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from lakefold_maintenance.rewriting.survey import Surveyor
-    from lakefold_maintenance.upkeep.table_upkeep import RoundReport, UpkeepParts
 
 LOG = structlog.get_logger("lakefold")
 

@@ -13,25 +13,24 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import structlog
 
-from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles, may_be_removed
+from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles
 from lakefold_maintenance.planning.plan import plan, weights_of
 from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Silent, planned_report
-from lakefold_maintenance.rewriting.indices import optimize_indices
 from lakefold_maintenance.upkeep.lease import MaintainerNote
 from lakefold_reader.consumers.expire_versions import clean_up
 from lakefold_reader.consumers.expire_versions import plan as plan_clean_up
 from lakefold_reader.format.snapshots import Cleaned
-from lakefold_table.errors import InvalidError, LakefoldError
+from lakefold_table.errors import InvalidError, LakefoldError, VersionExpiredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold_maintenance.files.refused import Refusals
+    from lakefold_maintenance.format import Asking, TableSurvey
     from lakefold_maintenance.planning.policy import MaintenancePolicy
     from lakefold_maintenance.rewriting.compact import Progress
     from lakefold_maintenance.rewriting.engines import RewriteEngine
-    from lakefold_maintenance.rewriting.sending import Asking
-    from lakefold_maintenance.rewriting.survey import Surveyor, TableSurvey
+    from lakefold_maintenance.rewriting.survey import Surveyor
     from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
     from lakefold_maintenance.upkeep.waiting import WaitingProposals
 
@@ -148,7 +147,7 @@ class TableUpkeep:
         read_at = self._parts.now().timestamp()
         waiting = self._parts.read_waiting(survey)
         report = RoundReport(survey.source.uri, survey.version, survey.figures.count)
-        passed_over = self._passed_over() | waiting.rewritten
+        passed_over = self._passed_over() | survey.format.rewritten_ids(survey, waiting.rewritten)
         if dry_run:
             planned = self._planned(survey, passed_over)
             report = replace(report, compaction=planned, indices=_behind(survey))
@@ -200,7 +199,9 @@ class TableUpkeep:
 
     def _planned(self, survey: TableSurvey, passed_over: set[int]) -> CompactionReport:
         tasks = (
-            plan(survey.figures, survey.policy, passed_over=passed_over) if survey.policy.compaction else []
+            plan(survey.figures, survey.policy, passed_over=passed_over | survey.fixed)
+            if survey.policy.compaction
+            else []
         )
         return planned_report(survey, tasks)
 
@@ -210,7 +211,7 @@ class TableUpkeep:
         if not behind or not self._note.acquire():
             return report
         try:
-            optimize_indices(survey.source)
+            survey.format.optimize_indices(survey)
         except LakefoldError as error:
             # Others may have committed first. The indices are as they were, and queries are right.
             LOG.warning("indices could not be brought up to date", table=report.table, error=str(error))
@@ -224,7 +225,7 @@ class TableUpkeep:
         self, survey: TableSurvey, report: RoundReport, waiting: WaitingProposals, *, dry_run: bool
     ) -> RoundReport:
         policy, metrics, table = survey.policy, self._parts.metrics, survey.source.uri
-        if may_be_removed(survey.source.storage, waiting.files, time.time()):
+        if survey.format.clean_up_takes(survey.source.storage, waiting.files, time.time()):
             LOG.warning("old versions stay: files of waiting proposals are older than six days", table=table)
             return report
         try:
@@ -234,6 +235,9 @@ class TableUpkeep:
             oldest = planned.newest if waiting.oldest_read is None else waiting.oldest_read
             needless = [number for number in planned.versions if number < oldest]
             cleaned = clean_up(survey.source, replace(planned, versions=needless), dry_run=dry_run)
+        except VersionExpiredError as error:
+            LOG.info("old versions are left to the other client", table=table, reason=str(error))
+            return report
         except InvalidError as error:
             # Not allowed to delete, or a branch whose origin is gone: the rest of the maintenance goes on.
             LOG.warning("old versions can't be removed", table=table, error=str(error))

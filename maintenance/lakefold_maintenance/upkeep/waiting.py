@@ -18,18 +18,17 @@ from lakefold_log.codec.envelope import parsed
 from lakefold_log.read.answered import answered_offsets
 from lakefold_log.read.consumer import PartitionReader
 from lakefold_log.read.lookup import Lookup
-from lakefold_maintenance.files.names import files_of_proposal
+from lakefold_maintenance.format import TableSurvey, WaitingEntry
+from lakefold_maintenance.formats import format_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.allocation import check_allocated
 from lakefold_table.errors import RetryError
-from lakefold_table.lance.rows.row_order import groups_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lakefold_log.client.admin import KafkaConfig
     from lakefold_log.client.topic_names import Topics
-    from lakefold_maintenance.rewriting.survey import TableSurvey
 
 TIMEOUT_S: Final = 30.0
 SMALL: Final = 16_384
@@ -44,14 +43,15 @@ class WaitingProposals:
     """The proposals for a branch that have no outcome yet.
 
     `oldest_read`: the lowest version that one of them was built on; None if none waits, 0 if it is not known
-    (the proposal is stored beside the table). `rewritten`: the ids of the fragments that Rewrites among them
-    replace. `files`: the paths of the files that they name, those for other branches of the table too.
+    (the proposal is stored beside the table). `rewritten`: the fragments that compactions among them replace,
+    as their format names them. `files`: the paths of the files that they name, those for other branches of
+    the table too.
     `unknown`: one of these is stored beside the table, so that it is not known which files it names.
     """
 
     count: int = 0
     oldest_read: int | None = None
-    rewritten: frozenset[int] = frozenset()
+    rewritten: frozenset[int | str] = frozenset()
     files: frozenset[str] = frozenset()
     unknown: bool = False
 
@@ -69,12 +69,12 @@ def read_waiting(
     if status.next_offset >= status.end:
         return WaitingProposals()
     key = survey.table.encode()
-    with PartitionReader(kafka, topics.transactions, status.log, status.next_offset) as reader:
+    with PartitionReader(lookup.admin, topics.transactions, status.log, status.next_offset) as reader:
         # The reader fetches messages already while it is read which of them are answered.
         done: set[int] = set()
         if status.outcomes_from is not None:
             first, trust = status.outcomes_from, status.trust
-            done.update(answered_offsets(kafka, topics, lookup.log, status.next_offset, first, trust))
+            done.update(answered_offsets(lookup.admin, topics, lookup.log, status.next_offset, first, trust))
 
         def envelopes() -> Iterator[Envelope]:
             """Yields what waits for the table, one after the other: there may be a hundred thousand."""
@@ -91,18 +91,17 @@ def read_waiting(
 
 def waiting_of(envelopes: Iterable[Envelope], branch: str) -> WaitingProposals:
     """Returns what these envelopes need of a branch. Of those for other branches only the files count."""
-    count, oldest, rewritten, files, unknown = 0, NEVER, set[int](), set[str](), False
+    count, oldest, rewritten, files, unknown = 0, NEVER, set[int | str](), set[str](), False
     for envelope in envelopes:
-        files.update(files_of_proposal(envelope))
-        in_message = envelope.HasField("lance")
-        unknown |= not in_message
+        known = format_of(envelope)
+        unknown |= known is None
+        files.update(() if known is None else known.files_of(envelope))
         if envelope.branch != branch:
             continue
         count += 1
-        oldest = min(oldest, envelope.lance.read_version if in_message else 0)
-        if envelope.lance.HasField("rewrite"):
-            for group in groups_of(envelope.lance.rewrite):
-                rewritten.update(fragment.id for fragment in group.old_fragments)
+        waits = WaitingEntry(0) if known is None else known.waiting(envelope)
+        oldest = min(oldest, waits.read_version)
+        rewritten.update(waits.rewritten)
     return WaitingProposals(
         count, None if oldest == NEVER else int(oldest), frozenset(rewritten), frozenset(files), unknown
     )

@@ -352,7 +352,9 @@ def _decoded(name: str, data: bytes, where: str, check_branch_name: Callable[[st
         "drop it and create it again (lakefold consumers TABLE --drop NAME), unless a later release wrote it"
     )
     if len(data) > MOST_BYTES:
-        raise DamagedError(f"a consumer of more than {MOST_BYTES} bytes is none", where=where, hint=hint)
+        raise DamagedError(
+            f"the file has more than {MOST_BYTES} bytes, so it is no consumer", where=where, hint=hint
+        )
     try:
         content = json.loads(data)
         at = None if content["at"] == EARLIEST else Cursor.parse(content["at"])
@@ -365,5 +367,7 @@ def _decoded(name: str, data: bytes, where: str, check_branch_name: Callable[[st
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidError) as error:
         raise DamagedError(f"the consumer can't be read: {error!r}", where=where, hint=hint) from error
     if form != FORM:
-        raise DamagedError(f"a consumer of form {form} isn't known, only {FORM}", where=where, hint=hint)
+        raise DamagedError(
+            f"the consumer has the format {form}, this release knows only {FORM}", where=where, hint=hint
+        )
     return consumer

@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.consumers.consumers import Consumers
+from lakefold_reader.consumers.consumers import Consumer, Consumers
 from lakefold_reader.format.snapshots import Cleaned
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.prefetch import PrefetchedVersions
 from lakefold_reader.versions.times import time_of
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakefold_reader.consumers.consumers import Consumer
     from lakefold_reader.format.source import Source
 
 AGE: Final = timedelta(days=14)
@@ -88,11 +87,20 @@ def plan(
 def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned:
     """Removes the versions of a plan and the files that only they need; `dry_run`: only reports them.
 
-    Raises `RetryError` if the store fails midway; another call continues.
+    Raises `RetryError` if the store fails midway; another call continues. Raises `VersionExpiredError` if
+    another client removes versions at the same time and a version that is needed here is gone.
     """
     if not planned.versions:
         return Cleaned(0, 0, 0)
-    return source.format.clean_up(source, planned.newest, planned.versions, dry_run=dry_run)
+    try:
+        return source.format.clean_up(source, planned.newest, planned.versions, dry_run=dry_run)
+    except FileNotFoundError as error:
+        raise VersionExpiredError(
+            f"another client removes old versions at the same time: {error}",
+            oldest=0,
+            where=source.uri,
+            hint="run it again if versions are left",
+        ) from error
 
 
 def _forked(source: Source, consumers: Consumers, numbers: Sequence[int]) -> frozenset[int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lakefold_reader.delta.feed.commit_changes import changes_in, count_of
+from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, count_of
 from lakefold_reader.delta.feed.plan import content_parts, parts_of
 from lakefold_reader.delta.versions import content_of, metadata_at
-from lakefold_reader.format.changes import NOTHING, ChangeType, UnknownChangeError, Weight
+from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, UnknownChangeError, Weight
 from lakefold_table.errors import LakefoldError
 
 if TYPE_CHECKING:
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.delta.feed.commit_changes import CommitChanges
     from lakefold_reader.delta.feed.parts import FilePart
     from lakefold_reader.delta.schema import DeltaSchema
-    from lakefold_reader.format.changes import Misfits
     from lakefold_reader.format.source import ChangePart, Source
     from lakefold_table.format import VersionSummary
 

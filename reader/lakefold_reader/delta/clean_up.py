@@ -1,4 +1,4 @@
-"""Removes old versions of a Delta table: commits before a checkpoint, and data files that only they name.
+"""Removes old versions of a Delta table: commits before a checkpoint, and the files that only they name.
 
 What the kept versions need stays: the files of the first one, all that was added since, and the log from its
 checkpoint on. A commit stays as long as a tombstone in it has not expired, since readers of other clients may
@@ -11,22 +11,25 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from lakefold_reader.delta.sidecars import NamedSidecars, checkpoints_of, stored_sidecars
 from lakefold_reader.delta.versions import FORMAT, content_of, read_state
 from lakefold_reader.format.snapshots import Cleaned
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, RemoveFile
 from lakefold_table.delta.actions.paths import file_path
+from lakefold_table.delta.actions.table_actions import Action, TableProtocol
 from lakefold_table.delta.commit_head import MARKS_APP
 from lakefold_table.delta.log_segment.names import FOLDER, LogFileKind
 from lakefold_table.delta.log_segment.segment import log_files, segment_of
 from lakefold_table.delta.row_changes.vectors import file_of
-from lakefold_table.delta.snapshot.snapshot import TOMBSTONES, property_ms
+from lakefold_table.delta.snapshot.snapshot import TOMBSTONES, DeltaSnapshot, property_ms
+from lakefold_table.delta.table_features.checkpoint_protection import protected_before
+from lakefold_table.delta.table_features.protocol_check import unknown_features
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from lakefold_reader.format.source import Source
-    from lakefold_table.delta.actions.table_actions import Action
-    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
 
 def clean_up(source: Source, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
@@ -44,11 +47,18 @@ def clean_up(source: Source, versions: Sequence[int], *, dry_run: bool) -> Clean
     going = [version for version in versions if version < first]
     if not going:
         return Cleaned(0, 0, 0)
+    _check_protected(source, snapshot, first)
     data = sorted(_named(source, going) - _needed(source, first, newest))
     log = sorted(path for path in _log_before(names, first))
-    sizes = {path: size for path, size in source.storage.sizes([*data, *log]).items() if size is not None}
+    named = NamedSidecars(source)
+    sidecars = _sidecars_before(source, first, named)
+    sized = source.storage.sizes([*data, *log, *sidecars])
+    sizes = {path: size for path, size in sized.items() if size is not None}
     if not dry_run:
         for path in (*data, *log):
+            source.storage.delete(path)
+        # A checkpoint that was stored meanwhile may name them.
+        for path in sidecars - named.of(checkpoints_of(source) if sidecars else ()):
             source.storage.delete(path)
     files = sum(path in sizes for path in data)
     return Cleaned(len(going), files, sum(sizes.values()))
@@ -63,31 +73,76 @@ def _first_kept(
     if marks is not None:
         end = min(end, marks.version)
     expired_ms = time.time_ns() // 1_000_000 - property_ms(snapshot.metadata.configuration, TOMBSTONES)
-    for version, actions in _commits(source, versions):
+    for version, actions in commits_of(source, versions):
         removes = (each for each in actions if isinstance(each, RemoveFile))
         if any((each.deleted_ms or 0) > expired_ms for each in removes):
             end = min(end, version)
             break
-    if end < min(versions):
-        return min(versions)
-    checkpoint = segment_of(names, end, source.uri).checkpoint
-    return checkpoint[0].version if checkpoint else min(versions)
+    return _with_its_marks(source, names, end, min(versions))
+
+
+def _with_its_marks(source: Source, names: Sequence[str], end: int, oldest: int) -> int:
+    """Returns the last version up to `end` that can be the first: a checkpoint, whose marks stay with it.
+
+    A version that another client made has the marks of a committer's commit before it.
+    """
+    while end >= oldest:
+        checkpoint = segment_of(names, end, source.uri).checkpoint
+        first = checkpoint[0].version if checkpoint else oldest
+        if first <= oldest:
+            break
+        marks = read_state(source, first)[1].apps.get(MARKS_APP)
+        if marks is None or marks.version >= first:
+            return first
+        end = marks.version
+    return oldest
+
+
+def _check_protected(source: Source, snapshot: DeltaSnapshot, first: int) -> None:
+    """Raises `InvalidError` if a version that stays had a feature which is unknown here and was dropped.
+
+    Versions go from the beginning of the log up to one with a checkpoint, all later checkpoints stay, and
+    none is made. So the rule of Delta fact 6.7 holds wherever they end. But older versions that stay may need
+    files of which only those know that know all of their features. Raises `DamagedError` if it is not known
+    which versions that concerns.
+    """
+    end = min(protected_before(snapshot.protocol, snapshot.metadata), snapshot.version)
+    if first >= end:
+        return
+    protocols = [(first, read_state(source, first)[1].protocol)]
+    for version, actions in commits_of(source, range(first + 1, end)):
+        protocols += [(version, each) for each in actions if isinstance(each, TableProtocol)]
+    for version, protocol in protocols:
+        unknown = sorted(unknown_features(protocol))
+        if unknown:
+            message = f"version {version}, which stays, has the feature {unknown[0]}, unknown to this release"
+            hint = f"remove all versions before {end} at once, or clean up with a client that knows it"
+            raise InvalidError(message, where=source.uri, hint=hint)
+
+
+def _sidecars_before(source: Source, first: int, named: NamedSidecars) -> set[str]:
+    """Returns the paths of the sidecars that only checkpoints before the first version that stays name."""
+    if not stored_sidecars(source):
+        return set()
+    checkpoints = checkpoints_of(source)
+    going = named.of(file for file in checkpoints if file.version < first)
+    return going - named.of(file for file in checkpoints if file.version >= first) if going else going
 
 
 def _named(source: Source, versions: Iterable[int]) -> set[str]:
     """Returns the paths in the table of all files that these commits add or remove."""
-    return {path for _, actions in _commits(source, versions) for path in _paths(actions)}
+    return {path for _, actions in commits_of(source, versions) for path in files_named_by(actions)}
 
 
 def _needed(source: Source, first: int, newest: int) -> set[str]:
     """Returns the paths of the files that the versions from the first to the newest need."""
-    needed = set(_paths(read_state(source, first)[1].files.values()))
-    for _, actions in _commits(source, range(first, newest + 1)):
-        needed.update(_paths(actions))
+    needed = set(files_named_by(read_state(source, first)[1].files.values()))
+    for _, actions in commits_of(source, range(first, newest + 1)):
+        needed.update(files_named_by(actions))
     return needed
 
 
-def _commits(source: Source, versions: Iterable[int]) -> Iterator[tuple[int, Sequence[Action]]]:
+def commits_of(source: Source, versions: Iterable[int]) -> Iterator[tuple[int, Sequence[Action]]]:
     """Yields the actions of those of these versions whose commits exist."""
     for version in versions:
         summary = source.summary(version)
@@ -95,7 +150,7 @@ def _commits(source: Source, versions: Iterable[int]) -> Iterator[tuple[int, Seq
             yield version, content_of(summary).actions
 
 
-def _paths(actions: Iterable[Action]) -> Iterator[str]:
+def files_named_by(actions: Iterable[Action]) -> Iterator[str]:
     """Yields the paths of data files, deletion vectors and change files in the table."""
     for action in actions:
         if not isinstance(action, AddFile | RemoveFile | ChangeFile):

@@ -17,7 +17,7 @@ from lakefold_reader.delta.columns import inner, partition_values, shaped, store
 from lakefold_reader.delta.stored_file import opened
 from lakefold_reader.delta.versions import not_built
 from lakefold_table.bitmaps import numbers_of
-from lakefold_table.delta.actions.file_actions import ChangeFile
+from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, DeletionVector, RemoveFile
 from lakefold_table.delta.deletion_vectors.storage import ABSOLUTE, inline_rows, stored_rows, vector_path
 from lakefold_table.errors import RESTORE, DamagedError
 from lakefold_table.roots import below
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lakefold_reader.delta.filters.condition import Condition
     from lakefold_reader.delta.schema import DeltaColumn
     from lakefold_reader.format.source import Source
-    from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile
 
     Shape = Callable[[pa.Array, DeltaColumn], pa.Array]
 
@@ -68,6 +67,28 @@ def portable(vector: DeletionVector | None) -> DeletionVector | None:
     return None if vector is None else replace(vector, extra={})
 
 
+def deleted_rows(source: Source, vector: DeletionVector, file: str) -> np.ndarray:
+    """Returns the positions in a deletion vector. `file`: the path of its data file.
+
+    Raises `DamagedError`.
+    """
+    where = below(source.uri, file)
+    path = vector_path(vector, where)
+    if vector.storage_type == ABSOLUTE:
+        raise not_built("reading deletion vectors outside of the table", where)
+    try:
+        rows = (
+            inline_rows(vector, where)
+            if path is None
+            else stored_rows(vector, source.storage.get(path), where)
+        )
+    except FileNotFoundError as error:
+        message = "the file of a deletion vector is missing"
+        raise DamagedError(message, where=where, hint=RESTORE) from error
+    parts = [(high << HALF) + numbers_of(bitmap).astype(np.int64) for high, bitmap in rows.items()]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
 class DataFile:
     """Some rows of a data file, opened."""
 
@@ -77,6 +98,7 @@ class DataFile:
         self._rows = rows
         self._shape = shape
         self._where = below(source.uri, rows.path)
+        self._last_group: tuple[int, dict[str, pa.Array]] = (-1, {})
 
     @cached_property
     def _file(self) -> parquet.ParquetFile:
@@ -94,10 +116,17 @@ class DataFile:
 
         Raises `DamagedError`, and `InvalidError` if the condition can't be evaluated.
         """
+        return (batch for _, batch in self.positioned(columns, condition))
+
+    def positioned(
+        self, columns: Sequence[DeltaColumn], condition: Condition | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+        """Yields the same rows with their positions in the file."""
         mask = self._mask
         start = 0
         for group in range(self._file.metadata.num_row_groups):
             rows = self._file.metadata.row_group(group).num_rows
+            positions = np.arange(start, start + rows)
             chosen = None if mask is None else mask[start : start + rows]
             start += rows
             if not rows or (chosen is not None and not chosen.any()):
@@ -108,15 +137,27 @@ class DataFile:
                 chosen = met if chosen is None else chosen & met
                 if not chosen.any():
                     continue
-            yield from self._chosen(self._values(group, rows, columns, read), chosen)
+            batch = self._values(group, rows, columns, read)
+            if chosen is None or chosen.all():
+                yield positions, batch
+            else:
+                yield positions[chosen], _filtered(batch, chosen)
 
-    def _chosen(self, batch: pa.RecordBatch, chosen: np.ndarray | None) -> Iterator[pa.RecordBatch]:
-        if chosen is None or chosen.all():
-            yield batch
-        elif batch.num_columns:
-            yield batch.filter(pa.array(chosen))
-        else:
-            yield without_columns(int(chosen.sum()))
+    def at(self, positions: np.ndarray, columns: Sequence[DeltaColumn]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows at these positions, which ascend; deleted ones as well. Raises `DamagedError`.
+
+        What was read of the last row group is kept for the next call.
+        """
+        start = 0
+        for group in range(self._file.metadata.num_row_groups):
+            rows = self._file.metadata.row_group(group).num_rows
+            first, last = np.searchsorted(positions, (start, start + rows))
+            if first < last:
+                if self._last_group[0] != group:
+                    self._last_group = group, {}
+                batch = self._values(group, rows, columns, self._last_group[1])
+                yield batch.take(pa.array(positions[first:last] - start))
+            start += rows
 
     def _values(
         self, group: int, rows: int, columns: Sequence[DeltaColumn], read: dict[str, pa.Array]
@@ -163,29 +204,17 @@ class DataFile:
         mask = np.full(self.physical_rows, within is None)
         try:
             if within is not None:
-                mask[self._positions(within)] = True
+                mask[deleted_rows(self._source, within, self._rows.path)] = True
             if without is not None:
-                mask[self._positions(without)] = False
+                mask[deleted_rows(self._source, without, self._rows.path)] = False
         except IndexError as error:
             message = "its deletion vector has rows that the data file lacks"
             raise DamagedError(message, where=self._where, hint=RESTORE) from error
         return mask
 
-    def _positions(self, vector: DeletionVector) -> np.ndarray:
-        path = vector_path(vector, self._where)
-        if vector.storage_type == ABSOLUTE:
-            raise not_built("reading deletion vectors outside of the table", self._where)
-        try:
-            rows = (
-                inline_rows(vector, self._where)
-                if path is None
-                else stored_rows(vector, self._source.storage.get(path), self._where)
-            )
-        except FileNotFoundError as error:
-            message = "the file of a deletion vector is missing"
-            raise DamagedError(message, where=self._where, hint=RESTORE) from error
-        parts = [(high << HALF) + numbers_of(bitmap).astype(np.int64) for high, bitmap in rows.items()]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+def _filtered(batch: pa.RecordBatch, chosen: np.ndarray) -> pa.RecordBatch:
+    return batch.filter(pa.array(chosen)) if batch.num_columns else without_columns(int(chosen.sum()))
 
 
 def without_columns(rows: int) -> pa.RecordBatch:

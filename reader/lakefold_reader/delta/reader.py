@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from lakefold_reader.delta.versions import content_of, not_built, read_state, read_summary
-from lakefold_reader.format.snapshots import Traffic
+from lakefold_reader.format.snapshots import Cleaned, Traffic
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.log_segment.names import FOLDER
@@ -16,7 +16,7 @@ from lakefold_table.delta.naming import detect
 from lakefold_table.delta.record_counts import record_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from lakefold_reader.delta.files import FileUnit
     from lakefold_reader.delta.schema import DeltaSchema
     from lakefold_reader.delta.snapshot import OpenedDelta
-    from lakefold_reader.format.snapshots import Cleaned
     from lakefold_reader.format.source import ScanUnit, Schema, Source
-    from lakefold_table.delta.naming import CommitNaming
     from lakefold_table.format import VersionSummary
     from lakefold_table.marks.record import Record
 
@@ -39,6 +37,7 @@ class DeltaReader:
     folder = FOLDER
     first_version = 0
     has_refs = False
+    detect = staticmethod(detect)
 
     @property
     def feed(self) -> DeltaFeed:
@@ -46,10 +45,6 @@ class DeltaReader:
         from lakefold_reader.delta.feed.feed import DeltaFeed
 
         return DeltaFeed()
-
-    def detect(self, names: Iterable[str]) -> CommitNaming | None:
-        """See `ReaderFormat.detect`."""
-        return detect(names)
 
     def summary(
         self, source: Source, version: int, *, whole: bool, first: int | None

@@ -5,25 +5,34 @@ from __future__ import annotations
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
-from lakefold_reader.delta.data_files import DataFile, live_rows
+from lakefold_reader.delta.data_files import DataFile, deleted_rows, live_rows
 from lakefold_reader.delta.files import batches_of
-from lakefold_reader.delta.schema import schema_in
+from lakefold_reader.delta.schema import DeltaSchema, schema_in
 from lakefold_reader.delta.versions import not_built
-from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Root
+from lakefold_reader.format.snapshots import (
+    Feature,
+    FragmentRows,
+    FragmentSize,
+    IndexInfo,
+    Missing,
+    Root,
+    RowRange,
+    Touched,
+)
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.delta.table_features.protocol_check import reader_features, writer_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakefold_reader.delta.schema import DeltaSchema
-    from lakefold_reader.format.snapshots import Missing, RowRange
     from lakefold_reader.format.source import Source
     from lakefold_table.delta.actions.file_actions import AddFile
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
     from lakefold_table.delta.state import DeltaState
+    from lakefold_table.entry import Conflict
 
 
 class OpenedDelta:
@@ -50,6 +59,28 @@ class OpenedDelta:
             deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
             counted = record_count(file)
             yield FragmentSize(None if counted is None else counted + deleted, deleted, file.size)
+
+    def touched(self, conflict: Conflict) -> Touched:
+        """See `Snapshot.touched`. The evidence names files by their paths, and columns by their names."""
+        paths = {file.path for file in self._version.files.values()}
+        columns = set(self.schema.names)
+        return Touched(
+            tuple(key for key in conflict.keys if key in paths),
+            tuple(key for key in conflict.keys if key in columns),
+        )
+
+    def fragment_rows(self, names: Sequence[str]) -> dict[str, FragmentRows]:
+        """See `Snapshot.fragment_rows`. The names are paths. A file without statistics records no rows."""
+        wanted = frozenset(names)
+        by_file: dict[str, FragmentRows] = {}
+        for file in self._version.files.values():
+            if file.path in wanted:
+                vector, counted = file.deletion_vector, record_count(file)
+                gone = (
+                    np.zeros(0, np.int64) if vector is None else deleted_rows(self._source, vector, file.path)
+                )
+                by_file[file.path] = FragmentRows(None if counted is None else counted + len(gone), gone)
+        return by_file
 
     @cached_property
     def physical_rows(self) -> int:

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from lakefold_table.delta.actions.lines import parse_actions
-from lakefold_table.delta.actions.table_actions import CommitInfo
+from lakefold_table.delta.actions.table_actions import Action, CommitInfo, TableMetadata
 from lakefold_table.delta.commit_head import own_head
 from lakefold_table.delta.format import DeltaFormat
-from lakefold_table.delta.log_segment.last_checkpoint import checkpoint_hint
-from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, LogFileKind
+from lakefold_table.delta.log_segment.names import FOLDER
 from lakefold_table.delta.log_segment.segment import segment_of
-from lakefold_table.delta.state import identity_of, time_of
-from lakefold_table.delta.table_features.protocol_check import check_readable
+from lakefold_table.delta.state import DeltaState, identity_of, time_of
+from lakefold_table.delta.table_features.protocol_check import check_readable, check_types
 from lakefold_table.errors import RESTORE, DamagedError, InvalidError, LakefoldError, VersionExpiredError
 from lakefold_table.format import VersionSummary
 from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.marks.record import TABLE_ID
 from lakefold_table.roots import below
+from lakefold_table.storage.contents import content_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold_reader.format.source import Source
     from lakefold_table.delta.actions.table_actions import Action, TableMetadata
-    from lakefold_table.delta.log_segment.segment import LogSegment
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
-    from lakefold_table.delta.state import DeltaState
 
 FORMAT = DeltaFormat()
 UNKNOWN = "unknown"
@@ -118,15 +115,18 @@ def read_state(source: Source, version: int) -> tuple[DeltaState, DeltaSnapshot]
     if kept is not None and kept.version == version and kept.snapshot is not None:
         return kept, kept.snapshot
     path, data = source.versions.path(version), source.versions.read(version)
-    files: dict[str, bytes | None] = {LAST_CHECKPOINT: _hint(source, version)} if version else {}
+    files: dict[str, bytes | None] = {}
     state = FORMAT.decode(path, data, source.uri, files)
     while state.missing_files:
         files.update({name: _content(source, name) for name in state.missing_files})
         state = FORMAT.decode(path, data, source.uri, files)
     if state.snapshot is None:
+        # It raises what is missing.
+        segment_of(source.storage.names(FOLDER), version, source.uri)
         message = f"commits that version {version} needs are gone, and no checkpoint has them"
         raise DamagedError(message, where=below(source.uri, path))
     check_readable(state.snapshot.protocol, source.uri)
+    check_types(state.snapshot.metadata, source.uri)
     if not state.time_us:
         state = replace(state, time_us=source.storage.stored_at(path) or 0)
     source.keep_state(state)
@@ -147,33 +147,8 @@ def removed_file(source: Source, encoded: str) -> LakefoldError:
     return VersionExpiredError(message, oldest=newest, where=source.uri, hint=hint)
 
 
-def _hint(source: Source, version: int) -> bytes | None:
-    """Returns the content of `_last_checkpoint` by which a version is read.
-
-    If the last checkpoint is newer than the version, the log is listed for the checkpoint before it. Raises
-    `VersionExpiredError`, `DamagedError` if no files make this version.
-    """
-    content = _content(source, LAST_CHECKPOINT)
-    known = None if content is None else checkpoint_hint(content)
-    if known is not None and known.version <= version:
-        return content
-    return _as_hint(segment_of(source.storage.names(FOLDER), version, source.uri))
-
-
-def _as_hint(segment: LogSegment) -> bytes | None:
-    if not segment.checkpoint:
-        return None
-    first = segment.checkpoint[0]
-    hint: dict[str, object] = {"version": first.version, "size": 0}
-    if first.kind is LogFileKind.PART:
-        hint["parts"] = first.parts
-    elif first.kind is LogFileKind.V2:
-        hint["v2Checkpoint"] = {"path": first.name}
-    return json.dumps(hint).encode()
-
-
 def _content(source: Source, path: str) -> bytes | None:
     try:
-        return source.storage.get(path)
+        return content_at(source.storage, path)
     except FileNotFoundError:
         return None

@@ -11,7 +11,10 @@ from lakefold_reader.format.changes import MisfitError
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Mapping, Sequence
+
+    from lakefold_reader.format.source import ChangePart
 
 LOG: Final = structlog.get_logger("lakefold.reader")
 CHANGE_FIELDS = (
@@ -35,18 +38,38 @@ def check_free_names(names: Sequence[str]) -> None:
         )
 
 
-def added_values(
-    rows: int, change_type: str, version: int, time_us: int, log_offset: int | None
-) -> list[pa.Array]:
+def added_values(rows: int, part: ChangePart) -> list[pa.Array]:
     """Returns the values of the columns that the feed adds, the same for so many rows."""
-    values = (change_type, version, time_us, log_offset)
+    values = (str(part.change_type), part.version, part.time_us, part.log_offset)
     return [
         pa.repeat(pa.scalar(given, field.type), rows)
         for given, field in zip(values, CHANGE_FIELDS, strict=True)
     ]
 
 
-def fitted_one_by_one(
+def shown_values(
+    values: pa.Array,
+    field: pa.Field,
+    shape: Callable[[pa.Array], pa.Array],
+    versions: tuple[int, int],
+    skipped: Counter[str] | None,
+) -> pa.Array:
+    """Returns values by `shape`, which gives them the type of `field`. Those that don't fit are null.
+
+    `skipped` counts these by column. Without it they raise `MisfitError`, which names the `versions` that has
+    the values and that changed the rows.
+    """
+    try:
+        return shape(values)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if skipped is None:
+            raise _misfit(field, values.type, *versions, error) from error
+    fitting = pa.concat_arrays(_fitted_one_by_one(values, field.type, shape))
+    skipped[field.name] += fitting.null_count - values.null_count
+    return fitting
+
+
+def _fitted_one_by_one(
     values: pa.Array, kind: pa.DataType, shape: Callable[[pa.Array], pa.Array]
 ) -> list[pa.Array]:
     """Returns the values by `shape`, in order, in arrays; null if it raises for a value alone.
@@ -62,12 +85,12 @@ def fitted_one_by_one(
             return [pa.nulls(1, kind)]
     half = len(values) // 2
     return [
-        *fitted_one_by_one(values.slice(0, half), kind, shape),
-        *fitted_one_by_one(values.slice(half), kind, shape),
+        *_fitted_one_by_one(values.slice(0, half), kind, shape),
+        *_fitted_one_by_one(values.slice(half), kind, shape),
     ]
 
 
-def misfit(field: pa.Field, kind: pa.DataType, at: int, version: int, error: Exception) -> MisfitError:
+def _misfit(field: pa.Field, kind: pa.DataType, at: int, version: int, error: Exception) -> MisfitError:
     """Returns the error for values of version `at`, of another type, that can't be shown as `field`.
 
     `version`: the version that changed the rows.

@@ -10,6 +10,8 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+
 MOST_NAMED = 5
 """How many ids the message of an error names; its fields have all of them."""
 
@@ -67,6 +69,23 @@ class FragmentSize(NamedTuple):
     rows: int | None
     deleted: int
     bytes: int | None
+
+
+class Touched(NamedTuple):
+    """What the evidence of a conflict names: fragments by their names, fields by their paths."""
+
+    fragments: tuple[str, ...]
+    fields: tuple[str, ...]
+
+
+class FragmentRows(NamedTuple):
+    """A fragment's rows: how many its data files have, and the positions of those that are deleted.
+
+    `rows`: None if the version does not record it. The positions ascend.
+    """
+
+    rows: int | None
+    deleted: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)

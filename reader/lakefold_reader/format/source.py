@@ -7,8 +7,9 @@ format that can be read implements `ReaderFormat`; `lakefold_reader.opening` cho
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol, Self
 
 from lakefold_table.roots import folder_and_name
 from lakefold_table.storage import open_storage
@@ -16,7 +17,6 @@ from lakefold_table.versions.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Self
 
     import pyarrow as pa
 
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from lakefold_reader.format.snapshots import (
         Cleaned,
         Feature,
+        FragmentRows,
         FragmentSize,
         IndexInfo,
         Missing,
         Root,
         RowRange,
+        Touched,
         Traffic,
     )
+    from lakefold_table.entry import Conflict
     from lakefold_table.format import Naming, State, VersionSummary
     from lakefold_table.marks.record import Record
     from lakefold_table.storage.base import Storage
@@ -160,23 +163,23 @@ class VersionChange(Protocol):
         ...
 
 
-class ChangePart(Protocol):
-    """Some rows of a change feed, planned and not yet read. Small, and can be pickled."""
+@dataclass(frozen=True, slots=True)
+class ChangePart(ABC):
+    """Some rows of a change feed, planned and not yet read, and what a version did with all of them.
+
+    `version` did it, at `time_us` (microseconds since 1970), for the log entry at `log_offset`. It is small,
+    and can be pickled.
+    """
+
+    version: int
+    time_us: int
+    change_type: ChangeType
+    log_offset: int | None
 
     @property
-    def version(self) -> int:
-        """The version that changed the rows."""
-        ...
-
-    @property
-    def change_type(self) -> ChangeType:
-        """What the version did to the rows."""
-        ...
-
-    @property
+    @abstractmethod
     def weight(self) -> Weight:
         """How many rows they are, and about how many bytes of data files."""
-        ...
 
 
 class PartReader(Protocol):
@@ -187,18 +190,12 @@ class PartReader(Protocol):
         ...
 
 
-class FeedEnd(Protocol):
-    """The last version of a change feed, in whose columns all rows of the feed are shown."""
+@dataclass(frozen=True, slots=True)
+class FeedEnd:
+    """The last version of a change feed, in whose columns all rows of the feed are shown, and its schema."""
 
-    @property
-    def version(self) -> int:
-        """The version's number."""
-        ...
-
-    @property
-    def schema(self) -> Schema:
-        """The schema of that version."""
-        ...
+    version: int
+    schema: Schema
 
 
 class FeedFormat(Protocol):
@@ -272,6 +269,17 @@ class Snapshot(Protocol):
 
     def fragment_sizes(self) -> Iterator[FragmentSize]:
         """The size of each of its fragments. No data file is read."""
+        ...
+
+    def touched(self, conflict: Conflict) -> Touched:
+        """Returns the fragments and fields that the evidence of a conflict names, as far as it knows them."""
+        ...
+
+    def fragment_rows(self, names: Sequence[str]) -> dict[str, FragmentRows]:
+        """Returns the rows of these fragments by name; names that no fragment has are left out.
+
+        Raises `DamagedError`, and `FileNotFoundError` if a file of deleted rows is gone.
+        """
         ...
 
     @property

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFragment
-from lakefold_reader.format.changes import NOTHING, ChangeType, UnknownChangeError, Weight
+from lakefold_reader.format.changes import NOTHING, ChangeType, Misfits, UnknownChangeError, Weight
 from lakefold_reader.lance.effect import Effect, effect_of
 from lakefold_reader.lance.feed.parts import FragmentPart
 from lakefold_reader.lance.feed.plan import plan_version
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_reader.format.changes import Misfits
     from lakefold_reader.format.source import ChangePart, Source
     from lakefold_reader.lance.scan.columns import TableSchema
     from lakefold_reader.lance.scan.scan import Dataset

@@ -5,34 +5,46 @@ our clean-up uses pylance's. In between a version exists, but some of its files 
 distinguishes the two cases: a clean-up keeps what the newest version and tagged versions name. So it is
 damage if any of these loses a file, or if an old version loses a file that the newest
 names, too.
+
+The scanner doesn't name a file that it can't read, so the file is searched for after such an error. That may
+take longer than a scan: the size of each data file is requested, and each deletion file is read.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.table_pb2 import IndexSection
-from lakefold_reader.lance.damage_report import with_file_name
 from lakefold_reader.lance.versions import read_state
 from lakefold_reader.versions.listing import newest_of, numbers_of, remaining, unbroken_from
 from lakefold_reader.versions.stray_files import missing, tagged_versions
-from lakefold_table.errors import DamagedError, InvalidError, NotATableError, VersionExpiredError
+from lakefold_table.errors import (
+    DamagedError,
+    InvalidError,
+    LakefoldError,
+    NotATableError,
+    VersionExpiredError,
+)
 from lakefold_table.lance.manifests.naming import data_path, index_path
-from lakefold_table.lance.rows.deletions import deletion_path
+from lakefold_table.lance.rows.deletions import decode_deletions, deletion_path
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.format.source import Source
-    from lakefold_table.errors import LakefoldError
     from lakefold_table.lance.state import LanceState
 
-
 Batch = TypeVar("Batch")
+MOST_FRAGMENTS: Final = 1_000
+"""Of so many fragments the files are checked."""
+CORRUPT: Final = re.compile(r"Encountered corrupt file (?:\S*/)?((?:_deletions|data)/[^/:\s]+):")
+"""How Lance names a file that it can't read: by its path from the root of the disk or bucket."""
 
 
 @contextmanager
@@ -97,7 +109,7 @@ def _damage(source: Source, version: int, error: FileNotFoundError | DamagedErro
         message = f"version {version} names a file that is missing: {error}"
         return DamagedError(message, where=source.uri)
     if error.where == source.uri:
-        return with_file_name(source, version, error)
+        return _with_file_name(source, version, error)
     if not error.where or error.where.startswith("/") or "://" in error.where:
         return error
     return DamagedError(error.message, where=below(source.uri, error.where), hint=error.hint)
@@ -125,3 +137,53 @@ def _indices(state: LanceState) -> Iterator[str]:
     for index in section.indices:
         if not index.HasField("base_id"):
             yield from (index_path(index.uuid.uuid, file.path) for file in index.files)
+
+
+def _with_file_name(source: Source, version: int, error: DamagedError) -> DamagedError:
+    """The same error with the name of the file that causes it; unchanged if none is found."""
+    try:
+        fragments = list(read_state(source, version).fragments)[:MOST_FRAGMENTS]
+        result = (
+            next(_wrong_sizes(source, fragments), None)
+            or next(_wrong_deletions(source, fragments), None)
+            or _named(source, error)
+        )
+    except (LakefoldError, FileNotFoundError):
+        return error
+    if result is None:
+        return error
+    path, what = result
+    message = f"{what} ({error.message})" if what else error.message
+    return DamagedError(message, where=below(source.uri, path), hint=error.hint)
+
+
+def _named(source: Source, error: DamagedError) -> tuple[str, str] | None:
+    """Returns the file that Lance's error text names, if it is below the table's root."""
+    match = CORRUPT.search(error.message)
+    return (match[1], "") if match and source.storage.size(match[1]) is not None else None
+
+
+def _wrong_sizes(source: Source, fragments: Iterable[DataFragment]) -> Iterator[tuple[str, str]]:
+    """Returns data files below the table's root whose size isn't the recorded size."""
+    recorded = {
+        data_path(file.path): file.file_size_bytes
+        for fragment in fragments
+        for file in fragment.files
+        if file.file_size_bytes and not file.HasField("base_id")
+    }
+    for path, size in source.storage.sizes(recorded).items():
+        if size != recorded[path]:
+            yield path, f"the file has {size} bytes, its version says {recorded[path]}"
+
+
+def _wrong_deletions(source: Source, fragments: Iterable[DataFragment]) -> Iterator[tuple[str, str]]:
+    """Deletion files in the table itself that can't be decoded."""
+    for fragment in fragments:
+        file = fragment.deletion_file
+        if not fragment.HasField("deletion_file") or file.HasField("base_id"):
+            continue
+        path = deletion_path(fragment.id, file)
+        try:
+            decode_deletions(file, source.storage.get(path), fragment.physical_rows)
+        except DamagedError as error:
+            yield path, error.message

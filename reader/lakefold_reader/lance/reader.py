@@ -10,7 +10,7 @@ from lakefold_reader.lance.changed_rows import ChangedRows
 from lakefold_reader.lance.feed.feed import LanceFeed
 from lakefold_reader.lance.fragments import FragmentUnit
 from lakefold_reader.lance.read_errors import explained
-from lakefold_reader.lance.scan.columns import schema_in
+from lakefold_reader.lance.scan.columns import TableSchema, schema_in
 from lakefold_reader.lance.snapshot.snapshot import LanceSnapshot
 from lakefold_reader.lance.snapshot.traffic import traffic_of
 from lakefold_reader.lance.versions import head_of, read_state, read_summary
@@ -18,16 +18,13 @@ from lakefold_table.branch_names import branch_root, check_branch_name
 from lakefold_table.lance.manifests.naming import VERSIONS, detect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from lakefold_reader.format.snapshots import Cleaned, Traffic
+    from lakefold_reader.format.snapshots import Cleaned
     from lakefold_reader.format.source import ScanUnit, Schema, Source
-    from lakefold_reader.lance.scan.columns import TableSchema
     from lakefold_table.format import VersionSummary
-    from lakefold_table.lance.manifests.naming import Scheme
-    from lakefold_table.marks.record import Record
 
 LEGACY = "0.1"
 """The version of Lance's first format of data files."""
@@ -41,28 +38,15 @@ class LanceReader:
     first_version = 1
     has_refs = True
     feed = LanceFeed()
-
-    def detect(self, names: Iterable[str]) -> Scheme | None:
-        """See `ReaderFormat.detect`."""
-        return detect(names)
-
-    def summary(
-        self, source: Source, version: int, *, whole: bool, first: int | None
-    ) -> VersionSummary | None:
-        """See `ReaderFormat.summary`."""
-        return read_summary(source, version, whole=whole, first=first)
-
-    def schema(self, summary: VersionSummary) -> TableSchema | None:
-        """See `ReaderFormat.schema`."""
-        return schema_in(summary)
+    detect = staticmethod(detect)
+    summary = staticmethod(read_summary)
+    schema = staticmethod(schema_in)
+    traffic = staticmethod(traffic_of)
+    check_branch_name = staticmethod(check_branch_name)
 
     def change(self, source: Source, summary: VersionSummary, schema: Schema, *, whole: bool) -> ChangedRows:
         """See `ReaderFormat.change`."""
         return ChangedRows(source, summary, cast("TableSchema", schema), whole=whole)
-
-    def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
-        """See `ReaderFormat.traffic`."""
-        return traffic_of(source, summary, record)
 
     def open(self, source: Source, version: int) -> LanceSnapshot:
         """See `ReaderFormat.open`."""
@@ -107,7 +91,3 @@ class LanceReader:
     def branch_root(self, branch: str) -> str:
         """See `ReaderFormat.branch_root`."""
         return branch_root(branch)
-
-    def check_branch_name(self, name: str) -> None:
-        """See `ReaderFormat.check_branch_name`."""
-        check_branch_name(name)

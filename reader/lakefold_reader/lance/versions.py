@@ -21,7 +21,8 @@ from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.codec import decode_head, head_length, head_transaction
 from lakefold_table.lance.manifests.features import check_readable
-from lakefold_table.lance.state import MICROS
+from lakefold_table.lance.manifests.naming import TRANSACTIONS
+from lakefold_table.lance.state import MICROS, LanceState
 from lakefold_table.marks.record import TABLE_ID, TIME, is_own
 from lakefold_table.roots import below
 from lakefold_table.versions.heads import HEAD_BYTES, read_head
@@ -29,9 +30,7 @@ from lakefold_table.versions.heads import HEAD_BYTES, read_head
 if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_reader.format.source import Source
-    from lakefold_table.lance.state import LanceState
 
-TRANSACTIONS = "_transactions"
 KEEPING_SCHEMA = frozenset(
     {
         Kind.APPEND,

@@ -11,7 +11,7 @@ from lakefold_reader.versions.stray_files import is_stray, missing
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.marks.marks import Rebinding
-from lakefold_table.marks.record import MOVE, decode_record
+from lakefold_table.marks.record import MOVE, Batches, Record, decode_record
 from lakefold_table.whole import within
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from lakefold_reader.format.source import Source
     from lakefold_table.format import VersionSummary
-    from lakefold_table.marks.record import Batches, Record
     from lakefold_table.position import LogId
 
 MICROS = 1_000_000

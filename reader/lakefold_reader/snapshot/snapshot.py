@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
-from lakefold_reader.format.snapshots import RowRange
+from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Missing, Root, RowRange
 from lakefold_reader.opening import in_its_format, open_source
 from lakefold_reader.versions.as_of import version_as_of
 from lakefold_reader.versions.at_position import version_at_position
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Missing, Root
     from lakefold_reader.format.source import Snapshot, Source
     from lakefold_reader.snapshot.history import HistoryRow
 

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_reader.format.changes import Misfits, Rewritten
-from lakefold_reader.format.source import ScanUnit
+from lakefold_reader.format.source import ScanUnit, Schema, Source
 from lakefold_reader.opening import in_its_format, open_source
-from lakefold_reader.spark.feed import begin, content, tasks
-from lakefold_reader.spark.options import LATEST
+from lakefold_reader.spark.feed import Task, begin, content, tasks
+from lakefold_reader.spark.options import LATEST, Given
 from lakefold_reader.spark.partitions import MAX_PARTITION_BYTES, Cut, grouped
 from lakefold_reader.spark.rows import FeedRows, VersionRows
 from lakefold_reader.spark.types import readable
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
-
-    from lakefold_reader.format.source import Schema, Source
-    from lakefold_reader.spark.feed import Task
-    from lakefold_reader.spark.options import Given
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefold_reader.format.source import ChangePart
-from lakefold_reader.spark.options import EARLIEST, LATEST
-from lakefold_reader.spark.partitions import grouped
+from lakefold_reader.format.source import ChangePart, Source
+from lakefold_reader.spark.options import EARLIEST, LATEST, Given
+from lakefold_reader.spark.partitions import Cut, grouped
 from lakefold_reader.versions.as_of import version_as_of
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.stray_files import missing, oldest_of
@@ -20,10 +20,6 @@ from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from lakefold_reader.format.source import Source
-    from lakefold_reader.spark.options import Given
-    from lakefold_reader.spark.partitions import Cut
 
 Task = tuple[ChangePart, ...]
 """What one task reads."""

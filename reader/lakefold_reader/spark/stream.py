@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.format.changes import Rewritten
 from lakefold_reader.spark.changes import parts_taken
-from lakefold_reader.spark.feed import Begin, begin, content, tasks
+from lakefold_reader.spark.feed import Begin, Task, begin, content, tasks
 from lakefold_reader.spark.offsets import Offset, backwards
-from lakefold_reader.tail.tail import tail_of
+from lakefold_reader.tail.tail import Tail, tail_of
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.start import MadeAnewError, check_same, replaced
 from lakefold_reader.versions.stray_files import missing
@@ -29,11 +29,9 @@ if TYPE_CHECKING:
 
     from lakefold_reader.format.source import ChangePart, FeedEnd, Source
     from lakefold_reader.spark.batch import Pinned
-    from lakefold_reader.spark.feed import Task
     from lakefold_reader.spark.options import Given
     from lakefold_reader.spark.partitions import Cut
     from lakefold_reader.tail.change import Change
-    from lakefold_reader.tail.tail import Tail
     from lakefold_reader.versions.cursor import Cursor
     from lakefold_table.format import VersionSummary
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lakefold_reader.format.changes import Misfits, misfits_of
-from lakefold_table.marks.record import decode_record, position_at
+from lakefold_reader.format.changes import Misfits, Weight, misfits_of
+from lakefold_table.marks.record import Record, decode_record, position_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.format.changes import Weight
     from lakefold_reader.format.source import ChangePart, Schema, Source, VersionChange
     from lakefold_reader.versions.cursor import Cursor
     from lakefold_table.format import VersionSummary
-    from lakefold_table.marks.record import Record
     from lakefold_table.position import Position
 
 

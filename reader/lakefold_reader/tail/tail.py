@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Final
 
-from lakefold_reader.consumers.consumers import Consumers
+from lakefold_reader.consumers.consumers import Consumer, Consumers
 from lakefold_reader.format.changes import NOTHING
 from lakefold_reader.opening import on_branch
 from lakefold_reader.tail.change import Change
@@ -64,9 +64,6 @@ from lakefold_table.roots import above
 from lakefold_table.storage.base import NamesObstacles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from lakefold_reader.consumers.consumers import Consumer
     from lakefold_reader.format.source import Schema, Source
     from lakefold_table.format import VersionSummary
 

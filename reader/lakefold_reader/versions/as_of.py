@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakefold_reader.versions.listing import numbers_of
@@ -33,16 +35,10 @@ def version_as_of(source: Source, time_us: int) -> int:
 def _newest_by(source: Source, numbers: Sequence[int], time_us: int) -> int:
     if _time_us(source, numbers[-1]) <= time_us:
         return numbers[-1]
-    low, high = 0, len(numbers) - 1
     if _time_us(source, numbers[0]) > time_us:
         raise _before_oldest(source, without_strays(source, numbers)[0])
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _time_us(source, numbers[middle]) <= time_us:
-            low = middle
-        else:
-            high = middle
-    return numbers[low]
+    later = bisect_right(numbers, time_us, lo=1, hi=len(numbers) - 1, key=partial(_time_us, source))
+    return numbers[later - 1]
 
 
 def _time_us(source: Source, version: int) -> int:
@@ -54,7 +50,7 @@ def _time_us(source: Source, version: int) -> int:
 
 def _before_oldest(source: Source, oldest: int) -> InvalidError:
     made = time_of(_time_us(source, oldest))
-    message = f"no version of that time is there: the oldest one, {oldest}, is of {made}"
+    message = f"no version is as old as that: the oldest one, {oldest}, was made at {made}"
     if oldest == source.versions.first:
         return InvalidError(message, where=source.uri, hint="ask for a later time")
     hint = "older ones were cleaned up; ask for a later time"

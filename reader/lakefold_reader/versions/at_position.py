@@ -17,7 +17,7 @@ from lakefold_reader.versions.positions import Asked, asked_of, log_position, re
 from lakefold_reader.versions.proposals import counting_marks
 from lakefold_reader.versions.stray_files import is_stray_at, without_strays
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
-from lakefold_table.marks.marks import decode_marks
+from lakefold_table.marks.marks import Marks, decode_marks
 from lakefold_table.marks.record import decode_record
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lakefold_reader.format.source import Source
     from lakefold_table.format import VersionSummary
-    from lakefold_table.marks.marks import Marks
     from lakefold_table.position import LogId, Position
 
 
@@ -52,7 +51,7 @@ def _oldest_with(source: Source, numbers: Sequence[int], asked: Asked) -> int:
     marks = counting_marks(source, numbers)
     if marks is None:
         raise InvalidError(
-            "no committer made any of the versions here, so no position of a log is known",
+            "none of the existing versions was made by a committer, so no position of a log is known",
             where=source.uri,
             hint="name a version or a time",
         )

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lakefold_table.errors import InvalidError, NotFoldedYetError
-from lakefold_table.marks.marks import describe_position
+from lakefold_table.marks.marks import Marks, Rebinding, describe_position
 from lakefold_table.position import LogId, Position
 from lakefold_table.whole import integer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lakefold_table.marks.marks import Marks, Rebinding
 
 _PRINTED: Final = re.compile(
     r"(?:(?P<cluster>[^/@\s]+)/)?(?P<topic>[^/@\s]+)/(?P<partition>[0-9]{1,10})"

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.versions.listing import numbers_of
-from lakefold_reader.versions.positions import printed
+from lakefold_reader.versions.positions import Asked, printed
 from lakefold_reader.versions.times import time_of
-from lakefold_table.entry import Duplicate, Outcome
+from lakefold_table.entry import Duplicate, Outcome, Result
 from lakefold_table.errors import InvalidError
-from lakefold_table.marks.marks import decode_marks
-from lakefold_table.marks.record import decode_record, position_at
+from lakefold_table.marks.marks import Marks, decode_marks
+from lakefold_table.marks.record import Record, decode_record, position_at
 from lakefold_table.marks.rollbacks import rolled_back
 from lakefold_table.roots import above
 
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakefold_reader.format.source import Source
-    from lakefold_reader.versions.positions import Asked
-    from lakefold_table.entry import Result
     from lakefold_table.format import VersionSummary
-    from lakefold_table.marks.marks import Marks
-    from lakefold_table.marks.record import Record
     from lakefold_table.position import LogId, Position
 
 _KEY: Final = re.compile(r"(.+):([0-9]{1,20})", re.DOTALL)

@@ -73,7 +73,7 @@ def check_free(storage: NamesObstacles, path: str) -> None:
     obstacle = storage.obstacle(path)
     if obstacle:
         raise DamagedError(
-            f"{obstacle} has the name of the next version, so no version can come",
+            f"{obstacle} has the name of the next version, so no more versions can be published",
             where=f"{storage.uri}/{path}",
             hint="move it away or remove it",
         )

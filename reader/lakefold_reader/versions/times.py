@@ -14,7 +14,9 @@ def time_of(time_us: int) -> datetime:
     try:
         return EPOCH + timedelta(microseconds=time_us)
     except OverflowError as error:
-        raise DamagedError(f"the version's time is none: {time_us} µs since 1970") from error
+        raise DamagedError(
+            f"the version's time is not in the years 1 to 9999: {time_us} µs since 1970"
+        ) from error
 
 
 def micros_of(moment: datetime | str) -> int:

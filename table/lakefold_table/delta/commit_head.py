@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from lakefold_table.delta.actions.table_actions import CommitInfo
+from lakefold_table.delta.actions.table_actions import Action, CommitInfo
 from lakefold_table.delta.json_text import is_long, parse_object, to_json
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import CommitMetadata
@@ -19,7 +19,6 @@ from lakefold_table.marks.record import is_own
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakefold_table.delta.actions.table_actions import Action
     from lakefold_table.position import LogId
 
 LENGTH: Final = "lakefoldLength"

@@ -9,7 +9,7 @@ from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
 from lakefold_table.delta.commit_head import MARKS_APP, head_line, log_app
 from lakefold_table.delta.conflicts.footprint import footprint_of
-from lakefold_table.delta.conflicts.metadata_changes import COMPATIBLE, is_compatible
+from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChange, change_between, merged
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
 from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
@@ -20,18 +20,25 @@ from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors, f
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
 from lakefold_table.delta.table_features.commit_times import has_commit_times, since
-from lakefold_table.delta.table_features.row_tracking import RowIds
+from lakefold_table.delta.table_features.metadata_rules import (
+    DELETION_VECTORS,
+    keeping_files,
+    replaced_fault,
+    unfit_for_files,
+)
+from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVED, RowIds
 from lakefold_table.delta.validity import (
-    changed_fault,
     enables_row_tracking,
+    metadata_fault,
+    new_protocol_fault,
     proposal_fault,
     protocol_fault,
     row_tracking_fault,
     table_rules,
 )
-from lakefold_table.entry import BUILD_AGAIN, Conflict, Invalid, Rejected
+from lakefold_table.entry import BUILD_AGAIN, Conflict, Entry, Invalid, Rejected
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import ALONE, Accepted, Publication
+from lakefold_table.format import ALONE, Accepted, CommitMetadata, Fetched, NewFile, Publication
 from lakefold_table.marks.batches import AppMark
 from lakefold_table.marks.marks import APP, decode_marks
 from lakefold_table.nesting import neighbour_fault
@@ -39,11 +46,9 @@ from lakefold_table.nesting import neighbour_fault
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+    from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
     from lakefold_table.delta.actions.table_actions import Action, TableMetadata, TableProtocol
     from lakefold_table.delta.validity import TableRules
-    from lakefold_table.entry import Entry
-    from lakefold_table.format import CommitMetadata, Fetched, NewFile
 
 ISOLATION: Final = "delta.isolationLevel"
 FILES: Final = "files"
@@ -87,6 +92,7 @@ class DeltaDraft:
         self._added: dict[str, AddFile] = {}
         self._vectors: dict[str, NewFile] = {}
         self._removed: set[str] = set()
+        self._removed_files: set[FileKey] = set()
         self.version = 0 if state is None else state.version + 1
         self.restored = 0
         self.first_ids = (0, 0)
@@ -108,7 +114,7 @@ class DeltaDraft:
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
         """See `lakefold_table.format.Draft.add`."""
-        proposal = proposed(entry)
+        proposal = self._with_changes(proposed(entry))
         refused = self._refusal(entry, proposal)
         if refused is not None:
             return refused
@@ -118,12 +124,14 @@ class DeltaDraft:
         if any(self._is_new(file.path, proposal) for file in proposal.removes):
             # A commit can't add and remove the same logical file.
             return None
+        if self._removed_files and any(file.key in self._removed_files for file in proposal.adds):
+            return None
         fitted = self._fitted(proposal)
         if not isinstance(fitted, RebasedFiles):
             return fitted
         changed = fitted.adds is not proposal.adds or fitted.removes is not proposal.removes
         committed = with_files(proposal, fitted.adds, fitted.removes) if changed else proposal
-        refused = self._unfit(committed) or self._missing(proposal)
+        refused = self._unfit(committed) or self._new_vector(proposal) or self._missing(proposal)
         if refused is not None:
             return refused
         self._sharing = sharing
@@ -143,8 +151,9 @@ class DeltaDraft:
         in_commit_ms = self._in_commit_ms(time_ms)
         actions = self._merged(commit, time_ms, in_commit_ms)
         info = self._info(commit, time_ms)
-        if self._is_compatible():
-            info[COMPATIBLE] = True
+        change = self._metadata_change()
+        if change is not None:
+            info[CHANGE] = change.members()
         if in_commit_ms is not None:
             info = {CommitInfo.IN_COMMIT: in_commit_ms, **info}
         head = head_line(commit, info)
@@ -156,7 +165,9 @@ class DeltaDraft:
         if self.version % FORGETTING == 0:
             snapshot = snapshot.without_expired(time_ms)
         is_blind = bool(self._accepted) and all(proposal.is_blind for _, proposal in self._accepted)
-        footprint = replace(footprint_of(self.version, actions), operation=self._operation, is_blind=is_blind)
+        footprint = replace(
+            footprint_of(self.version, actions), operation=self._operation, is_blind=is_blind, change=change
+        )
         history = () if before is None else before.history
         state = DeltaState(
             self.version,
@@ -190,12 +201,48 @@ class DeltaDraft:
         then = rules
         if proposal.protocol is not None or proposal.metadata is not None:
             then = table_rules(proposal.protocol or rules.protocol, proposal.metadata or rules.metadata)
-        fault = proposal_fault(proposal, then)
+        fault = proposal_fault(proposal, then) or self._change_fault(proposal, rules, then)
+        if fault is not None and not self._has_other_rules(proposal):
+            return fault
+        conflict = self._conflict(entry, proposal, rules.metadata) or fault
+        return conflict or self._unfit_metadata(proposal, rules.metadata)
+
+    def _has_other_rules(self, proposal: DeltaTableProposal) -> bool:
+        """Returns whether others changed the protocol or the metadata after the version that it was built on.
+
+        Then what is wrong with it now may have been right, unless it sets its own.
+        """
+        if self._state is None or proposal.based_on is None or proposal.metadata or proposal.protocol:
+            return False
+        return any(each.metadata or each.protocol for each in self._state.since(proposal.based_on))
+
+    def _change_fault(
+        self, proposal: DeltaTableProposal, before: TableRules, after: TableRules
+    ) -> Invalid | None:
+        """Returns why the protocol or the metadata of the table can't be changed so, or None."""
+        fault: Invalid | None = None
+        if proposal.protocol is not None:
+            fault = protocol_fault(before.protocol, proposal.protocol)
         if fault is None and proposal.metadata is not None:
-            fault = changed_fault(rules.metadata, proposal.metadata) or self._untracked(rules, then)
-        if fault is None and proposal.protocol is not None:
-            fault = protocol_fault(rules.protocol, proposal.protocol)
-        return fault or self._conflict(entry, proposal, rules.metadata)
+            fault = replaced_fault(before.metadata, proposal.metadata) or metadata_fault(before, after)
+            fault = fault or self._untracked(before, after)
+        return fault
+
+    def _unfit_metadata(
+        self, proposal: DeltaTableProposal, before: TableMetadata
+    ) -> Rejected | Invalid | None:
+        """Returns why files that the table keeps don't fit to the metadata of a proposal, or None."""
+        if proposal.metadata is None:
+            return None
+        unfit = unfit_for_files(before, proposal.metadata)
+        gone = {file.path for file in proposal.removes} | self._removed
+        files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
+        if not unfit or not (self._added.keys() - gone or any(path not in gone for path in files)):
+            return None
+        message, hint = keeping_files(unfit)
+        if proposal.read_version < self.version - 1:
+            return Rejected(Conflict(retryable=True, message=f"{message}; {BUILD_AGAIN}"))
+        return Invalid(message, hint)
 
     def _untracked(self, before: TableRules, after: TableRules) -> Invalid | None:
         """Returns why row tracking can't be enabled, or None if it can, or is not to be."""
@@ -255,9 +302,10 @@ class DeltaDraft:
         if proposal.protocol is None or proposal.metadata is None or proposal.based_on is not None:
             hint = "create it first, by a proposal with protocol and metaData and no read version"
             return Invalid(f"there is no table at {entry.envelope.table}", hint)
-        return proposal_fault(proposal, table_rules(proposal.protocol, proposal.metadata)) or neighbour_fault(
-            entry.envelope.table, self._observed.neighbours
-        )
+        rules = table_rules(proposal.protocol, proposal.metadata)
+        fault = proposal_fault(proposal, rules) or new_protocol_fault(proposal.protocol)
+        fault = fault or metadata_fault(None, rules)
+        return fault or neighbour_fault(entry.envelope.table, self._observed.neighbours)
 
     def _conflict(
         self, entry: Entry, proposal: DeltaTableProposal, metadata: TableMetadata
@@ -318,6 +366,21 @@ class DeltaDraft:
                 return Invalid(f"the file {added.path!r} has dataChange false, but is not in the table", hint)
         return None
 
+    def _new_vector(self, proposal: DeltaTableProposal) -> Invalid | None:
+        """Returns which file gets a deletion vector although the table's writers may make none, or None."""
+        vectors = [file for file in proposal.adds if file.deletion_vector is not None]
+        if not vectors or self._present().writes_vectors:
+            return None
+        before = None if self._state is None else self._state.snapshot
+        for added in vectors:
+            present = self._file(added.path)
+            # RESTORE brings back a file with the vector that it had.
+            is_known = before is not None and added.key in before.tombstones
+            if not is_known and (present is None or present.key != added.key):
+                message = f"{added.path!r} gets a deletion vector, but {DELETION_VECTORS} is not true"
+                return Invalid(message, "set the property first, or write the file again without the rows")
+        return None
+
     def _missing(self, proposal: DeltaTableProposal) -> Invalid | None:
         """Returns which file of a proposal is missing or has another size, or None."""
         for path, size in proposal.files.items():
@@ -370,6 +433,7 @@ class DeltaDraft:
             if present is not None and file.data_change:
                 before[file.path] = record_count(present) or 0
             self._removed.add(file.path)
+            self._removed_files.add(file.key)
         for new, statistics in zip(proposal.adds, proposal.statistics, strict=True):
             self._added[new.path] = new
             # A file that is removed and added again has another deletion vector.
@@ -377,15 +441,41 @@ class DeltaDraft:
             added, removed = added + max(0, more), removed + max(0, -more)
         return added, removed + sum(before.values())
 
-    def _is_compatible(self) -> bool:
-        """Returns whether the version changes the metadata, so that files made before fit to them."""
+    def _with_changes(self, proposal: DeltaTableProposal) -> DeltaTableProposal:
+        """Returns a proposal whose metadata have what versions changed that it did not read.
+
+        What can't be merged is left to the conflict rules.
+        """
+        before = None if self._state is None else self._state.snapshot
+        based_on = proposal.based_on
+        if self._state is None or before is None or proposal.metadata is None or based_on is None:
+            return proposal
+        if proposal.fault is not None or not self._state.history_start <= based_on < self._state.version:
+            return proposal
+        if proposal.metadata.id != before.metadata.id:
+            # It replaces the table, and nothing of the table before.
+            return proposal
+        later = [each for each in self._state.since(based_on) if each.metadata]
+        changes = [each.change for each in later if each.change is not None]
+        if not later or len(changes) < len(later) or any(each.widened for each in changes):
+            return proposal
+        try:
+            made = merged(proposal.metadata, before.metadata, changes)
+        except DamagedError:
+            # What is wrong with its schema is said by the rules for schemas.
+            return proposal
+        if isinstance(made, frozenset):
+            return replace(proposal, unmerged=made)
+        return replace(proposal, metadata=made, is_merged=True)
+
+    def _metadata_change(self) -> MetadataChange | None:
+        """Returns what the version changes in the metadata, None if proposals built before don't fit."""
         before = None if self._state is None else self._state.snapshot
         proposals = [proposal for _, proposal in self._accepted]
         if before is None or any(each.protocol is not None or each.domains for each in proposals):
-            return False
-        return any(
-            each.metadata is not None and is_compatible(before.metadata, each.metadata) for each in proposals
-        )
+            return None
+        metadata = next((each.metadata for each in proposals if each.metadata is not None), None)
+        return None if metadata is None else change_between(before.metadata, metadata)
 
     def _in_commit_ms(self, time_ms: int) -> int | None:
         """Returns the time that the commit says of itself, None if it says none."""
@@ -485,6 +575,9 @@ class DeltaDraft:
             "engineInfo": "Lakefold",
             "txnId": commit.uuid,
         }
+        if self._present().tracks_rows and self._present().metadata.is_on(ENABLED):
+            preserved = all(each.preserves_row_ids for each in proposals)
+            info["tags"] = {PRESERVED: "true" if preserved else "false"}
         if self._state is not None:
             info["readVersion"] = self._state.version
         return info

@@ -6,18 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from lakefold_table.delta.actions.lines import parse_actions
-from lakefold_table.delta.checkpoints.written import checkpoint_files, has_checkpoint
+from lakefold_table.delta.checkpoints.sidecars import StoredCheckpoint
+from lakefold_table.delta.checkpoints.written import NO_RUNS, checkpoint_files, has_checkpoint
 from lakefold_table.delta.commit_head import head_in, head_length, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
 from lakefold_table.delta.log_segment.names import FOLDER, checksum_path
 from lakefold_table.delta.naming import detect
-from lakefold_table.delta.proposal import NAME, proposal_in
+from lakefold_table.delta.proposal import NAME, DeltaTableProposal, proposal_in
 from lakefold_table.delta.rebasing import vectors_to_read
 from lakefold_table.delta.recalling import RecalledAnswers, RecalledDraft
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
-from lakefold_table.delta.state import decode_state, identity_of, time_of, version_at
+from lakefold_table.delta.state import DeltaState, decode_state, identity_of, time_of, version_at
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.delta.table_features.row_tracking import high_water_mark
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.delta.checkpoints.sidecars import StoredRuns
-    from lakefold_table.delta.naming import CommitNaming
-    from lakefold_table.delta.proposal import DeltaTableProposal
-    from lakefold_table.delta.state import DeltaState
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
     from lakefold_table.format import Fetched, Files, GroupingRule, RecordedVersion
@@ -60,14 +57,14 @@ class DeltaFormat:
     name = NAME
     folder = FOLDER
     first_version = 0
+    proposal = staticmethod(proposal_in)
+    head_length = staticmethod(head_length)
+    detect = staticmethod(detect)
+    decode = staticmethod(decode_state)
 
     def is_data_name(self, name: str) -> bool:
         """Returns whether a name at the root is that of a Parquet file, or of a partition's folder."""
         return name.endswith(".parquet") or "=" in name
-
-    def proposal(self, envelope: Envelope) -> DeltaTableProposal | None:
-        """Returns the Delta proposal in an envelope, or None."""
-        return proposal_in(envelope)
 
     def unknown_kind(self, envelope: Envelope) -> str:
         """Returns an empty text: actions that this release doesn't know are refused as Invalid."""
@@ -85,22 +82,10 @@ class DeltaFormat:
         """Returns about how many bytes of memory it takes to fold a proposal, 0 for one of another format."""
         return TIMES * content.size if (_PROPOSAL, NAME) in content.choices else 0
 
-    def head_length(self, start: bytes) -> int:
-        """Returns how many bytes the first line of a committer's commit takes, 0 for other clients'."""
-        return head_length(start)
-
     def head(self, start: bytes) -> VersionHead | None:
         """Returns the head of a commit that a committer wrote, or None."""
         head = head_in(start)
         return None if head is None else VersionHead(head.uuid, head.properties)
-
-    def detect(self, names: Iterable[str]) -> CommitNaming | None:
-        """Returns the naming of commits if any of these names is one."""
-        return detect(names)
-
-    def decode(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> DeltaState:
-        """Returns the version whose commit is at `path`. Raises `DamagedError`."""
-        return decode_state(path, data, uri, files)
 
     def summarize(self, path: str, data: bytes, uri: str = "", files: Files = NO_FILES) -> VersionSummary:
         """Returns what the version in the commit at `path` did. Raises `DamagedError`."""
@@ -175,10 +160,13 @@ class DeltaFormat:
         snapshot = state.snapshot
         if snapshot is None or not has_checkpoint(snapshot):
             return FilesAfter()
-        before = cast("StoredRuns", kept or {})
-        checkpoint, hint, runs = checkpoint_files(snapshot, state.time_us // 1000, before)
+        before = cast("StoredCheckpoint | None", kept)
+        known = NO_RUNS if before is None else before.runs
+        checkpoint, hint, runs = checkpoint_files(snapshot, state.time_us // 1000, known)
         checksum = NewFile(checksum_path(state.version), checksum_file(snapshot, state.uuid))
-        return FilesAfter((*checkpoint, checksum, hint), runs)
+        stored = StoredCheckpoint(checkpoint[-1].path, runs) if runs else None
+        relies_on = "" if before is None or not runs else before.path
+        return FilesAfter((*checkpoint, checksum, hint), stored, relies_on, checkpoint[-1].path)
 
     def check_writable(self, state: DeltaState, where: str = "") -> None:
         """Raises `InvalidError` if the table has features that this release can't write.

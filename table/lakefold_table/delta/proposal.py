@@ -12,15 +12,20 @@ from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, Remov
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.actions.table_actions import (
+    Action,
     AppTransaction,
+    CheckpointMetadata,
     CommitInfo,
     DomainMetadata,
+    Sidecar,
     TableMetadata,
     TableProtocol,
+    UnknownAction,
 )
 from lakefold_table.delta.deletion_vectors.storage import RELATIVE, vector_path
-from lakefold_table.delta.record_counts import statistics_of
-from lakefold_table.delta.row_changes.moved_rows import moved_rows
+from lakefold_table.delta.record_counts import StatisticsSummary, statistics_of
+from lakefold_table.delta.row_changes.moved_rows import RowMove, moved_rows
+from lakefold_table.delta.table_features.row_tracking import says_preserved
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import RESTORE, DamagedError
 from lakefold_table.values import uuid_form, value
@@ -29,9 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.delta.actions.table_actions import Action
-    from lakefold_table.delta.record_counts import StatisticsSummary
-    from lakefold_table.delta.row_changes.moved_rows import RowMove
 
 NAME: Final = "delta"
 """The name of the format and of its field of the envelope."""
@@ -48,7 +50,9 @@ class DeltaTableProposal:
     be read; then it has none. `digest`: of the message as it was sent. `statistics`: what those of each of
     `adds` say. `files`: the files that must exist in the table, with their sizes; None for a size that is not
     known. `affected_rows`: by path the rows that it deletes from a file. `moves`: where it puts the rows of
-    files that it removes, if it is a compaction that says so.
+    files that it removes, if it is a compaction that says so. `is_merged`: its metadata have what was changed
+    since the version that it was built on; if they can't, `unmerged` names what both changed. `kept_ids`:
+    whether it says that all rows which it moves keep their row ids, None if it says nothing of that.
     """
 
     based_on: int | None
@@ -73,6 +77,9 @@ class DeltaTableProposal:
     files: Mapping[str, int | None] = field(default_factory=no_members)
     affected_rows: Mapping[str, Bitmap] = field(default_factory=no_members)
     moves: tuple[RowMove, ...] = ()
+    is_merged: bool = False
+    unmerged: frozenset[str] = frozenset()
+    kept_ids: bool | None = None
 
     @property
     def format(self) -> str:
@@ -113,14 +120,31 @@ class DeltaTableProposal:
         return added or any(file.data_change for file in self.removes)
 
     @property
+    def rewrites_rows(self) -> bool:
+        """Whether new files have rows of files that it removes, as far as the actions show it."""
+        removed = {file.path for file in self.removes}
+        return bool(removed) and any(file.path not in removed for file in self.adds)
+
+    @property
+    def preserves_row_ids(self) -> bool:
+        """Whether all rows that are in files as before keep their row ids."""
+        return not self.rewrites_rows if self.kept_ids is None else self.kept_ids
+
+    @property
     def rows_added(self) -> int:
         """The number of rows in the files that it adds, as far as their statistics say it."""
         pairs = zip(self.adds, self.statistics, strict=True)
         return sum(statistics.rows or 0 for file, statistics in pairs if file.data_change)
 
+    def rows_by_fragment(self) -> Mapping[str, Bitmap]:
+        """Returns the rows that it deletes from files, by the files' paths."""
+        return self.affected_rows
+
     def content(self) -> str:
         """Returns what stays the same whenever the same rows are sent again."""
-        return "" if self.fault is not None else f"{self.operation} {self.rows_added}"
+        # Which files a merge changes, and so how many rows it adds, depends on the version that it read.
+        depends = self.affected_rows or self.read_files
+        return "" if depends or self.fault is not None else f"{self.operation} {self.rows_added}"
 
 
 def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
@@ -164,7 +188,13 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         files=files,
         affected_rows=affected,
         moves=moves,
+        kept_ids=_kept_ids(actions),
     )
+
+
+def _kept_ids(actions: Iterable[Action]) -> bool | None:
+    said = {says_preserved(action) for action in actions if isinstance(action, CommitInfo)} - {None}
+    return all(said) if said else None
 
 
 def _rows(data: bytes, path: str) -> Bitmap:
@@ -219,20 +249,10 @@ def _once(actions: Iterable[Action]) -> Mapping[str, Action]:
     return once
 
 
-_PROPOSED: Final = (
-    AddFile,
-    RemoveFile,
-    ChangeFile,
-    TableMetadata,
-    TableProtocol,
-    AppTransaction,
-    DomainMetadata,
-    CommitInfo,
-)
-
-
 def _names(actions: Iterable[Action]) -> Iterable[str]:
     """Yields the names of actions that can't be proposed."""
     for action in actions:
-        if not isinstance(action, _PROPOSED):
-            yield getattr(action, "name", "") or getattr(action, "NAME", "")
+        if isinstance(action, UnknownAction):
+            yield action.name
+        elif isinstance(action, CheckpointMetadata | Sidecar):
+            yield action.NAME

@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.delta.actions.fields import no_members
-from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile, removal_of
-from lakefold_table.delta.json_text import parse_object, to_json
-from lakefold_table.delta.row_changes.moved_rows import ROWS_OF, rows_after, tag_of
+from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile, removal_of
+from lakefold_table.delta.record_counts import wide_statistics
+from lakefold_table.delta.row_changes.moved_rows import ROWS_OF, RowMove, rows_after, tag_of
 from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors, file_of, new_vector
 from lakefold_table.entry import BUILD_AGAIN, Conflict, Rejected
-from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lakefold_table.delta.actions.file_actions import DeletionVector
     from lakefold_table.delta.conflicts.footprint import CommitFootprint
     from lakefold_table.delta.proposal import DeltaTableProposal
-    from lakefold_table.delta.row_changes.moved_rows import RowMove
     from lakefold_table.format import NewFile
 
 
@@ -226,14 +223,8 @@ def _both(path: str, rows: Bitmap) -> Conflict:
 
 
 def _with_vector(file: AddFile, vector: DeletionVector) -> AddFile:
-    """Returns a file without these rows. Its statistics may be wider than its rows from now on."""
-    stats = file.stats
-    if stats is not None:
-        try:
-            stats = to_json({**parse_object(stats.encode(), file.path), "tightBounds": False})
-        except DamagedError:
-            stats = None
-    return replace(file, deletion_vector=vector, stats=stats)
+    """Returns a file without these rows."""
+    return replace(file, deletion_vector=vector, stats=wide_statistics(file))
 
 
 def _with_source(move: RowMove, read: Mapping[str, DeletionVector | None]) -> RowMove:

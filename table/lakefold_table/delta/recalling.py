@@ -11,16 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.delta.draft import DeltaDraft, proposed
-from lakefold_table.entry import Committed, Duplicate, Invalid
-from lakefold_table.format import Accepted, Fetched
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
+from lakefold_table.format import Accepted, Fetched, RecordedVersion
 from lakefold_table.nesting import needs_around
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_table.delta.state import DeltaState
-    from lakefold_table.entry import Entry, Rejected
-    from lakefold_table.format import RecordedVersion
 
 
 class RecalledDraft(DeltaDraft):

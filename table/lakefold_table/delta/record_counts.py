@@ -1,14 +1,16 @@
-"""The statistics of a file, of which the fold needs the number of rows alone."""
+"""The statistics of a file. The fold needs the number of rows and the names of columns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.delta.json_text import is_long, parse_object
+from lakefold_table.delta.json_text import is_long, parse_object, to_json
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 
 
@@ -17,15 +19,17 @@ class StatisticsSummary:
     """What the statistics of a file say of it as a whole.
 
     `stored_rows`: the number of rows in the data file, deleted ones included. `rows`: without them. None:
-    the statistics don't say it. `fault`: what is wrong with the statistics, empty if they are well-formed or
-    absent.
+    the statistics don't say it. `columns`: the columns that they name, as data files have them. `fault`: what
+    is wrong with the statistics, empty if they are well-formed or absent.
     """
 
     stored_rows: int | None = None
     rows: int | None = None
+    columns: frozenset[str] = frozenset()
     fault: str = ""
 
 
+_BY_COLUMN: Final = ("nullCount", "minValues", "maxValues")
 NO_STATISTICS: Final = StatisticsSummary()
 
 
@@ -34,15 +38,40 @@ def statistics_of(file: AddFile | RemoveFile) -> StatisticsSummary:
     if file.stats is None:
         return NO_STATISTICS
     try:
-        count = parse_object(file.stats.encode(), file.path).get("numRecords")
+        content = parse_object(file.stats.encode(), file.path)
     except DamagedError as error:
         return StatisticsSummary(fault=error.message)
+    count, columns = content.get("numRecords"), _columns(content)
     if count is None:
-        return NO_STATISTICS
+        return StatisticsSummary(columns=columns)
     if not is_long(count) or count < 0:
         return StatisticsSummary(fault="numRecords is no number of rows")
     deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
-    return StatisticsSummary(count, max(0, count - deleted))
+    return StatisticsSummary(count, max(0, count - deleted), columns)
+
+
+def statistics_members(file: AddFile | RemoveFile) -> dict[str, Any]:
+    """Returns the statistics of a file as they are; none if they are malformed or absent."""
+    try:
+        return parse_object((file.stats or "{}").encode(), file.path)
+    except DamagedError:
+        return {}
+
+
+def wide_statistics(file: AddFile, rows: int | None = None) -> str | None:
+    """Returns the statistics of a file that loses rows: its bounds may be wider than its rows from now on.
+
+    `rows`: the rows in the data file, None if the statistics say it. Returns None if nothing is known.
+    """
+    members = statistics_members(file)
+    if rows is not None:
+        members = {**members, "numRecords": rows}
+    return to_json({**members, "tightBounds": False}) if members else None
+
+
+def _columns(content: Mapping[str, Any]) -> frozenset[str]:
+    parts = (content.get(name) for name in _BY_COLUMN)
+    return frozenset(name for part in parts if isinstance(part, dict) for name in part)
 
 
 def record_count(file: AddFile | RemoveFile) -> int | None:

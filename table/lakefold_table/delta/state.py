@@ -1,7 +1,8 @@
 """A Delta table at a version as the fold has it, and how it is made from the files of its log.
 
 One commit says what it changed, so a version needs all commits before it, or a checkpoint and the commits
-since. Which checkpoint there is says `_last_checkpoint`; a version is opened without listing the log.
+since. Which checkpoint there is says `_last_checkpoint`, so a version is opened without listing the log. If
+that file is missing, false or newer than the version, the log is listed.
 """
 
 from __future__ import annotations
@@ -11,29 +12,26 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.lines import parse_actions
-from lakefold_table.delta.actions.table_actions import CommitInfo
+from lakefold_table.delta.actions.table_actions import Action, CommitInfo
 from lakefold_table.delta.checkpoints.content import checkpoint_actions, checkpoint_paths
 from lakefold_table.delta.commit_head import MARKS_APP, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.json_text import is_long
 from lakefold_table.delta.log_segment.last_checkpoint import checkpoint_hint
-from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, LogFileKind, commit_path
-from lakefold_table.delta.log_segment.segment import segment_of
+from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, LISTING, LogFileKind, commit_path
+from lakefold_table.delta.log_segment.segment import LogSegment, segment_of
 from lakefold_table.delta.naming import NAMING
 from lakefold_table.delta.proposal import NAME
 from lakefold_table.delta.snapshot.checksum import check_snapshot, version_checksum
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
-from lakefold_table.errors import RESTORE, DamagedError
-from lakefold_table.format import NO_FILES
+from lakefold_table.errors import RESTORE, DamagedError, LakefoldError
+from lakefold_table.format import NO_FILES, CommitMetadata, Files
 from lakefold_table.values import uuid_form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakefold_table.delta.actions.table_actions import Action
-    from lakefold_table.delta.log_segment.segment import LogSegment
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
-    from lakefold_table.format import CommitMetadata, Files
 
 HISTORY: Final = 100
 """Of how many of the last versions a state knows what they did. Older ones are read if they are needed."""
@@ -119,14 +117,16 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
     known = {**files, path: data}
     if version and LAST_CHECKPOINT not in files:
         return _lacking(partial, (LAST_CHECKPOINT,))
-    needed = _needed(version, files.get(LAST_CHECKPOINT))
+    needed = _needed(version, known)
     lacking = tuple(each for each in needed if each not in known)
     if lacking:
         return _lacking(partial, lacking)
     if any(known[each] is None for each in needed):
+        if LISTING not in known:
+            return _lacking(partial, (LISTING,))
         # Its log was cleaned up. What the commit itself says is still known.
         return replace(partial, history=(footprint_of(version, actions),))
-    names = [each.removeprefix(f"{FOLDER}/") for each in known if known[each] is not None]
+    names = [each.removeprefix(LISTING) for each in known if known[each] is not None]
     segment = segment_of(names, version, uri)
     lacking = missing_files(segment, known, uri)
     if lacking:
@@ -180,12 +180,33 @@ def _lacking(partial: DeltaState, missing: tuple[str, ...]) -> DeltaState:
     return replace(partial, missing_files=missing)
 
 
-def _needed(version: int, hint: bytes | None) -> list[str]:
-    """Returns the files of a checkpoint that exists by the hint, and of all commits after it."""
+def _needed(version: int, files: Files) -> list[str]:
+    """Returns the files of a checkpoint that exists by the hint, and of all commits after it.
+
+    Without a listing and a hint for this version, these are the commits of a young table, or the listing.
+    """
+    listed = files.get(LISTING)
+    if listed is not None:
+        return _listed(version, listed)
+    hint = files.get(LAST_CHECKPOINT)
     known = None if hint is None else checkpoint_hint(hint)
-    if known is None or known.version > version:
+    if known is None and version <= HISTORY:
         return [commit_path(number) for number in range(version)]
-    return [*known.paths, *(commit_path(number) for number in range(known.version + 1, version))]
+    if known is None or known.version > version:
+        return [LISTING]
+    # A hint may name any number of parts, so the others are read once the first is known to exist.
+    paths = known.paths if known.paths[0] in files else known.paths[:1]
+    if any(path in files and files[path] is None for path in paths):
+        return [LISTING]
+    return [*paths, *(commit_path(number) for number in range(known.version + 1, version))]
+
+
+def _listed(version: int, listing: bytes) -> list[str]:
+    """Returns the files of a version by the names in its log; all commits if they make no version."""
+    try:
+        return list(segment_of(listing.decode(errors="replace").split("\n"), version).paths)
+    except LakefoldError:
+        return [commit_path(number) for number in range(version)]
 
 
 def _history(files: Files, version: int, uri: str) -> list[tuple[int, list[Action]]]:

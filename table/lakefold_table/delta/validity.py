@@ -5,13 +5,21 @@ These are the requirements that Delta's protocol has for writers, as far as the 
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.actions.paths import file_path, needless_part
 from lakefold_table.delta.commit_head import RESERVED
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
-from lakefold_table.delta.table_features.columns import column_names
-from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
+from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, metadata_faults
+from lakefold_table.delta.table_features.partition_values import fits_type
+from lakefold_table.delta.table_features.protocol_check import (
+    check_committable,
+    proposed_faults,
+    writer_features,
+)
 from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED, without_ids
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.entry import Invalid
@@ -19,14 +27,13 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
     from lakefold_table.delta.proposal import DeltaTableProposal
     from lakefold_table.delta.record_counts import StatisticsSummary
 
-CHANGE_DATA: Final = "_change_data/"
 SYSTEM_DOMAINS: Final = "delta."
 APPEND_ONLY: Final = "delta.appendOnly"
 _ROWS: Final = "give the rows that the new deletion vector of a file has in addition"
@@ -38,18 +45,21 @@ _FOLLOW: Final = "send the actions that Delta's protocol allows in one commit"
 class TableRules:
     """What the validity of a proposal depends on: the table's protocol and metadata, if it sets none itself.
 
-    `features`: those of writers. `partitions`: the names of the partition columns by which files give their
-    values, None if these are not checked. `lacking`: partition columns that are not in the schema.
-    `tracks_rows`: files get row ids. `fault`: why nothing may be committed to such a table.
+    `features`: those of writers. `partitions`: the types of the partition columns by the names under which
+    files give their values. `lacking`: partition columns that are not in the schema. `columns`: the names
+    under which statistics have columns, None if they may have others. `tracks_rows`: files get row ids.
+    `writes_vectors`: files may get deletion vectors. `fault`: why nothing may be committed to such a table.
     """
 
     protocol: TableProtocol
     metadata: TableMetadata
     features: frozenset[str] = frozenset()
-    partitions: frozenset[str] | None = None
+    partitions: Mapping[str, str] = field(default_factory=no_members)
     lacking: tuple[str, ...] = ()
+    columns: frozenset[str] | None = None
     is_append_only: bool = False
     tracks_rows: bool = False
+    writes_vectors: bool = False
     fault: Invalid | None = None
 
 
@@ -57,7 +67,7 @@ def table_rules(protocol: TableProtocol, metadata: TableMetadata) -> TableRules:
     """Returns what counts for a table with this protocol and metadata."""
     try:
         check_committable(protocol, metadata)
-        columns = frozenset(column_names(metadata))
+        columns = {column.path[0]: column for column in all_columns(metadata) if len(column.path) == 1}
     except (DamagedError, InvalidError) as error:
         return TableRules(protocol, metadata, fault=Invalid(error.reason, error.hint))
     features = writer_features(protocol)
@@ -69,10 +79,16 @@ def table_rules(protocol: TableProtocol, metadata: TableMetadata) -> TableRules:
         protocol,
         metadata,
         features,
-        None if mapped else frozenset(metadata.partition_columns),
-        tuple(sorted(set(metadata.partition_columns) - columns)),
+        {
+            columns[name].physical if mapped else name: columns[name].kinds[0]
+            for name in metadata.partition_columns
+            if name in columns
+        },
+        tuple(sorted(set(metadata.partition_columns) - columns.keys())),
+        None if mapped else frozenset(columns),
         metadata.is_on(APPEND_ONLY),
         ROW_TRACKING in features,
+        "deletionVectors" in features and metadata.is_on(DELETION_VECTORS),
     )
 
 
@@ -107,8 +123,11 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
         yield from _of_file(file, statistics, rules.partitions)
         yield from _of_features(file, statistics, rules)
     for change in proposal.changes:
-        if not change.path.startswith(CHANGE_DATA) or change.data_change:
-            yield f"the cdc action of {change.path!r} must be in {CHANGE_DATA} with dataChange false", _FOLLOW
+        # delta-spark gives files of tables with mapped columns a folder with a random name, also these.
+        if file_path(change.path).absolute:
+            yield f"{change.path!r} is not below the table's root", "write change files below the root"
+        if change.data_change:
+            yield f"the cdc action of {change.path!r} must have dataChange false", _FOLLOW
     yield from _of_rows(proposal)
     if proposal.domains and "domainMetadata" not in rules.features:
         yield "the proposal sets domain metadata, but the table lacks the feature domainMetadata", _FOLLOW
@@ -124,6 +143,12 @@ def _of_features(
 ) -> Iterator[tuple[str, str]]:
     if file.deletion_vector is not None and "deletionVectors" not in rules.features:
         yield f"{file.path!r} has a deletion vector, but the table lacks the feature deletionVectors", _FOLLOW
+    if rules.columns is not None and not statistics.columns <= rules.columns:
+        known = {name.lower() for name in rules.columns}
+        unknown = sorted(name for name in statistics.columns if name.lower() not in known)
+        if unknown:
+            message = f"{file.path!r} has the column {unknown[0]!r}, which is not in the table's schema"
+            yield message, "add the column to the table first, by a proposal with metaData"
     if rules.tracks_rows and statistics.stored_rows is None:
         yield f"{file.path!r} needs row ids, but its statistics lack numRecords", _FOLLOW
 
@@ -189,7 +214,7 @@ def _twice(name: str, files: tuple[AddFile, ...] | tuple[RemoveFile, ...]) -> It
 
 
 def _of_file(
-    file: AddFile, statistics: StatisticsSummary, partitions: frozenset[str] | None
+    file: AddFile, statistics: StatisticsSummary, partitions: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     path = file_path(file.path)
     if path.absolute:
@@ -208,16 +233,27 @@ def _of_file(
         )
     if file.deletion_vector is not None and statistics.rows is None:
         yield f"{file.path!r} has a deletion vector, but its statistics lack numRecords", _FOLLOW
-    if partitions is not None and file.partition_values.keys() != partitions:
+    if file.partition_values.keys() != partitions.keys():
         has, needs = ", ".join(sorted(file.partition_values)), ", ".join(sorted(partitions))
         message = f"{file.path!r} has values of the partition columns ({has}), the table has ({needs})"
         yield message, "give a value, or null, for each partition column"
+        return
+    for name, kind in partitions.items():
+        if not fits_type(file.partition_values[name], kind):
+            text = f"{file.partition_values[name]!r} as the value of the partition column {name!r}"
+            yield f"{file.path!r} has {text}, whose type is {kind}", "write it as Delta's protocol says"
 
 
-def changed_fault(old: TableMetadata, new: TableMetadata) -> Invalid | None:
-    """Returns why the metadata of a table can't be replaced by these, or None."""
-    if old.id != new.id:
-        return Invalid(f"the table's id is {old.id}, the proposal's is {new.id}", "keep the table's id")
+def metadata_fault(before: TableRules | None, after: TableRules) -> Invalid | None:
+    """Returns which rule the metadata of a table break that they did not break before, or None."""
+    try:
+        known = () if before is None else metadata_faults(before.metadata, before.features)
+        messages = {message for message, _ in known}
+        for message, hint in metadata_faults(after.metadata, after.features):
+            if message not in messages:
+                return Invalid(message, hint)
+    except DamagedError as error:
+        return Invalid(error.reason, error.hint)
     return None
 
 
@@ -248,4 +284,9 @@ def protocol_fault(old: TableProtocol, new: TableProtocol) -> Invalid | None:
     if lost or new.reader < old.reader or new.writer < old.writer:
         what = f"the feature {lost[0]}" if lost else "a version of the protocol"
         return Invalid(f"the proposal takes {what} from the table", "keep all that the table's protocol has")
-    return None
+    return new_protocol_fault(new)
+
+
+def new_protocol_fault(protocol: TableProtocol) -> Invalid | None:
+    """Returns why a proposal can't set a protocol, whatever the table has, or None."""
+    return next((Invalid(message, hint) for message, hint in proposed_faults(protocol)), None)

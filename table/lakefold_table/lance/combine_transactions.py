@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_protos.lance.views_pb2 import AppendView
-from lakefold_table.format import ALONE
+from lakefold_table.format import ALONE, GroupingRule
 from lakefold_table.lance.kinds import FOLDED, kind_of
 from lakefold_table.lance.proposal import proposal_of
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.entry import Entry
-    from lakefold_table.format import GroupingRule
     from lakefold_table.lance.state import LanceState
 
 APPEND, DELETE, UPDATE, INSERT = "append", "delete", "update", "insert"

@@ -11,7 +11,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import Flag, set_flag
 from lakefold_table.lance.operations.update_bases import base_path_fault
 from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS, LEGACY_FILES, some
-from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY, NAMES
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY, NAMES, FileVersion
 from lakefold_table.lance.schemas.keys import check_primary_key
 from lakefold_table.lance.schemas.logical_types import is_known_type
 from lakefold_table.lance.schemas.schema import RESERVED_NAMES, TOP, check_structure, depth
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_table.format import Fetched
-    from lakefold_table.lance.schemas.data_files import FileVersion
 
 MAX_DEPTH = 63
 """The most levels of a schema that Arrow's C interface, and so pylance, can show (Lance fact 4.10)."""

@@ -15,14 +15,11 @@ from lakefold_protos.lance.table_pb2 import IndexSection
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Difference
-from lakefold_table.lance.manifests.codec import decode_file
-from lakefold_table.marks.record import RECORD, decode_record
+from lakefold_table.lance.manifests.codec import ManifestFile, decode_file
+from lakefold_table.marks.record import RECORD, Record, decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from lakefold_table.lance.manifests.codec import ManifestFile
-    from lakefold_table.marks.record import Record
 
 MAX_TEXT = 200
 ABSENT = "absent"
@@ -81,7 +78,7 @@ def _of_messages(
 
 
 def _value(message: Message, field: Any) -> Any:  # noqa: ANN401 - a field holds anything
-    """The value of the field that a descriptor names, maps as dicts; None where it is absent."""
+    """The value of the field that a descriptor names, maps as dicts; None if it is absent."""
     value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return dict(value)

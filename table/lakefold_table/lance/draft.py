@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.entry import Conflict, Invalid, Rejected
+from lakefold_table.entry import Conflict, Entry, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, CommitMetadata, CopyFile, Fetched, Publication
 from lakefold_table.lance.carrying import restored_by
 from lakefold_table.lance.combine_transactions import APPEND, combined, did, grouping_rule_after
@@ -33,7 +33,7 @@ from lakefold_table.lance.operations import carried, clone, overwrite
 from lakefold_table.lance.operations.carried import CarriedRows
 from lakefold_table.lance.operations.change import NOTHING, Proposal, TableChange
 from lakefold_table.lance.operations.rules import RULES
-from lakefold_table.lance.proposal import proposal_of
+from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.proposal_footprint import (
     affected_rows,
     known_version,
@@ -50,10 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Entry
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
-    from lakefold_table.lance.proposal import LanceProposal
 
 LIBRARY, LIBRARY_VERSION = "lakefold", "0.1.0"
 

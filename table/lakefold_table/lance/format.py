@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
 from lakefold_table.bitmaps import Bitmap
-from lakefold_table.entry import Conflict, Invalid
+from lakefold_table.entry import Conflict, Entry, Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NO_FILES, FilesAfter, Requirements, VersionHead, VersionSummary
 from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
@@ -52,17 +52,14 @@ from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import Manifest
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.entry import Entry
-    from lakefold_table.expansion import Content
-    from lakefold_table.format import Difference, Fetched, Files, GroupingRule, RecordedVersion
+    from lakefold_table.format import Fetched, Files, RecordedVersion
     from lakefold_table.lance.conflicts import Footprint
     from lakefold_table.lance.manifests.plain import Plain
-    from lakefold_table.proposal import LargeProposal
 
 LEAVING_INDICES = frozenset(
     {
@@ -85,6 +82,13 @@ class LanceFormat:
     folder = VERSIONS
     first_version = 1
     is_data_name = None
+    unknown_kind = staticmethod(unknown_operation)
+    parse_large = staticmethod(parse_large)
+    memory_to_fold = staticmethod(memory_to_fold)
+    head_length = staticmethod(head_length)
+    detect = staticmethod(detect)
+    grouping_rule = staticmethod(grouping_rule_after)
+    differences = staticmethod(differences)
 
     def __init__(self, *, transaction_files: bool = True) -> None:
         self.transaction_files = transaction_files
@@ -93,37 +97,12 @@ class LanceFormat:
         """Returns the Lance transaction in an envelope, or None."""
         return LanceProposal.of(envelope) if envelope.HasField("lance") else None
 
-    def unknown_kind(self, envelope: Envelope) -> str:
-        """Describes the operation that only a newer release knows; empty if there is none.
-
-        A transaction without an operation is for the fold to refuse.
-        """
-        return unknown_operation(envelope)
-
-    def parse_large(
-        self, data: bytes, content: Content, allow: Callable[[int], None]
-    ) -> LargeProposal | None:
-        """Returns a plain Append whose fragments stay encoded; None for anything else."""
-        return parse_large(data, content, allow)
-
-    def memory_to_fold(self, content: Content) -> int:
-        """Returns about how many bytes of memory it takes to fold a proposal that is decoded whole."""
-        return memory_to_fold(content)
-
-    def head_length(self, start: bytes) -> int:
-        """Returns how many bytes the first section of a manifest file takes, 0 if `start` is too short."""
-        return head_length(start)
-
     def head(self, start: bytes) -> VersionHead | None:
         """Returns the uuid and the properties of the transaction that a committer writes first."""
         transaction = head_transaction(start)
         if transaction is None:
             return None
         return VersionHead(transaction.uuid, transaction.transaction_properties)
-
-    def detect(self, names: Iterable[str]) -> Scheme | None:
-        """Returns the naming scheme of the file names in `folder`, or None if no version is among them."""
-        return detect(names)
 
     def decode(
         self,
@@ -235,17 +214,9 @@ class LanceFormat:
         del state, kept
         return FilesAfter()
 
-    def grouping_rule(self, state: LanceState | None) -> GroupingRule:
-        """Returns the rule by which entries may share the version after `state`."""
-        return grouping_rule_after(state)
-
     def recalling(self, recorded: RecordedVersion) -> RecallingLance:
         """Returns the format as it judges the entries of a version that it made before."""
         return RecallingLance(recorded)
-
-    def differences(self, stored: bytes, folded: bytes, where: str = "") -> list[Difference]:
-        """Returns how the stored file of a version differs from the version that was folded again."""
-        return differences(stored, folded, where)
 
     def draft(self, state: LanceState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> LanceDraft:
         """Returns the draft of the version after `state`."""

@@ -14,19 +14,18 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.allocation import check_allocated
-from lakefold_table.expansion import check_expansion, content_of
+from lakefold_table.bitmaps import decode_bitmap
+from lakefold_table.expansion import Content, check_expansion, content_of
 from lakefold_table.lance.manifests.memory_cost import PACKED_COPIES, memory_of_packed, memory_to_fold
-from lakefold_table.lance.manifests.packed import beside_fragments, packed_transaction, without
-from lakefold_table.lance.manifests.plain import plain_of
+from lakefold_table.lance.manifests.packed import Packed, beside_fragments, packed_transaction, without
+from lakefold_table.lance.manifests.plain import Plain, plain_of
 from lakefold_table.proposal import LargeProposal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.entry import Entry
-    from lakefold_table.expansion import Content
-    from lakefold_table.lance.manifests.packed import Packed
-    from lakefold_table.lance.manifests.plain import Plain
 
 NAME: Final = "lance"
 """The name of the format and of its field of the envelope."""
@@ -80,6 +79,13 @@ class LanceProposal:
         """Whether it proposes to begin a table without saying so in the envelope: a clone or a branch."""
         return self.operation == CLONE
 
+    def rows_by_fragment(self) -> dict[str, Bitmap]:
+        """Returns the rows that it deletes or moves, by the ids of their fragments. Raises `DamagedError`."""
+        return {
+            str(number): decode_bitmap(data, f"affected_rows[{number}]")
+            for number, data in self.envelope.affected_rows.items()
+        }
+
     def content(self) -> str:
         """Returns what stays the same whenever the same rows are sent again, "" without an operation.
 
@@ -128,7 +134,10 @@ def proposal_of(entry: Entry) -> LanceProposal:
 
 
 def unknown_operation(envelope: Envelope) -> str:
-    """Describes the operation of an envelope's transaction that only a newer release knows; empty if none."""
+    """Describes the operation of an envelope's transaction that only a newer release knows; empty if none.
+
+    A transaction without an operation is for the fold to refuse.
+    """
     if envelope.lance.WhichOneof("operation") is not None:
         return ""
     fields = UnknownFieldSet(envelope.lance)

@@ -12,9 +12,9 @@ from lakefold_table.allocation import check_allocated
 from lakefold_table.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE as REUSE_INDEX
 from lakefold_table.lance.conflicts.index_conditions import FRAGMENT_IDS
 from lakefold_table.lance.conflicts.reading import footprint_of
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE as REUSE_INDEX
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.rows.row_order import committed_in_order, states_order
 from lakefold_table.lance.schemas.schema import related

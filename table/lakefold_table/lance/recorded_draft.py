@@ -3,9 +3,9 @@
 The fold looks at the sizes of new files, and no version records what it saw. An entry that is in the table
 passed, so its files are not looked at: they may have been cleaned up since. What it left out and the version
 took from the store (sizes, the files and the kind of an index) is taken from the version. For one that was
-refused it is tried what gives the same refusal: the file not there, as it is now, or not looked at; and, of
-the bases that it brings, one that the refusal names outside of the roots, which no version records either;
-or, if it begins a table, another table where the refusal names one.
+refused it is tried what gives the same refusal: that the file doesn't exist, is as it is now, or isn't
+checked; that a base which the refusal names is outside of the roots, which no version records either; or,
+if it begins a table, that another table exists at the path that the refusal names.
 If nothing gives it, the refusal is taken from the record, and its offset is in `undecided`, or in `unlike` if
 no file can have been the cause.
 """
@@ -19,9 +19,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import IndexSection
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.format import Accepted, Fetched
+from lakefold_table.format import Accepted, Fetched, RecordedVersion, Requirements
 from lakefold_table.lance.draft import LanceDraft
 from lakefold_table.lance.manifests.codec import decode_head
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
-    from lakefold_table.entry import Entry
-    from lakefold_table.format import RecordedVersion, Requirements
     from lakefold_table.lance.state import LanceState
     from lakefold_table.position import Position
 

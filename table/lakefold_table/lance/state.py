@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.carrying import keeps_metadata, restored_by, transaction_uuid
 from lakefold_table.lance.conflicts import History
-from lakefold_table.lance.conflicts.footprint import MEM_WAL
+from lakefold_table.lance.indexing.indices import MEM_WAL
 from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.features import check_readable
 from lakefold_table.lance.manifests.live_files import BYTES_OF_FILE, LiveFiles
-from lakefold_table.lance.manifests.naming import data_path, transaction_path
+from lakefold_table.lance.manifests.naming import Scheme, data_path, transaction_path
 from lakefold_table.lance.proposal import NAME
 from lakefold_table.lance.schemas.columns import Columns, columns_of
-from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, FileVersion
 from lakefold_table.lance.schemas.schema import depth
 from lakefold_table.marks.marks import decode_marks
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.manifests.codec import ManifestFile
     from lakefold_table.lance.manifests.fragments import Fragments
-    from lakefold_table.lance.manifests.naming import Scheme
-    from lakefold_table.lance.schemas.data_files import FileVersion
 
 MICROS = 1_000_000
 FARTHEST_US = 2**62

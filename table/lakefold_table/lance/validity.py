@@ -15,7 +15,7 @@ from lakefold_table.lance.kinds import FOLDED, Kind
 from lakefold_table.lance.manifests.naming import data_path, is_data_name, is_inside
 from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
 from lakefold_table.lance.rows.row_order import ROW_ORDER, states_order
-from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.schemas.columns import Columns, some
 from lakefold_table.marks.marks import PREFIX
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
-    from lakefold_table.lance.schemas.columns import Columns
 
 BUILT_ON_NONE = frozenset({Kind.OVERWRITE, Kind.RESTORE})
 MANAGED_BLOBS = "lance.blob.managed"

@@ -14,15 +14,15 @@ from lakefold_table.entry import Invalid
 from lakefold_table.lance.combine_transactions import DELETE
 from lakefold_table.lance.indexing.indices import SIFTING, coverage, without_idle
 from lakefold_table.lance.indexing.reuse import remapped
-from lakefold_table.lance.manifests.chunks import index_of
+from lakefold_table.lance.manifests.chunks import Chunk, index_of
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.manifests.fragments import PORTION, Fragments, Numbered
-from lakefold_table.lance.manifests.live_files import LiveFiles, file_key, prefixes_of
+from lakefold_table.lance.manifests.live_files import BasePrefixes, LiveFiles, file_key, prefixes_of
 from lakefold_table.lance.new_files import NewFiles
 from lakefold_table.lance.rows.deletions import deletion_path
 from lakefold_table.lance.rows.numbering import Numbering
-from lakefold_table.lance.schemas.columns import columns_of, some
-from lakefold_table.lance.schemas.data_files import FILE_VERSIONS
+from lakefold_table.lance.schemas.columns import Columns, columns_of, some
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, FileVersion
 from lakefold_table.lance.schemas.fragment_files import (
     new_files,
     shared_file_fault,
@@ -36,13 +36,9 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.format import Fetched, NewFile
-    from lakefold_table.lance.manifests.chunks import Chunk
-    from lakefold_table.lance.manifests.live_files import BasePrefixes
     from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.manifests.plain import Plain
     from lakefold_table.lance.operations.change import TableChange
-    from lakefold_table.lance.schemas.columns import Columns
-    from lakefold_table.lance.schemas.data_files import FileVersion
     from lakefold_table.lance.state import LanceState
 
 

@@ -75,12 +75,6 @@ class AppMark:
         """The version that contains the batch that was folded last, 0 if none was."""
         return self.recent[-1][1] if self.recent else 0
 
-    def added(self, batch_id: int, version: int, time_us: int) -> AppMark:
-        """Returns the mark with another batch, folded into `version`."""
-        growing = GrowingMark(self)
-        growing.add(batch_id, version, time_us)
-        return growing.mark()
-
     @cached_property
     def encoded(self) -> str:
         """The value of the app's metadata key. Cached, as most apps write nothing in most versions."""

@@ -7,17 +7,17 @@ versions store their outcomes in this form, so the fold uses it too.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
-from google.protobuf.message import Message
+from google.protobuf.json_format import MessageToDict
 
 from lakefold_protos.lakefold import log_pb2
 from lakefold_table.entry import Committed, Conflict, Duplicate, Invalid, Outcome, Rejected, Result
-from lakefold_table.errors import DamagedError, InvalidError
+from lakefold_table.errors import DamagedError
 from lakefold_table.position import LogId, Position
 
-M = TypeVar("M", bound=Message)
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 # Evidence beyond this number of ids, keys or rows is counted, not listed: an outcome must fit in a message.
 MAX_EVIDENCE: Final = 1000
@@ -108,17 +108,6 @@ def json_form(message: Message) -> dict[str, Any]:
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     return form
-
-
-def from_json(form: dict[str, Any], message: M) -> M:
-    """Fills the empty `message` from its JSON form and returns it.
-
-    Raises `InvalidError` if it is malformed.
-    """
-    try:
-        return ParseDict(form, message)
-    except ParseError as error:
-        raise InvalidError(f"this is not a {message.DESCRIPTOR.name} in JSON: {error}") from error
 
 
 def _committed_message(committed: Committed) -> log_pb2.Outcome.Committed:

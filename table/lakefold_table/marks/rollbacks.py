@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError
-from lakefold_table.marks.batches import MAX_ROLLED_BACK, AppMark, less
+from lakefold_table.marks.batches import MAX_ROLLED_BACK, AppMark, Interval, less
 from lakefold_table.marks.marks import Marks, decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakefold_table.format import State
-    from lakefold_table.marks.batches import Interval
 
 
 def rolled_back(marks: Marks, by: int, to: int, metadata: Mapping[str, str]) -> Marks:

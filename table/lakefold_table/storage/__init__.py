@@ -9,7 +9,7 @@ shows which of the two it was.
 `base` has what every store promises, `paths` what may name an object. `local` is a folder: `durable` orders
 its system calls, `os_errors` says what a failed call means. `s3` is a bucket: `aws` makes its clients from
 `aws_options` and translates their errors, `multipart` uploads what is too large for one request. `objects` is
-a bucket at Google or Azure; `object_errors` reads its client's errors. `external` is a bucket whose versions
+a bucket at Google or Azure. `external` is a bucket whose versions
 are committed in a manifest store: `dynamodb` is that store, and `staged_manifests` finishes what another
 writer began. `memory` is for tests and can plan faults. A single suite, `tests/contracts/behaviour.py`,
 checks what holds for all of them. `option_names` warns of options that no store has.

@@ -13,12 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, LakefoldError, RetryError
-from lakefold_table.storage.base import DoubtfulPutError, Put
+from lakefold_table.storage.base import DoubtfulPutError, Put, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from lakefold_table.storage.base import Storage
 
 FOLDER: Final = "_lakefold/probe"
 """Below the table's root, where no Lance client reads."""

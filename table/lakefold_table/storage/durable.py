@@ -18,13 +18,12 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.storage.paths import TEMPORARY
-from lakefold_table.storage.syncs import sync
+from lakefold_table.storage.syncs import Calls, SyncCalls, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer
-    from lakefold_table.storage.syncs import Calls, SyncCalls
 
 # Doesn't wait for the other end of a pipe.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import uuid
 from itertools import takewhile
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.formats import MANIFESTS
@@ -35,17 +35,15 @@ from lakefold_table.storage.base import (
     PutsTogether,
     ReplacesKnown,
 )
-from lakefold_table.storage.manifest_stores import ManifestRecord
+from lakefold_table.storage.manifest_stores import ManifestRecord, ManifestStore
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path
-from lakefold_table.storage.staged_manifests import Leftovers, VersionFinisher
+from lakefold_table.storage.staged_manifests import Leftovers, Slot, VersionFinisher
 from lakefold_table.uri import parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from lakefold_table.storage.base import Buffer, Listed, Storage
-    from lakefold_table.storage.manifest_stores import ManifestStore
-    from lakefold_table.storage.staged_manifests import Slot
 
 Answer = TypeVar("Answer")
 
@@ -68,17 +66,12 @@ class ExternalManifests:
         if not base:
             hint = "put the table into a folder of the bucket"
             raise LocationError("a manifest store can't name the root of a bucket", where=uri, hint=hint)
-        self._uri = uri
+        self.uri: Final = uri
         self._objects = objects
         self._manifests = manifests
         self._new_id = new_id
         self._finisher = VersionFinisher(base, objects, manifests)
         self._left = Leftovers()
-
-    @property
-    def uri(self) -> str:
-        """The canonical URI of the root."""
-        return self._uri
 
     @property
     def cheap_size(self) -> bool:
@@ -216,7 +209,7 @@ class ExternalManifests:
     def everything(self) -> Iterator[str]:
         """See `ListsAll`: as the objects' store."""
         if not isinstance(self._objects, ListsAll):
-            raise InvalidError("this store can't list all that it holds", where=self._uri)
+            raise InvalidError("this store can't list all that it holds", where=self.uri)
         return self._objects.everything()
 
     def forget_versions(self) -> None:

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lakefold_table.errors import LocationError
 from lakefold_table.storage.concurrently import together
 from lakefold_table.storage.paths import joined
-from lakefold_table.storage.syncs import can_write_out, sync_file_system
+from lakefold_table.storage.syncs import SyncCalls, can_write_out, sync_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from lakefold_table.storage.folders import Folders
-    from lakefold_table.storage.syncs import SyncCalls
 
 _KNOWN_FILES: Final = 16_384
 _MANY: Final = 64

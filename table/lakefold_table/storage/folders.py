@@ -19,12 +19,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import LocationError
-from lakefold_table.storage.syncs import sync
+from lakefold_table.storage.syncs import Calls, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from lakefold_table.storage.syncs import Calls
 
 # Passing through a folder needs the right to search it, not to read it.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lakefold_table.errors import LocationError
 from lakefold_table.new_threads import new_threads
-from lakefold_table.storage.base import Listed, Put, etag_of
+from lakefold_table.storage.base import Buffer, Listed, Put, etag_of
 from lakefold_table.storage.durable import DurableFiles, UnsyncedError, platform_has_unnamed
-from lakefold_table.storage.files_of_others import FilesOfOthers
+from lakefold_table.storage.files_of_others import FilesOfOthers, FileStamp
 from lakefold_table.storage.folders import Folders, LinkError, is_link
 from lakefold_table.storage.os_errors import failure
 from lakefold_table.storage.paths import (
@@ -32,15 +32,11 @@ from lakefold_table.storage.paths import (
     joined,
     new_path,
 )
-from lakefold_table.storage.syncs import DOUBTS, WrittenOutCalls
+from lakefold_table.storage.syncs import DOUBTS, Calls, Doubts, SyncCalls, WrittenOutCalls
 from lakefold_table.uri import canonical, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from lakefold_table.storage.base import Buffer
-    from lakefold_table.storage.files_of_others import FileStamp
-    from lakefold_table.storage.syncs import Calls, Doubts, SyncCalls
 
 # Doesn't follow a link (it may leave the root) and doesn't wait for the other end of a pipe.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -76,8 +72,8 @@ class LocalStorage:
         calls: Calls | None = None,
         doubts: Doubts | None = None,
     ) -> None:
-        self._uri = canonical(root)
-        self._root = local_path(self._uri)
+        self.uri: Final = canonical(root)
+        self._root = local_path(self.uri)
         self._below = self._root.rstrip("/") + "/"
         if unnamed is None:
             unnamed = platform_has_unnamed()
@@ -90,11 +86,6 @@ class LocalStorage:
         self._newest_large: dict[str, str] = {}
         self._synced: dict[str, FileStamp] = {}
         self._sync_calls: SyncCalls = calls or WrittenOutCalls()
-
-    @property
-    def uri(self) -> str:
-        """The canonical URI of the root."""
-        return self._uri
 
     def get(self, path: str) -> bytes:
         """See `Storage.get`."""

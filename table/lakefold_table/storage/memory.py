@@ -15,14 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, RetryError
-from lakefold_table.storage.base import DoubtfulPutError, Listed, Put, etag_of
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put, etag_of
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
 from lakefold_table.uri import canonical, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from lakefold_table.storage.base import Buffer
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,8 @@ class MemoryStorage:
     cheap_size: Final = True
 
     def __init__(self, uri: str) -> None:
-        self._uri = canonical(uri)
-        location = parse_location(self._uri)
+        self.uri: Final = canonical(uri)
+        location = parse_location(self.uri)
         if location.scheme != "memory":
             hint = "give a URI such as memory://test/table"
             raise InvalidError(f"a {location.scheme} URI is no store in memory", where=uri, hint=hint)
@@ -123,18 +121,13 @@ class MemoryStorage:
         """The plan of faults of this name, shared as the objects are."""
         return self._shared.faults
 
-    @property
-    def uri(self) -> str:
-        """The canonical URI of the root."""
-        return self._uri
-
     def get(self, path: str) -> bytes:
         """See `Storage.get`."""
         check_path(path)
         try:
             return self._shared.objects[self._below + path]
         except KeyError:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._uri}/{path}") from None
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.uri}/{path}") from None
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """See `Storage.get_range`."""
@@ -188,7 +181,7 @@ class MemoryStorage:
             with self._shared.lock:
                 self._shared.objects[self._below + path] = data
         if isinstance(fault, LoseAnswer):
-            raise RetryError("the answer was lost", where=f"{self._uri}/{path}", hint="put it again")
+            raise RetryError("the answer was lost", where=f"{self.uri}/{path}", hint="put it again")
 
     def get_with_etag(self, path: str) -> tuple[bytes, str]:
         """See `ReplacesKnown.get_with_etag`."""
@@ -266,5 +259,5 @@ class MemoryStorage:
             fault.reached.set()
             fault.release.wait(fault.seconds)
         elif isinstance(fault, Refuse):
-            raise RetryError(fault.message, where=f"{self._uri}/{path}", hint="try again")
+            raise RetryError(fault.message, where=f"{self.uri}/{path}", hint="try again")
         return fault

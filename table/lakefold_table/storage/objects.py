@@ -25,8 +25,8 @@ import obstore
 from obstore import exceptions as errors
 from obstore.store import AzureStore, GCSStore
 
-from lakefold_table.errors import InvalidError, LocationError, RetryError
-from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
+from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path, check_range
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
     from obstore import GetOptions, ObjectMeta
     from obstore.store import ObjectStore, RetryConfig
-
-    from lakefold_table.errors import LakefoldError
-    from lakefold_table.storage.base import Buffer
 
 _DEFAULTS: Final = {"connect_timeout": "5s", "timeout": "60s"}
 """The client's options if they are not given. A manifest of 100 MB needs some seconds."""
@@ -114,15 +111,10 @@ class ObjectStorage:
     cheap_size: Final = False
 
     def __init__(self, uri: str, clients: ObjectClients) -> None:
-        self._uri = uri
+        self.uri: Final = uri
         self._clients = clients
         root = parse_location(uri).path
         self._below = root + "/" if root else ""
-
-    @property
-    def uri(self) -> str:
-        """The canonical URI of the root."""
-        return self._uri
 
     def get(self, path: str) -> bytes:
         """See `Storage.get`."""
@@ -332,7 +324,7 @@ class ObjectStorage:
         return [meta for meta in listing["objects"] if meta["path"] != start], listing["common_prefixes"]
 
     def _doubt(self, path: str, error: Exception) -> DoubtfulPutError:
-        return DoubtfulPutError(f"no clear answer to the put of {self._uri}/{path}: {_in_words(error)}")
+        return DoubtfulPutError(f"no clear answer to the put of {self.uri}/{path}: {_in_words(error)}")
 
     @contextmanager
     def _translated_errors(self, path: str, *, of_bucket: bool = False) -> Iterator[None]:
@@ -349,7 +341,7 @@ class ObjectStorage:
 
         A missing object stays `FileNotFoundError`. `of_bucket`: only the bucket itself can be missing.
         """
-        where = f"{self._uri}/{path}".rstrip("/")
+        where = f"{self.uri}/{path}".rstrip("/")
         status, code = _status_of(error), _code_of(error)
         missing = isinstance(error, FileNotFoundError) or status == _NOT_FOUND
         if missing and (of_bucket or code in _NO_BUCKET):

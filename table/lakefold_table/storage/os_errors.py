@@ -9,12 +9,9 @@ An unknown error is a `RetryError`, which decides nothing.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from lakefold_table.errors import InvalidError, LocationError, RetryError
-
-if TYPE_CHECKING:
-    from lakefold_table.errors import LakefoldError
+from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 
 # What to do, by the error's number.
 _TO_FIX: Final = {

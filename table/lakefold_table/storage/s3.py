@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,7 +28,7 @@ from lakefold_table.storage.aws import (
     status_of,
     translated_errors,
 )
-from lakefold_table.storage.base import DoubtfulPutError, Listed, Put
+from lakefold_table.storage.base import Buffer, DoubtfulPutError, Listed, Put
 from lakefold_table.storage.concurrently import begun, together
 from lakefold_table.storage.conditions import check_once, check_puts
 from lakefold_table.storage.multipart import PartsUpload
@@ -38,8 +37,6 @@ from lakefold_table.uri import canonical, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from lakefold_table.storage.base import Buffer
 
 LARGE: Final = 32 << 20
 """From this size on an object is uploaded in parts, several at once."""
@@ -83,8 +80,8 @@ class S3Storage:
     cheap_size: Final = False
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
-        self._uri = canonical(uri)
-        location = parse_location(self._uri)
+        self.uri: Final = canonical(uri)
+        location = parse_location(self.uri)
         if location.scheme != "s3" or location.external:
             hint = "give a URI such as s3://BUCKET/PATH"
             raise InvalidError(f"a {location.scheme} URI is not a plain S3 store", where=uri, hint=hint)
@@ -101,11 +98,6 @@ class S3Storage:
             **({"SSEKMSKeyId": options.encryption_key} if options.encryption_key else {}),
             **({"BucketKeyEnabled": True} if options.bucket_key else {}),
         }
-
-    @property
-    def uri(self) -> str:
-        """The canonical URI of the root."""
-        return self._uri
 
     def get(self, path: str) -> bytes:
         """See `Storage.get`."""
@@ -356,7 +348,7 @@ class S3Storage:
         return self._below + path
 
     def _where(self, path: str) -> str:
-        return f"{self._uri}/{path}"
+        return f"{self.uri}/{path}"
 
 
 def _folders_in(page: Mapping[str, Any], below: str) -> list[str]:

@@ -16,14 +16,13 @@ from lakefold_table.errors import DamagedError, InvalidError, RetryError, Versio
 from lakefold_table.formats import MANIFESTS, REFS
 from lakefold_table.ref_files import Branch, Tag
 from lakefold_table.roots import below
-from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put
+from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put, Storage
 from lakefold_table.whole import version_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakefold_table.format import Naming
-    from lakefold_table.storage.base import Storage
 
 __all__ = ["Branch", "RefTarget", "Refs", "Tag", "UnknownRefError"]
 

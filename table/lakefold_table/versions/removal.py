@@ -13,13 +13,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import InvalidError, RetryError
-from lakefold_table.storage.base import ListsAll, RecordsElsewhere
+from lakefold_table.storage.base import ListsAll, RecordsElsewhere, Storage
 from lakefold_table.storage.concurrently import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from lakefold_table.storage.base import Storage
     from lakefold_table.versions.versions import Versions
 
 AT_ONE_TIME: Final = 16

@@ -13,13 +13,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakefold_table.errors import DamagedError, LakefoldError, RetryError
-from lakefold_table.storage.base import BeginsPuts, DoubtfulPutError, Put, PutsTogether
+from lakefold_table.storage.base import BeginsPuts, DoubtfulPutError, Put, PutsTogether, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakefold_table.format import CopyFile, NewFile
-    from lakefold_table.storage.base import Storage
 
 
 def put_needed(storage: Storage, files: Sequence[NewFile]) -> None:

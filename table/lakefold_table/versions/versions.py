@@ -38,7 +38,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -56,11 +56,8 @@ from lakefold_table.versions.dropped import FOLDER as NOTES
 from lakefold_table.versions.version_files import CopyPut, put_needed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from lakefold_table.format import AnyFormat, Naming, Publication
     from lakefold_table.storage.base import Buffer, Storage
-
 
 BEFORE_A_TABLE = frozenset(
     {"data", "_deletions", "_indices", "_versions", "_transactions", "_lakefold", NOTES}

@@ -117,7 +117,7 @@ def holding(
         yield Held(stage, committer, batch), signs / "release"
 
 
-def test_a_committer_removes_its_late_file_and_each_row_is_handed_out_once(
+def test_a_committer_removes_its_late_file_and_each_row_is_read_once(
     relayed: RelayedBroker, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     with holding(relayed, topic_names, tmp_path, dies=False) as (held, release):
@@ -136,7 +136,7 @@ def test_a_committer_removes_its_late_file_and_each_row_is_handed_out_once(
         assert held.tailed() == ids_in(held.stage.uri) == [1, 2, 3, 4, 101, 102]
 
 
-def test_nobody_takes_a_late_file_for_a_version_whose_committer_died(
+def test_a_late_file_is_not_used_as_a_version_whose_committer_died(
     relayed: RelayedBroker, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     with holding(relayed, topic_names, tmp_path, dies=True) as (held, release):

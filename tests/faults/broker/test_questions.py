@@ -126,7 +126,7 @@ def test_a_reader_that_lost_its_place_waits_until_it_can_say_where(
     relay.plan(None)
     # A message for each request, and none in advance.
     config = KafkaConfig(relayed.relayed_servers, {"queued.min.messages": 1, "fetch.message.max.bytes": 1})
-    with PartitionReader(config, own.topics.transactions, own.log, 0) as reader:
+    with PartitionReader(Admin(config), own.topics.transactions, own.log, 0) as reader:
         take(reader, 1)
         relay.plan(None, always=Kind.LIST_OFFSETS)
         delete_up_to(relayed.bootstrap_servers, own.topics.transactions, 19)
@@ -153,7 +153,7 @@ def test_the_end_is_as_the_isolation_has_it(relayed: RelayedBroker, own: OwnLog)
     until(lambda: ask() == Watermarks(0, 6), "the transaction's end", seconds=PATIENCE_S)
 
 
-def test_the_range_of_each_partition_is_told(own: OwnLog) -> None:
+def test_the_range_of_each_partition_is_returned(own: OwnLog) -> None:
     missing = (f"{own.group}-missing", 0)
     known = [(own.topics.transactions, 0), (own.topics.outcomes, 0)]
     values = offset_ranges(own.admin, known, read_committed=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.read import consumer
 from lakefold_log.read.anchor import Anchor
 from lakefold_log.read.consumer import PartitionReader, Verify
@@ -77,10 +77,11 @@ class RegrownLog:
 
     def reader(self, start: int, verify: Verify, last_read: tuple[int, int] | None = None) -> PartitionReader:
         """Returns a reader whose client reaches the broker through the relay."""
+        admin = Admin(KafkaConfig(self.broker.relayed_servers))
+        topic, log = self.own.topics.transactions, self.own.log
         return PartitionReader(
-            KafkaConfig(self.broker.relayed_servers), self.own.topics.transactions, self.own.log, start,
-            verify=verify, on_gap=end_at_gap, last_read=last_read,
-        )  # fmt: skip
+            admin, topic, log, start, verify=verify, on_gap=end_at_gap, last_read=last_read
+        )
 
     def transact(self, batch: int, *, commit: bool = True) -> None:
         """Writes an entry in a transaction, and the marker that ends it."""

@@ -20,6 +20,31 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: committer
 {{- end -}}
 
+{{- define "lakefold.maintainerSelector" -}}
+app.kubernetes.io/name: {{ include "lakefold.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: maintainer
+{{- end -}}
+
+{{- define "lakefold.maintainerLabels" -}}
+{{ include "lakefold.maintainerSelector" . }}
+{{ include "lakefold.chartLabels" . }}
+{{- end -}}
+
+{{/* What selects the pods of committers, and of the maintainer if there is one. */}}
+{{- define "lakefold.allPods" -}}
+{{- if .Values.maintainer.enabled -}}
+matchLabels:
+  app.kubernetes.io/name: {{ include "lakefold.name" . }}
+  app.kubernetes.io/instance: {{ .Release.Name }}
+matchExpressions:
+  - {key: app.kubernetes.io/component, operator: In, values: [committer, maintainer]}
+{{- else -}}
+matchLabels:
+  {{- include "lakefold.selector" . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
 {{/* The labels of the pod that `helm test` starts: the selector doesn't match them. */}}
 {{- define "lakefold.testSelector" -}}
 app.kubernetes.io/name: {{ include "lakefold.name" . }}
@@ -51,10 +76,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "lakefold.image" -}}
-{{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- include "lakefold.imageOf" (list . .Values.image) -}}
+{{- end -}}
+
+{{/* The name of an image of the values: `list CONTEXT IMAGE`. */}}
+{{- define "lakefold.imageOf" -}}
+{{- $image := index . 1 -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" $image.repository ($image.tag | default (index . 0).Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 
@@ -111,6 +142,15 @@ umask = {{ .Values.umask | toString | toJson }}
 [kafka]
 {{- range $name, $value := .Values.kafka.options }}
 {{ $name | toJson }} = {{ $value | toString | toJson }}
+{{- end }}
+{{- if .Values.maintainer.enabled }}
+{{- with .Values.maintainer.policy }}
+
+[maintenance]
+{{- range $name, $value := . }}
+{{ $name | toJson }} = {{ $value | toJson }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- with .Values.storage.options }}
 

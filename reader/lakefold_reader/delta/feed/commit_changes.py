@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from lakefold_table.marks.record import Record
 
 RESTORE = "RESTORE"
+_REPLACE = tuple(
+    f"{verb} TABLE{query}" for verb in ("REPLACE", "CREATE OR REPLACE") for query in ("", " AS SELECT")
+)
+"""The operations of delta-spark that replace a table; its commits then say no mode (Delta fact 6.9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,4 +137,4 @@ def _replaces(content: CommitContent) -> bool:
     given = parameters if isinstance(parameters, dict) else {}
     mode = given.get("mode")
     overwrites = isinstance(mode, str) and mode.lower() == "overwrite" and not given.get("predicate")
-    return overwrites or info.get("operation") == RESTORE
+    return overwrites or info.get("operation") in (RESTORE, *_REPLACE)

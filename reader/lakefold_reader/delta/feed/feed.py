@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from lakefold_reader.delta.feed.plan import content_parts, plan_summaries, summaries_between
 from lakefold_reader.delta.feed.rows import FilePartReader, feed_schema
-from lakefold_reader.delta.schema import schema_in
+from lakefold_reader.delta.schema import DeltaSchema, schema_in
 from lakefold_reader.delta.versions import metadata_at
+from lakefold_reader.format.source import FeedEnd, PartReader, Schema, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,34 +16,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_reader.delta.feed.parts import FilePart
-    from lakefold_reader.delta.schema import DeltaSchema
     from lakefold_reader.format.changes import Misfits, Rewritten
-    from lakefold_reader.format.source import FeedEnd, PartReader, Schema, Source
     from lakefold_table.format import VersionSummary
-
-
-@dataclass(frozen=True, slots=True)
-class LastDelta:
-    """See `FeedEnd`."""
-
-    version: int
-    schema: DeltaSchema
 
 
 class DeltaFeed:
     """See `FeedFormat`."""
 
-    def end(self, source: Source, version: int) -> LastDelta:
+    def end(self, source: Source, version: int) -> FeedEnd:
         """See `FeedFormat.end`."""
-        return LastDelta(version, schema_in(metadata_at(source, version), source.uri))
+        return FeedEnd(version, schema_in(metadata_at(source, version), source.uri))
 
-    def end_of(self, summaries: Sequence[VersionSummary], schema: Schema) -> LastDelta:
+    def end_of(self, summaries: Sequence[VersionSummary], schema: Schema) -> FeedEnd:
         """See `FeedFormat.end_of`."""
-        return LastDelta(summaries[-1].version, cast("DeltaSchema", schema))
+        return FeedEnd(summaries[-1].version, schema)
 
-    def pinned_end(self, version: int, schema: Schema) -> LastDelta:
+    def pinned_end(self, version: int, schema: Schema) -> FeedEnd:
         """See `FeedFormat.pinned_end`."""
-        return LastDelta(version, cast("DeltaSchema", schema))
+        return FeedEnd(version, schema)
 
     def plan(self, source: Source, after: int, end: FeedEnd, rewritten: Rewritten) -> Iterator[FilePart]:
         """See `FeedFormat.plan`. Each commit is read in its turn."""

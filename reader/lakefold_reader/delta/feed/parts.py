@@ -6,27 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.format.changes import Weight
+from lakefold_reader.format.source import ChangePart
 
 if TYPE_CHECKING:
     from lakefold_reader.delta.data_files import StoredRows
-    from lakefold_reader.format.changes import ChangeType
 
 ROW_BYTES: Final = 16
 """The least that a row counts for if the number of rows is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class FilePart:
-    """Some rows of a data file, and what a version did with all of them. Small, and can be pickled.
+class FilePart(ChangePart):
+    """Some rows of a data file; see `ChangePart`.
 
-    `version` did it, at `time_us` (microseconds since 1970), for the log entry at `log_offset`. `rows` are
-    the rows. `in_change_file`: the file has changes of several kinds, and the rows are those of this kind.
+    `in_change_file`: the file has changes of several kinds, and the rows are those of this kind.
     """
 
-    version: int
-    time_us: int
-    change_type: ChangeType
-    log_offset: int | None
     rows: StoredRows
     in_change_file: bool = False
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.delta.data_files import live_rows
-from lakefold_reader.delta.feed.commit_changes import changes_in, last_offset, offsets_of
+from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, last_offset, offsets_of
 from lakefold_reader.delta.feed.parts import FilePart
 from lakefold_reader.delta.versions import content_of, read_state
 from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError
@@ -18,7 +18,6 @@ from lakefold_table.marks.record import decode_record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakefold_reader.delta.feed.commit_changes import CommitChanges
     from lakefold_reader.format.source import Source
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.format import VersionSummary

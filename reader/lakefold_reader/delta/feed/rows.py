@@ -18,8 +18,7 @@ from lakefold_reader.format.feed_rows import (
     CHANGE_FIELDS,
     added_values,
     check_free_names,
-    fitted_one_by_one,
-    misfit,
+    shown_values,
     warn_of_misfits,
 )
 
@@ -69,10 +68,8 @@ class FilePartReader:
         """
         skipped: Counter[str] = Counter()
         for batch in self.stored(part, partial(self._shaped, part, skipped)):
-            added = added_values(
-                batch.num_rows, str(part.change_type), part.version, part.time_us, part.log_offset
-            )
-            yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self._schema)
+            arrays = [*batch.columns, *added_values(batch.num_rows, part)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         warn_of_misfits(self._source.uri, part.version, part.change_type, skipped)
 
     def stored(self, part: FilePart, shape: Shape = shaped) -> Iterator[pa.RecordBatch]:
@@ -86,12 +83,6 @@ class FilePartReader:
     def _shaped(
         self, part: FilePart, skipped: Counter[str], values: pa.Array, column: DeltaColumn
     ) -> pa.Array:
-        try:
-            return shaped(values, column)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            if self._misfits is Misfits.FAIL:
-                raise misfit(column.field, values.type, part.version, part.version, error) from error
-        one_by_one = fitted_one_by_one(values, column.field.type, partial(shaped, column=column))
-        fitting = pa.concat_arrays(one_by_one)
-        skipped[column.field.name] += fitting.null_count - values.null_count
-        return fitting
+        shape, versions = partial(shaped, column=column), (part.version, part.version)
+        counted = None if self._misfits is Misfits.FAIL else skipped
+        return shown_values(values, column.field, shape, versions, counted)

@@ -10,29 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefold_reader.delta.filters.nodes import COMPARISONS, CallNode, ColumnNode, InNode, LiteralNode
-from lakefold_reader.delta.filters.parser import parsed
+from lakefold_reader.delta.filters.nodes import CallNode, CastNode, ColumnNode, InNode, LiteralNode, Node
+from lakefold_reader.delta.filters.typed import typed
 from lakefold_table.delta.actions.table_actions import TableMetadata
+from lakefold_table.delta.predicates.conditions import CastTerm, ColumnTerm, LiteralTerm, OperatorTerm, Term
 from lakefold_table.delta.predicates.matching import FileFilter
-from lakefold_table.delta.predicates.syntax import (
-    Always,
-    Anything,
-    Both,
-    Comparison,
-    Either,
-    NullCheck,
-    Time,
-    opposite,
-)
+from lakefold_table.delta.predicates.syntax import predicate_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from lakefold_reader.delta.filters.nodes import Node
-    from lakefold_reader.delta.schema import DeltaColumn, DeltaSchema
+    from lakefold_reader.delta.schema import DeltaSchema
     from lakefold_table.delta.actions.file_actions import AddFile
-    from lakefold_table.delta.predicates.syntax import Constant, Predicate
-
-_TURNED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 class Condition:
@@ -42,7 +30,7 @@ class Condition:
         """Raises `InvalidError` if the filter can't be read, or doesn't fit the types of the columns."""
         self._text = text
         self._schema = schema
-        self._node, self.columns = parsed(text, schema.table)
+        self._node, self.columns = typed(text, schema.table)
         names = pa.schema([column.field for column in self.columns])
         met = self._evaluated(pa.RecordBatch.from_pylist([], names))
         if not pa.types.is_boolean(met.type) and not pa.types.is_null(met.type):
@@ -80,68 +68,30 @@ class Condition:
         ]
         schema = json.dumps({"type": "struct", "fields": fields})
         metadata = TableMetadata("", schema, partition_columns=self._schema.partitions)
-        return FileFilter([_predicate(self._node)], metadata)
+        return FileFilter([predicate_of(_term(self._node))], metadata)
 
 
-def _predicate(node: Node) -> Predicate:
-    """Returns a condition that each row meets for which a node is true; as narrow as it can be said."""
+def _term(node: Node) -> Term:
+    """Returns a node as files are decided by: columns by physical names, constants in their types."""
     match node:
+        case ColumnNode(column):
+            return ColumnTerm(tuple(each.physical for each in (*column.path, column)))
         case LiteralNode():
-            return Always(node.scalar.as_py() is True)
-        case CallNode("and", parts):
-            return Both(tuple(map(_predicate, parts)))
-        case CallNode("or", parts):
-            return Either(tuple(map(_predicate, parts)))
-        case CallNode("not", (LiteralNode() as literal,)):
-            return Always(literal.scalar.as_py() is False)
-        case CallNode("not", (part,)):
-            return _opposite(part)
-        case CallNode("is null" | "is not null" as name, (ColumnNode() as column,)):
-            return NullCheck(_path(column.column), is_null=name == "is null")
-        case CallNode(operator, (ColumnNode() as column, LiteralNode() as literal)) if operator in _TURNED:
-            return _compared(column, operator, literal)
-        case CallNode(operator, (LiteralNode() as literal, ColumnNode() as column)) if operator in _TURNED:
-            return _compared(column, _TURNED[operator], literal)
-        case InNode(ColumnNode() as column):
-            items = (LiteralNode(scalar) for scalar in node.constants)
-            return Either(tuple(_compared(column, "=", item) for item in items))
-        case _:
-            return Anything()
+            return _constant(node)
+        case InNode(part, constants, has_null):
+            scalars = [*constants, *([pa.scalar(None)] if has_null else [])]
+            return OperatorTerm("in", (_term(part), *(_constant(LiteralNode(scalar)) for scalar in scalars)))
+        case CallNode(name, parts):
+            return OperatorTerm(name, tuple(map(_term, parts)))
+        case CastNode():
+            return CastTerm(_term(node.part), str(node.kind))
 
 
-def _opposite(node: Node) -> Predicate:
-    """Returns a condition that each row meets for which a node is false."""
-    match node:
-        case CallNode("and", parts):
-            return Either(tuple(map(_opposite, parts)))
-        case CallNode("or", parts):
-            return Both(tuple(map(_opposite, parts)))
-        case CallNode("not", (part,)):
-            return _predicate(part)
-        case CallNode(operator, _) if operator in COMPARISONS or operator in ("is null", "is not null"):
-            return opposite(_predicate(node))
-        case InNode(ColumnNode()) if not node.has_null:
-            return opposite(_predicate(node))
-        case _:
-            return Anything()
-
-
-def _path(column: DeltaColumn) -> tuple[str, ...]:
-    return tuple(each.physical for each in (*column.path, column))
-
-
-def _compared(column: ColumnNode, operator: str, literal: LiteralNode) -> Predicate:
-    if not literal.scalar.is_valid:
-        # A comparison with NULL is never true.
-        return Always(met=False) if operator in _TURNED else Anything()
-    constant = _constant(literal)
-    return Anything() if constant is None else Comparison(_path(column.column), operator, constant)
-
-
-def _constant(literal: LiteralNode) -> Constant | None:
+def _constant(literal: LiteralNode) -> LiteralTerm:
     if literal.number is not None:
-        return literal.number
+        return LiteralTerm(literal.number)
     kind, content = literal.scalar.type, literal.scalar.as_py()
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return Time(content.isoformat())
-    return content if isinstance(content, str | bool | int) else None
+    if content is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        return LiteralTerm(content.isoformat(), "timestamp")
+    is_plain = isinstance(content, str | bool | int | None)
+    return LiteralTerm(content) if is_plain else LiteralTerm(None, str(kind))

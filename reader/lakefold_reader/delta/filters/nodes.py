@@ -112,7 +112,7 @@ def fitted(literal: LiteralNode, kind: pa.DataType) -> LiteralNode:
             return LiteralNode(pc.cast(scalar, kind))
         if pa.types.is_string(scalar.type):
             return LiteralNode(pa.scalar(scalar.as_py().encode(), kind))
-    except (pa.ArrowException, ValueError) as error:
+    except (ArithmeticError, pa.ArrowException, ValueError) as error:
         message = f"{scalar.as_py()!r} is no value of the type {kind}"
         raise InvalidError(message, where="filter") from error
     return literal
@@ -204,4 +204,3 @@ FUNCTIONS: Final = (
     "contains",
 )
 """Those that are written as functions."""
-COMPARISONS: Final = frozenset({"=", "!=", "<", "<=", ">", ">=", "<=>"})

@@ -13,7 +13,8 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from lakefold_reader.lance.scan.columns import schema_in, schema_of
+from lakefold_reader.format.source import FeedEnd, Source
+from lakefold_reader.lance.scan.columns import TableSchema, schema_in, schema_of
 from lakefold_reader.lance.versions import head_of, kind_in
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.ranges import expired
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_reader.format.source import Source
     from lakefold_reader.lance.feed.parts import Followed
-    from lakefold_reader.lance.scan.columns import TableSchema
     from lakefold_table.format import VersionSummary
 
 MOST_KEPT = 64
@@ -75,13 +74,12 @@ class FeedVersions:
 
 
 @dataclass(frozen=True, slots=True)
-class LastVersion:
-    """The last version of a feed: its schema, and the version since which nothing has changed that.
+class LastVersion(FeedEnd):
+    """The last version of a feed, and the version since which nothing has changed its schema.
 
     `summary`: what the version's file says of it; None if it is gone by now.
     """
 
-    version: int
     schema: TableSchema
     since: int
     summary: VersionSummary | None

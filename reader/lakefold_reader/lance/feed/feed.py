@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 class LanceFeed:
     """See `FeedFormat`."""
 
-    def end(self, source: Source, version: int) -> LastVersion:
-        """See `FeedFormat.end`."""
-        return last_of(source, version)
+    end = staticmethod(last_of)
 
     def end_of(self, summaries: Sequence[VersionSummary], schema: Schema) -> LastVersion:
         """See `FeedFormat.end_of`."""

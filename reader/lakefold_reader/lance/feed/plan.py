@@ -18,11 +18,11 @@ from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError
 from lakefold_reader.lance.effect import NO_ROWS
 from lakefold_reader.lance.feed.columns import FeedVersions, FieldHistory, LastVersion, last_of
 from lakefold_reader.lance.feed.difference import Rows, difference
-from lakefold_reader.lance.feed.parts import FragmentPart
+from lakefold_reader.lance.feed.parts import Followed, FragmentPart
 from lakefold_reader.lance.feed.sides import sides_of
 from lakefold_reader.lance.fragments import counts_rows
 from lakefold_reader.lance.read_errors import explained
-from lakefold_reader.lance.scan.columns import is_direct, schema_in, schema_of
+from lakefold_reader.lance.scan.columns import TableSchema, is_direct, schema_in, schema_of
 from lakefold_reader.lance.versions import head_of, kind_in, read_state, transaction_of
 from lakefold_reader.versions.ranges import checked_range, expired
 from lakefold_reader.versions.stray_files import expired_stray, is_stray
@@ -32,19 +32,16 @@ from lakefold_table.errors import DamagedError, VersionExpiredError
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.rows.rewritten_columns import changed_offsets
-from lakefold_table.marks.record import decode_record
+from lakefold_table.marks.record import Record, decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_reader.format.source import Source
-    from lakefold_reader.lance.feed.parts import Followed
-    from lakefold_reader.lance.scan.columns import TableSchema
     from lakefold_table.bitmaps import Bitmap
     from lakefold_table.format import VersionSummary
     from lakefold_table.lance.state import LanceState
-    from lakefold_table.marks.record import Record
 
 PROJECTS = frozenset({Kind.PROJECT, Kind.PROJECT_KEEPING_NULLABILITY})
 REWRITES = frozenset({Kind.OVERWRITE, Kind.RESTORE})

@@ -21,8 +21,7 @@ from lakefold_reader.format.feed_rows import (
     CHANGE_FIELDS,
     added_values,
     check_free_names,
-    fitted_one_by_one,
-    misfit,
+    shown_values,
     warn_of_misfits,
 )
 from lakefold_reader.lance.feed.values import Shape, shaped, with_bytes
@@ -186,9 +185,7 @@ class _View:
             else self._shaped(part, batch.column(field.name), kind, (number, field.id), skipped)
             for (number, field), kind in zip(self.columns, self.schema, strict=False)
         ]
-        arrays += added_values(
-            batch.num_rows, str(part.change_type), part.version, part.time_us, part.log_offset
-        )
+        arrays += added_values(batch.num_rows, part)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _shaped(
@@ -200,14 +197,7 @@ class _View:
         skipped: Counter[str] | None,
     ) -> pa.Array:
         shape = partial(shaped, kind=field.type, now=ids[0], then=ids[1], shape=self.shape)
-        try:
-            return shape(values)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            if skipped is None:
-                raise misfit(field, values.type, part.at, part.version, error) from error
-        fitting = pa.concat_arrays(fitted_one_by_one(values, field.type, shape))
-        skipped[field.name] += fitting.null_count - values.null_count
-        return fitting
+        return shown_values(values, field, shape, (part.at, part.version), skipped)
 
 
 def _id(source: Source, part: FragmentPart, fragment: DataFragment) -> int:

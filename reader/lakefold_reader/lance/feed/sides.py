@@ -69,11 +69,14 @@ def _records(chunks: Sequence[Chunk]) -> dict[int, bytes]:
 
 def _side(source: Source, state: LanceState, fragments: dict[int, DataFragment]) -> Side:
     fields = frozenset(field.id for field in state.head.fields)
-    return Side(fragments, fields, lambda fragment: _deleted(source, state.head, fragment))
+    return Side(fragments, fields, lambda fragment: deleted_rows(source, state.head, fragment))
 
 
-def _deleted(source: Source, head: Manifest, fragment: DataFragment) -> Bitmap:
-    """The rows that a fragment's deletion file lists."""
+def deleted_rows(source: Source, head: Manifest, fragment: DataFragment) -> Bitmap:
+    """The rows that a fragment's deletion file lists. `head`: of a version that has the fragment.
+
+    Raises `FileNotFoundError`, and `DamagedError`.
+    """
     file = fragment.deletion_file
     path = deletion_location(head, fragment.id, file)
     if not path:

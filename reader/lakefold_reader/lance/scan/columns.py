@@ -6,15 +6,16 @@ file are found by the ids that the version's fragment lists, never by name (Lanc
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakefold_reader.lance.versions import head_of
 from lakefold_table.errors import DamagedError, InvalidError
-from lakefold_table.lance.schemas.data_files import V2_0, V2_3, expected_file_fields, means_true
+from lakefold_table.lance.schemas.data_files import V2_0, V2_3, FileVersion, expected_file_fields, means_true
 from lakefold_table.lance.schemas.schema import (
+    BLOB_MARKER,
     BLOB_V2,
     EXTENSION_NAME,
     FIXED_SIZE_LIST_OF_STRUCTS,
@@ -24,16 +25,12 @@ from lakefold_table.lance.schemas.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import pyarrow as pa
 
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFile, Manifest
     from lakefold_table.format import VersionSummary
-    from lakefold_table.lance.schemas.data_files import FileVersion
 
-BLOB = "lance-encoding:blob"
 EXTENSION_METADATA = "ARROW:extension:metadata"
 
 
@@ -238,7 +235,10 @@ def _shape(field: Field, below: Mapping[int, Sequence[Field]]) -> Shape:
 
 def is_blob(field: Field) -> bool:
     """Returns whether the values of a field are stored apart, for readers to fetch one by one."""
-    return means_true(field.metadata.get(BLOB, b"")) or field.metadata.get(EXTENSION_NAME) == BLOB_V2.encode()
+    return (
+        means_true(field.metadata.get(BLOB_MARKER, b""))
+        or field.metadata.get(EXTENSION_NAME) == BLOB_V2.encode()
+    )
 
 
 def _is_scanned(field: Field) -> bool:

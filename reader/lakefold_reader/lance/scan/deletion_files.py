@@ -20,6 +20,7 @@ from lakefold_reader.lance.versions import head_of, read_state
 from lakefold_reader.versions.stray_files import missing
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.rows.deleted_rows import deletion_location
+from lakefold_table.lance.rows.deletion_arrays import HINT
 from lakefold_table.lance.rows.deletions import decode_deletions
 from lakefold_table.roots import below
 from lakefold_table.storage.concurrently import together
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 AT_ONE_TIME: Final = 32
 MOST_KNOWN: Final = 2**18
 """The most files that are remembered, by a number for each: some tens of megabytes."""
-HINT: Final = "restore the file, or restore an older version of the table"
 
 _NO_BASES: Final = Manifest()
 _known: set[int] = set()

@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 
 from lakefold_protos.lance.file_pb2 import FileDescriptor
 from lakefold_reader.format.snapshots import Cleaned, RowRange
-from lakefold_reader.lance.scan.columns import is_blob, is_direct, sources
+from lakefold_reader.lance.scan.columns import ColumnSource, TableSchema, is_blob, is_direct, sources
 from lakefold_reader.lance.scan.deletion_files import DeletionFiles
 from lakefold_reader.lance.scan.scan_errors import translated_batches, translated_errors
 from lakefold_table.errors import DamagedError, InvalidError
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_reader.format.source import Source
-    from lakefold_reader.lance.scan.columns import ColumnSource, TableSchema
     from lakefold_table.lance.state import LanceState
 
 _THREADS_BESIDE_CORES = 6

@@ -7,25 +7,21 @@ unknown or deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
 
-from lakefold_reader.format.snapshots import RowsNotFoundError
-from lakefold_reader.lance.scan.scan import ADDRESS
+from lakefold_reader.format.snapshots import Missing, RowsNotFoundError
+from lakefold_reader.lance.scan.scan import ADDRESS, Dataset
 from lakefold_table.errors import DamagedError, InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
-    from lakefold_reader.format.snapshots import Missing
     from lakefold_reader.lance.scan.row_id_index import RowIndex
-    from lakefold_reader.lance.scan.scan import Dataset
 
     Numbers = NDArray[np.uint64]
     Indices = NDArray[np.int64]

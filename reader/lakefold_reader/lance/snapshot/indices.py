@@ -45,7 +45,7 @@ def indices_of(state: LanceState, content: Callable[[str], bytes]) -> tuple[Inde
     by_name: dict[str, list[IndexMetadata]] = {}
     for index in remapped(state.head, tuple(entries), content_or_none):
         by_name.setdefault(index.name, []).append(index)
-    paths = _paths(state.head.fields)
+    paths = field_paths(state.head.fields)
     return tuple(_info(name, by_name[name], paths, state) for name in sorted(by_name))
 
 
@@ -66,7 +66,7 @@ def _info(
     )
 
 
-def _paths(fields: Iterable[Field]) -> dict[int, str]:
+def field_paths(fields: Iterable[Field]) -> dict[int, str]:
     """The path of each field by its id; parents come before their children."""
     paths: dict[int, str] = {}
     for field in fields:

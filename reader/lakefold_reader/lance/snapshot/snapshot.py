@@ -5,21 +5,33 @@ from __future__ import annotations
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
-from lakefold_reader.format.snapshots import Feature, FragmentSize, IndexInfo, Root, RowRange
+from lakefold_reader.format.snapshots import (
+    Feature,
+    FragmentRows,
+    FragmentSize,
+    IndexInfo,
+    Missing,
+    Root,
+    RowRange,
+    Touched,
+)
+from lakefold_reader.lance.feed.sides import deleted_rows
 from lakefold_reader.lance.read_errors import explained, guarded
 from lakefold_reader.lance.scan.columns import TableSchema, check_list, schema_of
-from lakefold_reader.lance.snapshot.indices import indices_of
+from lakefold_reader.lance.snapshot.indices import field_paths, indices_of
+from lakefold_table.bitmaps import Bitmap, numbers_of
 from lakefold_table.lance.manifests.features import bits_of, meaning
+from lakefold_table.lance.rows.merge_deletions import ROW_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from lakefold_reader.format.snapshots import Missing
     from lakefold_reader.format.source import Source
     from lakefold_reader.lance.scan.scan import Dataset
     from lakefold_reader.lance.scan.take import RowTake
+    from lakefold_table.entry import Conflict
     from lakefold_table.lance.state import LanceState
 
 
@@ -46,6 +58,24 @@ class LanceSnapshot:
             sizes = [file.file_size_bytes for file in fragment.files]
             deleted = fragment.deletion_file.num_deleted_rows if fragment.HasField("deletion_file") else 0
             yield FragmentSize(fragment.physical_rows or None, deleted, sum(sizes) if all(sizes) else None)
+
+    def touched(self, conflict: Conflict) -> Touched:
+        """See `Snapshot.touched`. Fragments are named by their ids, whether this version has them or not."""
+        ids = {*conflict.fragment_ids, *(row >> ROW_BITS for row in conflict.row_addresses)}
+        paths = field_paths(self.state.head.fields)
+        fields = (paths[number] for number in conflict.field_ids if number in paths)
+        return Touched(tuple(map(str, sorted(ids))), tuple(fields))
+
+    def fragment_rows(self, names: Sequence[str]) -> dict[str, FragmentRows]:
+        """See `Snapshot.fragment_rows`. The names are ids."""
+        ids = [int(name) for name in names if name.isascii() and name.isdecimal()]
+        by_fragment: dict[str, FragmentRows] = {}
+        for fragment in self.state.fragments.each(ids):
+            gone = Bitmap()
+            if fragment.HasField("deletion_file"):
+                gone = deleted_rows(self._source, self.state.head, fragment)
+            by_fragment[str(fragment.id)] = FragmentRows(fragment.physical_rows or None, numbers_of(gone))
+        return by_fragment
 
     @property
     def physical_rows(self) -> int:

@@ -1,19 +1,21 @@
 """How the members of an action's JSON object become the fields of a value, and back.
 
-Each class of actions lists its members as data (`FIELDS`). Members that no class lists are kept in `extra`: a
-newer protocol may have them, and they must not get lost if the action is written again (Delta fact 1.2).
+A class of actions says for each field which member of the object it is (`member`). Members are written in the
+order of the fields, unless one says otherwise. Members that a class doesn't have are kept in `extra`: a newer
+protocol may have them, and they must not get lost if the action is written again (Delta fact 1.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast, dataclass_transform
 
 from lakefold_table.delta.json_text import is_long, type_name
 from lakefold_table.errors import DamagedError
+from lakefold_table.values import value
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 V = TypeVar("V")
@@ -45,7 +47,43 @@ class ActionField:
     name: str
     attribute: str
     kind: FieldKind
-    required: bool = False
+    required: bool
+
+
+def member(
+    name: str,
+    kind: FieldKind,
+    *,
+    default: object = MISSING,
+    default_factory: object = MISSING,
+    required: bool = False,
+    at: int | None = None,
+) -> Any:  # noqa: ANN401 - as dataclasses have it
+    """Returns the field that holds the member of this name and type.
+
+    The member must be present if the field has no default, or if it is `required` in spite of one. `at`: its
+    index among the members, if it isn't written in the order of the fields.
+    """
+    required = required or (default is MISSING and default_factory is MISSING)
+    own: Any = {"metadata": {"name": name, "type": (kind, required), "at": at}}
+    own |= {} if default is MISSING else {"default": default}
+    own |= {} if default_factory is MISSING else {"default_factory": default_factory}
+    return field(**own)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(member, field))
+def action(kind: type[V]) -> type[V]:
+    """Makes a class a `value` whose fields are the members of a JSON object. `FIELDS` lists them in order."""
+    made: Any = value()(kind)
+    held = [each for each in fields(made) if each.metadata]
+    ordered = [each for each in held if each.metadata["at"] is None]
+    elsewhere = (each for each in held if each.metadata["at"] is not None)
+    for each in sorted(elsewhere, key=lambda each: each.metadata["at"]):
+        ordered.insert(each.metadata["at"], each)
+    made.FIELDS = tuple(
+        ActionField(each.metadata["name"], each.name, *each.metadata["type"]) for each in ordered
+    )
+    return cast("type[V]", made)
 
 
 def _all_texts(value: object) -> bool:
@@ -99,7 +137,7 @@ def struct_of(kind: type[Any], name: str) -> FieldKind:
 
 
 def fields_of(kind: object) -> tuple[ActionField, ...]:
-    """Returns the members that a class of actions lists."""
+    """Returns the members that the fields of a class hold."""
     return cast("tuple[ActionField, ...]", cast("Any", kind).FIELDS)
 
 
@@ -109,44 +147,44 @@ def read_fields(kind: type[V], members: Mapping[str, Any], where: str) -> V:
     A member that is null counts as absent (Delta fact 1.2).
     """
     by_name, required = _members_of_kind(cast("Any", kind))
-    fields: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     extra: dict[str, Any] = {}
-    for name, value in members.items():
-        field = by_name.get(name)
-        if field is None:
-            extra[name] = value
+    for name, content in members.items():
+        known = by_name.get(name)
+        if known is None:
+            extra[name] = content
             continue
-        if value is None:
+        if content is None:
             continue
-        if not field.kind.fits(value):
-            message = f"{name} must be {field.kind.name}, not {_shown(value)}"
+        if not known.kind.fits(content):
+            message = f"{name} must be {known.kind.name}, not {_shown(content)}"
             raise DamagedError(message, where=where, hint=_HINT)
-        read = field.kind.read
-        fields[field.attribute] = value if read is None else read(value, where)
-    for field in required:
-        if field.attribute not in fields:
-            raise DamagedError(f"{field.name} is missing", where=where, hint=_HINT)
+        read = known.kind.read
+        own[known.attribute] = content if read is None else read(content, where)
+    for each in required:
+        if each.attribute not in own:
+            raise DamagedError(f"{each.name} is missing", where=where, hint=_HINT)
     if extra:
-        fields["extra"] = extra
-    return kind(**fields)
+        own["extra"] = extra
+    return kind(**own)
 
 
 @cache
 def _members_of_kind(kind: type[Any]) -> tuple[Mapping[str, ActionField], tuple[ActionField, ...]]:
     """Returns the members of a class by name, and those that must be present."""
-    fields = fields_of(kind)
-    return {field.name: field for field in fields}, tuple(field for field in fields if field.required)
+    held = fields_of(kind)
+    return {each.name: each for each in held}, tuple(each for each in held if each.required)
 
 
-def members_of(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a value with fields
+def members_of(made: Any) -> dict[str, Any]:  # noqa: ANN401 - a value with fields
     """Returns the members of the object that stores a value; those that are None are left out."""
     members = {}
-    for field in fields_of(value):
-        content = getattr(value, field.attribute)
+    for each in fields_of(made):
+        content = getattr(made, each.attribute)
         if content is not None:
-            write = field.kind.write
-            members[field.name] = content if write is None else write(content)
-    members.update(value.extra)
+            write = each.kind.write
+            members[each.name] = content if write is None else write(content)
+    members.update(made.extra)
     return members
 
 

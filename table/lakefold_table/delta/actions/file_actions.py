@@ -15,18 +15,18 @@ from lakefold_table.delta.actions.fields import (
     LONG,
     TEXT,
     TEXT_MAP,
-    ActionField,
+    action,
+    member,
     no_members,
     struct_of,
 )
-from lakefold_table.values import value
 
 Texts = Mapping[str, str | None]
 FileKey = tuple[str, str]
 """A path as it is written in the log, and the id of the deletion vector; empty without one."""
 
 
-@value()
+@action
 class DeletionVector:
     """Where the deleted rows of a logical file are stored, and how many they are.
 
@@ -35,19 +35,11 @@ class DeletionVector:
     not given. `size`: bytes of the rows, without length and checksum.
     """
 
-    FIELDS: ClassVar = (
-        ActionField("storageType", "storage_type", TEXT, required=True),
-        ActionField("pathOrInlineDv", "path_or_inline", TEXT, required=True),
-        ActionField("offset", "offset", LONG),
-        ActionField("sizeInBytes", "size", LONG, required=True),
-        ActionField("cardinality", "cardinality", LONG, required=True),
-    )
-
-    storage_type: str
-    path_or_inline: str
-    size: int
-    cardinality: int
-    offset: int | None = None
+    storage_type: str = member("storageType", TEXT)
+    path_or_inline: str = member("pathOrInlineDv", TEXT)
+    size: int = member("sizeInBytes", LONG)
+    cardinality: int = member("cardinality", LONG)
+    offset: int | None = member("offset", LONG, default=None, at=2)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
     @property
@@ -64,7 +56,7 @@ def _key(path: str, vector: DeletionVector | None) -> FileKey:
     return path, "" if vector is None else vector.unique_id
 
 
-@value()
+@action
 class AddFile:
     """A logical file that is part of the table, from this version on or with new information.
 
@@ -72,31 +64,17 @@ class AddFile:
     """
 
     NAME: ClassVar = "add"
-    FIELDS: ClassVar = (
-        ActionField("path", "path", TEXT, required=True),
-        ActionField("partitionValues", "partition_values", TEXT_MAP, required=True),
-        ActionField("size", "size", LONG, required=True),
-        ActionField("modificationTime", "modified_ms", LONG, required=True),
-        ActionField("dataChange", "data_change", FLAG, required=True),
-        ActionField("stats", "stats", TEXT),
-        ActionField("tags", "tags", TEXT_MAP),
-        ActionField("deletionVector", "deletion_vector", _VECTOR),
-        ActionField("baseRowId", "base_row_id", LONG),
-        ActionField("defaultRowCommitVersion", "default_row_commit_version", LONG),
-        ActionField("clusteringProvider", "clustering_provider", TEXT),
-    )
-
-    path: str
-    partition_values: Texts
-    size: int
-    modified_ms: int
-    data_change: bool
-    stats: str | None = None
-    tags: Texts | None = None
-    deletion_vector: DeletionVector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
-    clustering_provider: str | None = None
+    path: str = member("path", TEXT)
+    partition_values: Texts = member("partitionValues", TEXT_MAP)
+    size: int = member("size", LONG)
+    modified_ms: int = member("modificationTime", LONG)
+    data_change: bool = member("dataChange", FLAG)
+    stats: str | None = member("stats", TEXT, default=None)
+    tags: Texts | None = member("tags", TEXT_MAP, default=None)
+    deletion_vector: DeletionVector | None = member("deletionVector", _VECTOR, default=None)
+    base_row_id: int | None = member("baseRowId", LONG, default=None)
+    default_row_commit_version: int | None = member("defaultRowCommitVersion", LONG, default=None)
+    clustering_provider: str | None = member("clusteringProvider", TEXT, default=None)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
     @property
@@ -105,7 +83,7 @@ class AddFile:
         return _key(self.path, self.deletion_vector)
 
 
-@value()
+@action
 class RemoveFile:
     """A logical file that is no part of the table any more.
 
@@ -114,31 +92,17 @@ class RemoveFile:
     """
 
     NAME: ClassVar = "remove"
-    FIELDS: ClassVar = (
-        ActionField("path", "path", TEXT, required=True),
-        ActionField("deletionTimestamp", "deleted_ms", LONG),
-        ActionField("dataChange", "data_change", FLAG, required=True),
-        ActionField("extendedFileMetadata", "extended", FLAG),
-        ActionField("partitionValues", "partition_values", TEXT_MAP),
-        ActionField("size", "size", LONG),
-        ActionField("stats", "stats", TEXT),
-        ActionField("tags", "tags", TEXT_MAP),
-        ActionField("deletionVector", "deletion_vector", _VECTOR),
-        ActionField("baseRowId", "base_row_id", LONG),
-        ActionField("defaultRowCommitVersion", "default_row_commit_version", LONG),
-    )
-
-    path: str
-    data_change: bool
-    deleted_ms: int | None = None
-    extended: bool | None = None
-    partition_values: Texts | None = None
-    size: int | None = None
-    stats: str | None = None
-    tags: Texts | None = None
-    deletion_vector: DeletionVector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    path: str = member("path", TEXT)
+    data_change: bool = member("dataChange", FLAG)
+    deleted_ms: int | None = member("deletionTimestamp", LONG, default=None, at=1)
+    extended: bool | None = member("extendedFileMetadata", FLAG, default=None)
+    partition_values: Texts | None = member("partitionValues", TEXT_MAP, default=None)
+    size: int | None = member("size", LONG, default=None)
+    stats: str | None = member("stats", TEXT, default=None)
+    tags: Texts | None = member("tags", TEXT_MAP, default=None)
+    deletion_vector: DeletionVector | None = member("deletionVector", _VECTOR, default=None)
+    base_row_id: int | None = member("baseRowId", LONG, default=None)
+    default_row_commit_version: int | None = member("defaultRowCommitVersion", LONG, default=None)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
     @property
@@ -163,22 +127,16 @@ def removal_of(file: AddFile, *, data_change: bool) -> RemoveFile:
     )
 
 
-@value()
+@action
 class ChangeFile:
     """A file that holds the rows that a version changed, for readers of the change data feed (`cdc`)."""
 
     NAME: ClassVar = "cdc"
-    FIELDS: ClassVar = (
-        ActionField("path", "path", TEXT, required=True),
-        ActionField("partitionValues", "partition_values", TEXT_MAP, required=True),
-        ActionField("size", "size", LONG, required=True),
-        ActionField("dataChange", "data_change", FLAG, required=True),
-        ActionField("tags", "tags", TEXT_MAP),
+    path: str = member("path", TEXT)
+    size: int = member("size", LONG)
+    data_change: bool = member("dataChange", FLAG)
+    partition_values: Texts = member(
+        "partitionValues", TEXT_MAP, default_factory=no_members, required=True, at=1
     )
-
-    path: str
-    size: int
-    data_change: bool
-    partition_values: Texts = field(default_factory=no_members)
-    tags: Texts | None = None
+    tags: Texts | None = member("tags", TEXT_MAP, default=None)
     extra: Mapping[str, Any] = field(default_factory=no_members)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.fields import members_of, read_fields
-from lakefold_table.delta.actions.table_actions import BY_NAME, UnknownAction
+from lakefold_table.delta.actions.table_actions import BY_NAME, Action, UnknownAction
 from lakefold_table.delta.json_text import parse_object, to_json, type_name
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from lakefold_table.delta.actions.table_actions import Action
 
 HINT: Final = "write each action in a line of its own, as Delta's protocol says"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from lakefold_table.delta.actions.fields import (
     FLAG,
@@ -11,7 +11,8 @@ from lakefold_table.delta.actions.fields import (
     TEXT,
     TEXT_MAP,
     TEXTS,
-    ActionField,
+    action,
+    member,
     no_members,
     struct_of,
 )
@@ -23,44 +24,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@value()
+@action
 class FileFormat:
     """The format of the data files. Tables that can be created today have `parquet`."""
 
-    FIELDS: ClassVar = (
-        ActionField("provider", "provider", TEXT, required=True),
-        ActionField("options", "options", TEXT_MAP),
-    )
-
-    provider: str = "parquet"
-    options: Texts = field(default_factory=no_members)
+    provider: str = member("provider", TEXT, default="parquet", required=True)
+    options: Texts = member("options", TEXT_MAP, default_factory=no_members)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
 
-@value()
+@action
 class TableMetadata:
     """The metadata of a table. `schema_text`: the schema as JSON; `configuration`: the table's properties."""
 
     NAME: ClassVar = "metaData"
-    FIELDS: ClassVar = (
-        ActionField("id", "id", TEXT, required=True),
-        ActionField("name", "name", TEXT),
-        ActionField("description", "description", TEXT),
-        ActionField("format", "file_format", struct_of(FileFormat, "an object"), required=True),
-        ActionField("schemaString", "schema_text", TEXT, required=True),
-        ActionField("partitionColumns", "partition_columns", TEXTS, required=True),
-        ActionField("createdTime", "created_ms", LONG),
-        ActionField("configuration", "configuration", TEXT_MAP, required=True),
+    id: str = member("id", TEXT)
+    schema_text: str = member("schemaString", TEXT)
+    file_format: FileFormat = member(
+        "format", struct_of(FileFormat, "an object"), default=FileFormat(), required=True, at=3
     )
-
-    id: str
-    schema_text: str
-    file_format: FileFormat = FileFormat()
-    partition_columns: tuple[str, ...] = ()
-    configuration: Texts = field(default_factory=no_members)
-    name: str | None = None
-    description: str | None = None
-    created_ms: int | None = None
+    partition_columns: tuple[str, ...] = member("partitionColumns", TEXTS, default=(), required=True)
+    configuration: Texts = member("configuration", TEXT_MAP, default_factory=no_members, required=True)
+    name: str | None = member("name", TEXT, default=None, at=1)
+    description: str | None = member("description", TEXT, default=None, at=2)
+    created_ms: int | None = member("createdTime", LONG, default=None, at=6)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
     def is_on(self, name: str) -> bool:
@@ -73,7 +60,7 @@ class TableMetadata:
         return self.configuration.get("delta.columnMapping.mode") not in (None, "none")
 
 
-@value()
+@action
 class TableProtocol:
     """What a client must implement to read and to write the table.
 
@@ -81,62 +68,41 @@ class TableProtocol:
     """
 
     NAME: ClassVar = "protocol"
-    FIELDS: ClassVar = (
-        ActionField("minReaderVersion", "reader", LONG, required=True),
-        ActionField("minWriterVersion", "writer", LONG, required=True),
-        ActionField("readerFeatures", "reader_features", TEXTS),
-        ActionField("writerFeatures", "writer_features", TEXTS),
-    )
-
-    reader: int
-    writer: int
-    reader_features: tuple[str, ...] | None = None
-    writer_features: tuple[str, ...] | None = None
+    reader: int = member("minReaderVersion", LONG)
+    writer: int = member("minWriterVersion", LONG)
+    reader_features: tuple[str, ...] | None = member("readerFeatures", TEXTS, default=None)
+    writer_features: tuple[str, ...] | None = member("writerFeatures", TEXTS, default=None)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
 
-@value()
+@action
 class AppTransaction:
     """How far an application has written into the table: the last version of its own count (`txn`)."""
 
     NAME: ClassVar = "txn"
-    FIELDS: ClassVar = (
-        ActionField("appId", "app_id", TEXT, required=True),
-        ActionField("version", "version", LONG, required=True),
-        ActionField("lastUpdated", "updated_ms", LONG),
-    )
-
-    app_id: str
-    version: int
-    updated_ms: int | None = None
+    app_id: str = member("appId", TEXT)
+    version: int = member("version", LONG)
+    updated_ms: int | None = member("lastUpdated", LONG, default=None)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
 
-@value()
+@action
 class DomainMetadata:
     """The configuration of a named domain. `removed`: the domain has none any more."""
 
     NAME: ClassVar = "domainMetadata"
-    FIELDS: ClassVar = (
-        ActionField("domain", "domain", TEXT, required=True),
-        ActionField("configuration", "configuration", TEXT, required=True),
-        ActionField("removed", "removed", FLAG, required=True),
-    )
-
-    domain: str
-    configuration: str
-    removed: bool = False
+    domain: str = member("domain", TEXT)
+    configuration: str = member("configuration", TEXT)
+    removed: bool = member("removed", FLAG, default=False, required=True)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
 
-@value()
+@action
 class CommitInfo:
     """Where a commit came from: any JSON object, in `extra`. It changes nothing in the table."""
 
     NAME: ClassVar = "commitInfo"
     IN_COMMIT: ClassVar = "inCommitTimestamp"
-    FIELDS: ClassVar = ()
-
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
     @property
@@ -152,37 +118,25 @@ class CommitInfo:
         return at if is_long(at) else None
 
 
-@value()
+@action
 class CheckpointMetadata:
     """The version of a checkpoint that follows the second specification of checkpoints."""
 
     NAME: ClassVar = "checkpointMetadata"
-    FIELDS: ClassVar = (
-        ActionField("version", "version", LONG, required=True),
-        ActionField("tags", "tags", TEXT_MAP),
-    )
-
-    version: int
-    tags: Texts | None = None
+    version: int = member("version", LONG)
+    tags: Texts | None = member("tags", TEXT_MAP, default=None)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
 
-@value()
+@action
 class Sidecar:
     """A file that holds a part of a checkpoint's file actions. `path`: a name in `_delta_log/_sidecars`."""
 
     NAME: ClassVar = "sidecar"
-    FIELDS: ClassVar = (
-        ActionField("path", "path", TEXT, required=True),
-        ActionField("sizeInBytes", "size", LONG, required=True),
-        ActionField("modificationTime", "modified_ms", LONG, required=True),
-        ActionField("tags", "tags", TEXT_MAP),
-    )
-
-    path: str
-    size: int
-    modified_ms: int
-    tags: Texts | None = None
+    path: str = member("path", TEXT)
+    size: int = member("sizeInBytes", LONG)
+    modified_ms: int = member("modificationTime", LONG)
+    tags: Texts | None = member("tags", TEXT_MAP, default=None)
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
 
@@ -207,17 +161,5 @@ Action = (
     | Sidecar
     | UnknownAction
 )
-KINDS = (
-    AddFile,
-    RemoveFile,
-    ChangeFile,
-    TableMetadata,
-    TableProtocol,
-    AppTransaction,
-    DomainMetadata,
-    CommitInfo,
-    CheckpointMetadata,
-    Sidecar,
-)
-BY_NAME: Mapping[str, type[Any]] = {kind.NAME: kind for kind in KINDS}
+BY_NAME: Mapping[str, type[Any]] = {kind.NAME: kind for kind in get_args(Action) if kind is not UnknownAction}
 """The class of each action, by its name in the log."""

@@ -8,7 +8,7 @@ from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import BY_NAME, CheckpointMetadata, CommitInfo, Sidecar
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions
-from lakefold_table.delta.log_segment.names import SIDECARS, LogFileKind
+from lakefold_table.delta.log_segment.names import SIDECARS, LogFile, LogFileKind
 from lakefold_table.delta.percent import decode_percent
 from lakefold_table.errors import DamagedError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from lakefold_table.delta.actions.table_actions import Action
-    from lakefold_table.delta.log_segment.names import LogFile
+    from lakefold_table.delta.checkpoints.parquet_actions import SeekableFile
     from lakefold_table.format import Files
 
 _FILE_ACTIONS: Final = (AddFile.NAME, RemoveFile.NAME)
@@ -32,9 +32,18 @@ def checkpoint_paths(checkpoint: Sequence[LogFile], files: Files, where: str = "
     for file in checkpoint:
         data = files.get(file.path)
         if data is not None:
-            named = _actions(file, data, f"{where}/{file.path}", (Sidecar.NAME,))
-            paths.extend(_sidecar_path(each, where) for each in named if isinstance(each, Sidecar))
+            paths.extend(sidecar_paths(file, data, where))
     return tuple(paths)
+
+
+def sidecar_paths(file: LogFile, data: bytes | SeekableFile, where: str = "") -> Iterator[str]:
+    """Yields the paths of the sidecars that a checkpoint's own file names.
+
+    `data`: its bytes, or for a Parquet file what reads parts of it. Raises `DamagedError`.
+    """
+    for each in _actions(file, data, f"{where}/{file.path}", (Sidecar.NAME,)):
+        if isinstance(each, Sidecar):
+            yield _sidecar_path(each, where)
 
 
 def checkpoint_actions(checkpoint: Sequence[LogFile], files: Files, where: str = "") -> Iterator[Action]:
@@ -97,8 +106,12 @@ class _OwnActions:
         return DamagedError(f"the checkpoint is malformed: {message}", where=self._where, hint=_HINT)
 
 
-def _actions(file: LogFile, data: bytes, where: str, names: Collection[str]) -> Iterator[Action]:
-    return parse_actions(data, where) if file.json else parquet_actions(data, where, names)
+def _actions(
+    file: LogFile, data: bytes | SeekableFile, where: str, names: Collection[str]
+) -> Iterator[Action]:
+    if file.json and isinstance(data, bytes):
+        return parse_actions(data, where)
+    return parquet_actions(data, where, names)
 
 
 def _content(path: str, files: Files, where: str) -> bytes:

@@ -9,20 +9,17 @@ import datetime as dt
 from decimal import Decimal
 from itertools import pairwise, repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lakefold_table.delta.actions.fields import FLAG, LONG, TEXT, TEXT_MAP, TEXTS, fields_of
+from lakefold_table.delta.actions.fields import FLAG, LONG, TEXT, TEXT_MAP, TEXTS, ActionField, fields_of
 from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile
 from lakefold_table.delta.actions.lines import action_of
-from lakefold_table.delta.actions.table_actions import BY_NAME, FileFormat
+from lakefold_table.delta.actions.table_actions import BY_NAME, Action, FileFormat
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from lakefold_table.delta.actions.fields import ActionField
-    from lakefold_table.delta.actions.table_actions import Action
 
 ROWS_AT_ONCE: Final = 4096
 MOST_TEXT: Final = 64 << 20
@@ -41,28 +38,44 @@ _FILES: Final = frozenset({AddFile.NAME, RemoveFile.NAME})
 _HINT: Final = "remove the checkpoint if all commits are in the log, or restore it from a copy"
 
 
-def parquet_actions(data: bytes, where: str, names: Collection[str] = tuple(BY_NAME)) -> Iterator[Action]:
+class SeekableFile(Protocol):
+    """A file that is read in parts."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Returns so many bytes, fewer at the end of the file."""
+        ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Sets where the next byte is read, and returns it."""
+        ...
+
+
+def parquet_actions(
+    data: bytes | SeekableFile, where: str, names: Collection[str] = tuple(BY_NAME)
+) -> Iterator[Action]:
     """Yields the actions with these names in a Parquet file, some thousand rows at a time.
 
-    Raises `DamagedError` if the bytes are no such file, or would take far more memory than they are long.
+    `data`: its bytes, or a file, of which only the footer and the columns of these actions are read. Raises
+    `DamagedError` if it is no such file, or would take far more memory than it is long.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
+        opened = pa.BufferReader(data) if isinstance(data, bytes) else pa.PythonFile(data, mode="r")
         file = parquet.ParquetFile(
-            pa.BufferReader(data),
+            opened,
             thrift_string_size_limit=MOST_TEXT,
             thrift_container_size_limit=MOST_TEXT,
             coerce_int96_timestamp_unit="us",
         )
-        _check_size(file.metadata, len(data), where)
+        _check_size(file.metadata, opened.size(), where)
         columns = _columns(file.schema_arrow, names)
         for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns, use_threads=False) if columns else ():
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 yield from _actions(name, column, where)
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
-        if isinstance(error, MemoryError):
+        if isinstance(error, FileNotFoundError | MemoryError):
             raise
         message = f"the file can't be read as Parquet: {error}"
         raise DamagedError(message, where=where, hint=_HINT) from error
@@ -239,7 +252,7 @@ def _present(members: Mapping[str, Any]) -> dict[str, Any]:
 
 def _each_row(name: str, rows: Any, where: str) -> Iterator[Action]:  # noqa: ANN401 - an Arrow array
     kinds = fields_of(BY_NAME[name])
-    for members in map(_present, rows.to_pylist()):
+    for members in map(_present, _members(rows)):
         # Writers that can't store null for a whole struct store one without any member.
         if not members:
             continue
@@ -247,6 +260,20 @@ def _each_row(name: str, rows: Any, where: str) -> Iterator[Action]:  # noqa: AN
         if parsed is not None and STATS not in members:
             members[STATS] = _stats_text(parsed)
         yield action_of(name, _plain(members, kinds, where), where)
+
+
+def _members(rows: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - an Arrow array
+    import pyarrow as pa
+
+    try:
+        return list(rows.to_pylist())
+    except (OverflowError, ValueError):
+        # Python has no times after the year 9999 or before the year 1. Only statistics may hold some.
+        names = [member.name for member in rows.type if member.name != PARSED]
+        if len(names) == rows.type.num_fields:
+            raise
+        kept = pa.StructArray.from_arrays([rows.field(name) for name in names], names=names)
+        return list(kept.to_pylist())
 
 
 def _plain(members: dict[str, Any], fields: tuple[ActionField, ...], where: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.lines import lines_of
-from lakefold_table.delta.actions.table_actions import CheckpointMetadata, Sidecar
+from lakefold_table.delta.actions.table_actions import Action, CheckpointMetadata, Sidecar
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_file
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.log_segment.last_checkpoint import CHECKSUM, checksum_of
@@ -28,7 +28,6 @@ from lakefold_table.values import uuid_form, value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lakefold_table.delta.actions.table_actions import Action
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
     Files = tuple[AddFile | RemoveFile, ...]
@@ -49,6 +48,17 @@ class StoredRun:
 
 StoredRuns = dict[tuple[str, str], StoredRun]
 """The runs of a checkpoint that is stored, by the kind and the path of their first file."""
+
+
+@value()
+class StoredCheckpoint:
+    """A checkpoint that is stored: the path of its own file, and its runs.
+
+    While that file exists, nobody removes a sidecar that it names.
+    """
+
+    path: str
+    runs: Mapping[tuple[str, str], StoredRun]
 
 
 def v2_checkpoint(

@@ -21,7 +21,7 @@ from lakefold_table.delta.actions.table_actions import (
     TableProtocol,
 )
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_file
-from lakefold_table.delta.checkpoints.sidecars import v2_checkpoint
+from lakefold_table.delta.checkpoints.sidecars import StoredRun, StoredRuns, v2_checkpoint
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.log_segment.last_checkpoint import CHECKSUM, CheckpointHint, checksum_of
 from lakefold_table.delta.log_segment.names import LAST_CHECKPOINT
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_table.delta.actions.table_actions import Action
-    from lakefold_table.delta.checkpoints.sidecars import StoredRun, StoredRuns
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
 INTERVAL: Final = "delta.checkpointInterval"

@@ -12,8 +12,8 @@ from lakefold_table.delta.actions.table_actions import (
     TableMetadata,
     TableProtocol,
 )
-from lakefold_table.delta.conflicts.metadata_changes import COMPATIBLE
-from lakefold_table.delta.row_changes.moved_rows import moved_rows
+from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChange, stored_change
+from lakefold_table.delta.row_changes.moved_rows import RowMove, moved_rows
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakefold_table.delta.actions.table_actions import Action
-    from lakefold_table.delta.row_changes.moved_rows import RowMove
 
 
 @value()
@@ -30,8 +29,8 @@ class CommitFootprint:
 
     `is_blind`: its writer says that it read nothing of the table. `rows_deleted`: those of `removed` of which
     it only deleted more rows, by a deletion vector. `moves`: where a compaction has put the rows of the files
-    that it removed, as far as it says so. `removals`: the removed files. `compatible`: files that were made
-    for the metadata before fit to those that it set.
+    that it removed, as far as it says so. `removals`: the removed files. `change`: what it changed in
+    the metadata, if a committer says that proposals built before may fit.
     """
 
     version: int
@@ -46,7 +45,7 @@ class CommitFootprint:
     rows_deleted: frozenset[str] = frozenset()
     moves: tuple[RowMove, ...] = ()
     removals: tuple[RemoveFile, ...] = ()
-    compatible: bool = False
+    change: MetadataChange | None = None
 
     @property
     def keeps_rows(self) -> frozenset[str]:
@@ -59,7 +58,8 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
     domains, apps = set[str](), set[str]()
     added: dict[str, AddFile] = {}
     removed: dict[str, RemoveFile] = {}
-    metadata = protocol = is_blind = compatible = False
+    metadata = protocol = is_blind = False
+    change: MetadataChange | None = None
     operation = ""
     for action in actions:
         match action:
@@ -78,7 +78,7 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
             case CommitInfo():
                 operation = action.operation
                 is_blind = action.extra.get("isBlindAppend") is True
-                compatible = action.extra.get(COMPATIBLE) is True
+                change = stored_change(action.extra.get(CHANGE))
             case _:
                 # Changed rows and unknown actions conflict with nothing.
                 pass
@@ -97,7 +97,7 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
         lessened,
         _moves(added, removed) if removed else (),
         tuple(removed.values()),
-        compatible,
+        change,
     )
 
 

@@ -5,7 +5,7 @@ They are the steps of Delta's own check, in its order; docs/reference/delta-conf
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.predicates.matching import FileFilter
@@ -13,8 +13,6 @@ from lakefold_table.entry import BUILD_AGAIN, Conflict
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.delta.actions.table_actions import TableMetadata
     from lakefold_table.delta.conflicts.footprint import CommitFootprint
@@ -70,8 +68,15 @@ def _some(evidence: frozenset[str]) -> frozenset[str] | None:
 
 
 def _metadata_changed(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] | None:
-    changes_table = ours.proposal.metadata is not None or ours.proposal.protocol is not None
-    return _flag(met=theirs.metadata and (changes_table or not theirs.compatible))
+    if not theirs.metadata:
+        return None
+    proposal, change = ours.proposal, theirs.change
+    if change is None:
+        return frozenset()
+    if proposal.metadata is not None and not proposal.is_merged:
+        return proposal.unmerged
+    # Rows that are written again keep their ids from the version on that enables row tracking.
+    return _flag(met=not change.fits_files and proposal.rewrites_rows)
 
 
 def _appended(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] | None:
@@ -123,9 +128,9 @@ RULES: Final = (
     ),
     DeltaRule(
         "metadata changed",
-        "it changed the table's metadata: the schema, the partitioning or a property; for a proposal that "
-        "only adds and removes files compatible changes don't count (below)",
-        "the version alone",
+        "it changed the table's metadata: the schema, the partitioning or a property; compatible changes "
+        "don't count (below), unless the proposal changes the same property or column in another way",
+        "the properties and columns that both changed, else the version alone",
         _metadata_changed,
     ),
     DeltaRule(

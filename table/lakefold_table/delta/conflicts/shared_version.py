@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_table.delta.actions.table_actions import CommitInfo
+from lakefold_table.delta.actions.table_actions import Action, CommitInfo
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakefold_table.delta.actions.table_actions import Action
     from lakefold_table.delta.proposal import DeltaTableProposal
 
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from lakefold_table.delta.actions.file_actions import DeletionVector
-from lakefold_table.delta.deletion_vectors.serialisation import count_rows, decode_rows, encode_rows
+from lakefold_table.delta.deletion_vectors.serialisation import Rows, count_rows, decode_rows, encode_rows
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold_table.bitmaps import Bitmap
-    from lakefold_table.delta.deletion_vectors.serialisation import Rows
 
 INLINE: Final = "i"
 RELATIVE: Final = "u"

@@ -11,6 +11,8 @@ from lakefold_table.values import value
 FOLDER: Final = "_delta_log"
 SIDECARS: Final = f"{FOLDER}/_sidecars"
 LAST_CHECKPOINT: Final = f"{FOLDER}/_last_checkpoint"
+LISTING: Final = f"{FOLDER}/"
+"""Stands for the names of all files in the folder, as a file with a name in each line."""
 LARGEST: Final = 2**63 - 1
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _NAME: Final = re.compile(

@@ -16,15 +16,13 @@ import numpy as np
 
 from lakefold_table.bitmaps import Bitmap, bitmap_of, live_ranks, numbers_of
 from lakefold_table.delta.actions.fields import members_of, read_fields
-from lakefold_table.delta.actions.file_actions import DeletionVector
+from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile
 from lakefold_table.delta.json_text import is_long, parse_json, to_json
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 
 ROWS_OF: Final = "lakefold.rowsOf"
 _MEMBERS: Final = 4

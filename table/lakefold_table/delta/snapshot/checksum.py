@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.fields import (
     LONG,
     TEXT,
-    ActionField,
     FieldKind,
+    action,
+    member,
     members_of,
     no_members,
     read_fields,
@@ -23,7 +24,6 @@ from lakefold_table.delta.actions.table_actions import (
 )
 from lakefold_table.delta.json_text import parse_object, to_json, type_name
 from lakefold_table.errors import DamagedError
-from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,33 +41,24 @@ def _array_of(kind: type[Any]) -> FieldKind:
     return FieldKind("an array of objects", lambda value: isinstance(value, list), read)
 
 
-@value()
+@action
 class VersionChecksum:
     """What a checksum file says of its version. Fields that we don't compare are in `extra`."""
 
-    FIELDS: ClassVar = (
-        ActionField("txnId", "transaction", TEXT),
-        ActionField("tableSizeBytes", "size_bytes", LONG, required=True),
-        ActionField("numFiles", "files", LONG, required=True),
-        ActionField("numMetadata", "metadata_actions", LONG, required=True),
-        ActionField("numProtocol", "protocol_actions", LONG, required=True),
-        ActionField("inCommitTimestampOpt", "in_commit_ms", LONG),
-        ActionField("setTransactions", "apps", _array_of(AppTransaction)),
-        ActionField("domainMetadata", "domains", _array_of(DomainMetadata)),
-        ActionField("metadata", "metadata", struct_of(TableMetadata, "an object"), required=True),
-        ActionField("protocol", "protocol", struct_of(TableProtocol, "an object"), required=True),
+    size_bytes: int = member("tableSizeBytes", LONG)
+    files: int = member("numFiles", LONG)
+    metadata_actions: int = member("numMetadata", LONG)
+    protocol_actions: int = member("numProtocol", LONG)
+    metadata: TableMetadata = member("metadata", struct_of(TableMetadata, "an object"))
+    protocol: TableProtocol = member("protocol", struct_of(TableProtocol, "an object"))
+    transaction: str | None = member("txnId", TEXT, default=None)
+    in_commit_ms: int | None = member("inCommitTimestampOpt", LONG, default=None)
+    apps: tuple[AppTransaction, ...] | None = member(
+        "setTransactions", _array_of(AppTransaction), default=None
     )
-
-    size_bytes: int
-    files: int
-    metadata_actions: int
-    protocol_actions: int
-    metadata: TableMetadata
-    protocol: TableProtocol
-    transaction: str | None = None
-    in_commit_ms: int | None = None
-    apps: tuple[AppTransaction, ...] | None = None
-    domains: tuple[DomainMetadata, ...] | None = None
+    domains: tuple[DomainMetadata, ...] | None = member(
+        "domainMetadata", _array_of(DomainMetadata), default=None
+    )
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
 

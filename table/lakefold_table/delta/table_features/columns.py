@@ -1,54 +1,96 @@
-"""What the schema of a table says beside names and types: the metadata of its columns at any depth."""
+"""What the schema of a table says of its columns at any depth."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final
 
+from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.json_text import parse_object, type_name
 from lakefold_table.errors import DamagedError
+from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
-_HINT = "the schema must be a struct as Delta's protocol describes it"
+MAPPED_ID: Final = "delta.columnMapping.id"
+PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+_INSIDE: Final = ("elementType", "keyType", "valueType")
+_HINT: Final = "the schema must be a struct as Delta's protocol describes it"
+
+
+@value()
+class SchemaColumn:
+    """A column of a table, or a field of a struct in one.
+
+    `path`: its name after the names of the columns that it is in. `kinds`: the names of its types; of an
+    array or a map those of what it contains as well, as far as these are no structs. `keys`: its metadata.
+    """
+
+    path: tuple[str, ...]
+    kinds: tuple[str, ...]
+    keys: Mapping[str, Any] = field(default_factory=no_members)
+
+    @property
+    def name(self) -> str:
+        """Its name as SQL has it."""
+        return ".".join(self.path)
+
+    @property
+    def physical(self) -> str:
+        """Its name in data files, if the table maps columns."""
+        name = self.keys.get(PHYSICAL_NAME)
+        return name if isinstance(name, str) else self.path[-1]
+
+
+def all_columns(metadata: TableMetadata) -> tuple[SchemaColumn, ...]:
+    """Returns the columns of a table, each before the fields in it. Raises `DamagedError` if it has none."""
+    return tuple(_columns(_fields(metadata), ()))
 
 
 def column_keys(metadata: TableMetadata) -> frozenset[str]:
     """Returns the keys in the metadata of all columns. Raises `DamagedError` if there is no schema."""
-    where = "schemaString"
-    schema = parse_object(metadata.schema_text.encode(), where)
-    if schema.get("type") != "struct":
-        raise DamagedError("the schema is no struct", where=where, hint=_HINT)
-    return frozenset(_keys(schema, where))
+    return frozenset(key for column in all_columns(metadata) for key in column.keys)
 
 
-def _keys(kind: Any, where: str) -> Iterator[str]:  # noqa: ANN401 - a JSON value
-    """Yields the keys of the columns in a type, which is a name or an object."""
-    left = [kind]
-    while left:
-        current = left.pop()
-        if not isinstance(current, dict):
-            continue
-        left.extend(current.get(name) for name in ("elementType", "keyType", "valueType"))
-        for field in current.get("fields") or ():
-            if not isinstance(field, dict) or not isinstance(field.get("metadata", {}), dict):
-                raise DamagedError(
-                    f"a column must be an object, not {type_name(field)}", where=where, hint=_HINT
-                )
-            yield from field.get("metadata", {})
-            left.append(field.get("type"))
-
-
-def column_names(metadata: TableMetadata) -> list[str]:
-    """Returns the names of the table's columns, without nested ones. Raises `DamagedError`."""
+def _fields(metadata: TableMetadata) -> list[Any]:
     where = "schemaString"
     schema = parse_object(metadata.schema_text.encode(), where)
     fields = schema.get("fields")
     if schema.get("type") != "struct" or not isinstance(fields, list):
         raise DamagedError("the schema is no struct", where=where, hint=_HINT)
-    names = [field.get("name") if isinstance(field, dict) else None for field in fields]
-    if not all(isinstance(name, str) for name in names):
-        raise DamagedError("a column has no name", where=where, hint=_HINT)
-    return [str(name) for name in names]
+    return fields
+
+
+def _columns(fields: list[Any], above: tuple[str, ...]) -> Iterator[SchemaColumn]:
+    for each in fields:
+        if not isinstance(each, dict) or not isinstance(each.get("metadata", {}), dict):
+            raise DamagedError(
+                f"a column must be an object, not {type_name(each)}", where="schemaString", hint=_HINT
+            )
+        if not isinstance(each.get("name"), str):
+            raise DamagedError("a column has no name", where="schemaString", hint=_HINT)
+        path = (*above, each["name"])
+        kinds, structs = _kinds(each.get("type"))
+        yield SchemaColumn(path, kinds, each.get("metadata") or {})
+        for struct in structs:
+            yield from _columns(struct, path)
+
+
+def _kinds(kind: Any) -> tuple[tuple[str, ...], list[list[Any]]]:  # noqa: ANN401 - a JSON value
+    """Returns the names of the types in a type outside of structs, and the fields of its structs."""
+    kinds: list[str] = []
+    structs: list[list[Any]] = []
+    left = [kind]
+    while left:
+        current = left.pop()
+        if isinstance(current, dict):
+            kinds.append(str(current.get("type")))
+            left.extend(current[name] for name in reversed(_INSIDE) if name in current)
+            if isinstance(current.get("fields"), list):
+                structs.append(current["fields"])
+        else:
+            kinds.append(str(current))
+    return tuple(kinds), structs

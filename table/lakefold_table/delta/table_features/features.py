@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.delta.table_features.columns import column_keys
+from lakefold_table.delta.table_features.columns import all_columns, column_keys
+from lakefold_table.delta.table_features.type_widening import unknown_change
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
@@ -57,6 +58,16 @@ def column_has(key: str) -> Condition:
     return lambda metadata: key in column_keys(metadata)
 
 
+def has_variant(metadata: TableMetadata) -> bool:
+    """Returns whether a column is a variant, or contains one."""
+    return any("variant" in column.kinds for column in all_columns(metadata))
+
+
+def has_unknown_change(metadata: TableMetadata) -> bool:
+    """Returns whether the type of a column was changed in a way that is not known."""
+    return bool(unknown_change(metadata))
+
+
 _UNTOUCHED: Final = "the log doesn't depend on it"
 _BY_WRITER: Final = "whoever writes the data files applies it: a committer sees no rows"
 FEATURES: Final = (
@@ -99,7 +110,7 @@ FEATURES: Final = (
         readers=True,
         read="inline, in files of the table, and by absolute paths; both serialisations",
         write="committed as they were proposed, or merged with those of other proposals; one that no client "
-        "could read is refused",
+        "could read is refused, and a new one if `delta.enableDeletionVectors` is not true",
     ),
     TableFeature(
         ("rowTracking",),
@@ -107,7 +118,8 @@ FEATURES: Final = (
         read="row ids and commit versions are kept",
         write="the committer gives files their base row ids and default commit versions, and keeps the "
         "high-water mark; their statistics need numRecords; a writer that rewrites rows keeps their ids in "
-        "the columns that the table has for that",
+        "the columns that the table has for that, and says so by the tag `delta.rowTracking.preserved` of a "
+        "commitInfo action; the names of these columns stay, and no other column may have them",
     ),
     TableFeature(
         ("inCommitTimestamp", "inCommitTimestamps"),
@@ -121,9 +133,11 @@ FEATURES: Final = (
     TableFeature(
         ("typeWidening", "typeWidening-preview"),
         readers=True,
-        read=_UNTOUCHED,
-        write="refused: files with the type before a change are not recognised yet",
-        refused_if=always,
+        read="values of older files are converted; refused if `delta.typeChanges` lists a change that is "
+        "unknown to this release",
+        write="with `delta.enableTypeWidening` = true a column may get a wider type, if its metadata list "
+        "the change; what they list stays. Refused if they list a change that is unknown to this release",
+        refused_if=has_unknown_change,
     ),
     TableFeature(
         ("domainMetadata",),
@@ -166,11 +180,20 @@ FEATURES: Final = (
         write="concerns vacuum alone",
     ),
     TableFeature(
+        ("checkpointProtection",),
+        readers=False,
+        read=_UNTOUCHED,
+        write="a proposal may not lower `delta.requireCheckpointProtectionBeforeVersion`; a clean-up makes "
+        "no checkpoint, removes one only with all versions before it, and removes nothing if versions that "
+        "stay have features that are unknown to this release",
+    ),
+    TableFeature(
         ("variantType", "variantType-preview"),
         readers=True,
         read=_UNTOUCHED,
-        write="refused: the type is not supported by what writes and reads rows",
-        refused_if=always,
+        write="refused if a column has the type: it is not supported by what writes and reads rows. delta-rs "
+        "adds the feature to tables without such a column",
+        refused_if=has_variant,
     ),
     TableFeature(
         ("catalogManaged", "catalogOwned", "catalogOwned-preview"),

@@ -1,4 +1,4 @@
-"""Row tracking: the row ids and commit versions that a committer gives to files (Delta fact 6.5).
+"""Row tracking: the row ids and commit versions that a committer gives to files (Delta facts 6.5, 6.8).
 
 The rows of a file have the ids from the file's base row id on. New ids are above the high-water mark, which
 is in the metadata of a domain. A file that is committed again, as with another deletion vector, keeps its
@@ -8,9 +8,9 @@ ids.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from lakefold_table.delta.actions.table_actions import DomainMetadata
+from lakefold_table.delta.actions.table_actions import CommitInfo, DomainMetadata
 from lakefold_table.delta.json_text import is_long, parse_object, to_json
 from lakefold_table.delta.record_counts import statistics_of
 from lakefold_table.errors import DamagedError
@@ -28,6 +28,10 @@ MATERIALIZED: Final = (
     "delta.rowTracking.materializedRowCommitVersionColumnName",
 )
 """The properties that name the columns in which rewritten rows keep their ids and versions."""
+PRESERVED: Final = "delta.rowTracking.preserved"
+"""The tag in commitInfo that says whether all rows that a commit has moved kept their ids."""
+PRESERVING: Final = CommitInfo({"tags": {PRESERVED: "true"}})
+"""What a proposal says if its new files have the ids and versions of the rows that it moves."""
 DOMAIN: Final = "delta.rowTracking"
 HIGH_WATER: Final = "rowIdHighWaterMark"
 NAMES: Final = (HIGH_WATER, "highWaterMark")
@@ -95,6 +99,13 @@ def high_water_mark(snapshot: DeltaSnapshot) -> int:
     if not marks:
         raise DamagedError("the high-water mark is missing", where=where, hint=_HINT)
     return max(-1, *marks)
+
+
+def says_preserved(info: CommitInfo) -> bool | None:
+    """Returns whether a commitInfo says that all rows which were moved kept their ids, None if nothing."""
+    tags: Any = info.extra.get("tags")
+    stated = tags.get(PRESERVED) if isinstance(tags, dict) else None
+    return {"true": True, "false": False}.get(stated) if isinstance(stated, str) else None
 
 
 def without_ids(files: Iterable[AddFile]) -> str:

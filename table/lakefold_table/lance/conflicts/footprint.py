@@ -26,12 +26,6 @@ NO_KEYS: frozenset[str] = frozenset()
 BARE_BYTES, ID_BYTES, FILE_BYTES = 400, 80, 160
 """Bytes of memory that an empty footprint takes, and those that each id and each digest in it adds."""
 
-FRAGMENT_REUSE = "__lance_frag_reuse"
-"""The index that records into which fragments the rows of rewritten fragments were moved (Lance fact
-10.7)."""
-MEM_WAL = "__lance_mem_wal"
-"""The index that records how much of the table's write-ahead log was merged into it (Lance fact 10.9)."""
-
 
 DIGEST_BYTES = 16
 

@@ -8,7 +8,7 @@ Append) leave no footprint. Of versions up to `detailed_since` only the kinds ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,16 +18,12 @@ from lakefold_table.lance.conflicts.fragment_conditions import rows_carried
 from lakefold_table.lance.conflicts.judging import judge, severity_of, worse
 from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
 from lakefold_table.lance.conflicts.reading import PLAIN
-from lakefold_table.lance.conflicts.rule import Severity
-from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Rebase
+from lakefold_table.lance.conflicts.rule import Rule, Severity
+from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Rebase, Verdict
 from lakefold_table.lance.kinds import SCHEMA_CHANGING, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from lakefold_table.bitmaps import Bitmap
-    from lakefold_table.lance.conflicts.rule import Rule
-    from lakefold_table.lance.conflicts.verdicts import Verdict
 
 OLDEST_READ_VERSION = 10_000
 """How many versions a proposal may be behind, and so how many versions are remembered."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.bitmaps import Bitmap
-from lakefold_table.lance.conflicts.footprint import FRAGMENT_REUSE, MEM_WAL
 from lakefold_table.lance.conflicts.rule import Met, met_fields, met_fragments, met_keys
 from lakefold_table.lance.conflicts.verdicts import Rebase
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.matrix import RULES
-from lakefold_table.lance.conflicts.rule import Severity
-from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Compatible, Rebase
+from lakefold_table.lance.conflicts.rule import Met, Rule, Severity
+from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint
-    from lakefold_table.lance.conflicts.rule import Met, Rule
-    from lakefold_table.lance.conflicts.verdicts import Verdict
 
 MAX_EVIDENCE = 1000
 """How many ids or keys of each sort an outcome lists at most."""

@@ -223,11 +223,6 @@ GENERATIONS = (SAME_GENERATION, OLDER_GENERATION)
 BASES = Rule(INCOMPATIBLE, "both add a base path with the same id, name or path", on_keys.same_bases)
 
 
-def _row(rules: Mapping[Kind, tuple[Rule, ...]]) -> Row:
-    """Adds to a row the rule for versions without a transaction, which holds for every kind."""
-    return MappingProxyType({**rules, Kind.UNKNOWN: NO_TRANSACTION})
-
-
 WHOLE = {Kind.OVERWRITE: REPLACED, Kind.RESTORE: REPLACED}
 """What no operation can follow that depends on the table's contents."""
 CHANGES = {**WHOLE, Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG}
@@ -248,138 +243,118 @@ SCHEMAS = dict.fromkeys(
     (Kind.MERGE, Kind.MERGE_KEEPING_NULLABILITY, Kind.PROJECT, Kind.PROJECT_KEEPING_NULLABILITY), OWN_SCHEMA
 )
 
+_ROWS: Mapping[Kind, Mapping[Kind, tuple[Rule, ...]]] = {
+    Kind.APPEND: {**CHANGES, Kind.MERGE: NULLABILITY, Kind.PROJECT: NULLABILITY},
+    Kind.DELETE: {
+        **CHANGES,
+        **MERGES,
+        Kind.DELETE: ROWS,
+        Kind.UPDATE: ROWS,
+        Kind.REWRITE: MOVED,
+        Kind.DATA_REPLACEMENT: (FRAGMENT,),
+    },
+    Kind.UPDATE: {
+        **WHOLE,
+        **MERGES,
+        Kind.APPEND: (ANY_KEYS,),
+        Kind.DELETE: ROWS,
+        Kind.UPDATE: (SAME_KEYS, *ROWS),
+        Kind.REWRITE: (*MOVED, MOVED_COLUMNS),
+        Kind.PROJECT: NULLABILITY,
+        Kind.PROJECT_KEEPING_NULLABILITY: (DROPPED,),
+        Kind.DATA_REPLACEMENT: (FRAGMENT,),
+        Kind.DATA_OVERLAY: (OVERLAID, OVERLAID_VALUES),
+        Kind.UPDATE_MEM_WAL_STATE: GENERATIONS,
+    },
+    Kind.OVERWRITE: {
+        Kind.OVERWRITE: (*REPLACED_BY_BOTH, CONFIG),
+        Kind.UPDATE_CONFIG: (CONFIG,),
+        Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG,
+    },
+    Kind.CREATE_INDEX: {
+        **WHOLE,
+        Kind.CREATE_INDEX: (INDEX_NAME,),
+        Kind.MERGE: (LOG_INDEX_MERGED,),
+        Kind.MERGE_KEEPING_NULLABILITY: (LOG_INDEX_MERGED,),
+        Kind.UPDATE: (STALE_INDEX,),
+        Kind.REWRITE: (INDEX_REWRITTEN, NGRAM_REWRITTEN, REUSE_MIXED, REUSE_TRIMMED),
+        Kind.DATA_REPLACEMENT: (INDEXED_VALUES,),
+        Kind.UPDATE_MEM_WAL_STATE: (NO_LOG_INDEX, LOG_INDEX),
+    },
+    Kind.REWRITE: {
+        **WHOLE,
+        **MERGES,
+        Kind.DELETE: LOST,
+        Kind.UPDATE: LOST,
+        Kind.REWRITE: (FRAGMENT, REUSE_TWICE),
+        Kind.CREATE_INDEX: (REWRITE_INDEXED, HALF_INDEXED, REUSE_DROPPED, REUSE_MIXED, REUSE_TRIMMED),
+        Kind.DATA_REPLACEMENT: (FRAGMENT,),
+        Kind.DATA_OVERLAY: (FRAGMENT,),
+    },
+    Kind.MERGE: MERGE_ROW,
+    Kind.MERGE_KEEPING_NULLABILITY: MERGE_ROW,
+    Kind.PROJECT: {
+        **CHANGES,
+        **SCHEMAS,
+        **dict.fromkeys((Kind.APPEND, Kind.UPDATE, Kind.DATA_REPLACEMENT, Kind.DATA_OVERLAY), VALUES),
+    },
+    Kind.PROJECT_KEEPING_NULLABILITY: {**CHANGES, **SCHEMAS},
+    Kind.RESTORE: {Kind.UPDATE_CONFIG: (DESCRIBED_RESTORED,), Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG},
+    Kind.RESERVE_FRAGMENTS: WHOLE,
+    Kind.UPDATE_CONFIG: {
+        Kind.OVERWRITE: (SCHEMA_REPLACED, CONFIG),
+        Kind.RESTORE: (SCHEMA_RESTORED,),
+        Kind.MERGE: (SCHEMA_MERGED,),
+        Kind.MERGE_KEEPING_NULLABILITY: (SCHEMA_MERGED,),
+        Kind.UPDATE_CONFIG: (CONFIG, TABLE_METADATA, SCHEMA_METADATA, FIELD_METADATA),
+    },
+    Kind.DATA_REPLACEMENT: {
+        **CHANGES,
+        **MERGES,
+        Kind.DELETE: (TARGET_REMOVED,),
+        Kind.UPDATE: (TARGET_REMOVED, MOVED_UNDER, SAME_VALUES),
+        Kind.REWRITE: (REWRITTEN,),
+        Kind.CREATE_INDEX: (INDEXED_VALUES,),
+        Kind.PROJECT: NULLABILITY,
+        Kind.PROJECT_KEEPING_NULLABILITY: (REPLACED_DROPPED,),
+        Kind.DATA_REPLACEMENT: (SAME_VALUES,),
+    },
+    Kind.DATA_OVERLAY: {
+        **CHANGES,
+        **MERGES,
+        Kind.DELETE: (REMOVED,),
+        Kind.UPDATE: (REMOVED, MOVED_OVERLAID),
+        Kind.REWRITE: (REWRITTEN,),
+        Kind.PROJECT: NULLABILITY,
+    },
+    Kind.UPDATE_MEM_WAL_STATE: {
+        **dict.fromkeys(
+            (
+                Kind.APPEND,
+                Kind.DELETE,
+                Kind.OVERWRITE,
+                Kind.MERGE,
+                Kind.MERGE_KEEPING_NULLABILITY,
+                Kind.RESTORE,
+                Kind.PROJECT,
+                Kind.PROJECT_KEEPING_NULLABILITY,
+                Kind.DATA_REPLACEMENT,
+                Kind.DATA_OVERLAY,
+                Kind.CLONE,
+            ),
+            NO_LOG_STATE,
+        ),
+        Kind.UPDATE: GENERATIONS,
+        Kind.CREATE_INDEX: GENERATIONS,
+        Kind.UPDATE_MEM_WAL_STATE: GENERATIONS,
+    },
+    Kind.CLONE: {},
+    Kind.UPDATE_BASES: {Kind.UPDATE_BASES: (BASES,)},
+    Kind.UNKNOWN: {},
+}
+# The rule for versions without a transaction holds for every kind.
 RULES: Mapping[Kind, Row] = MappingProxyType(
-    {
-        Kind.APPEND: _row({**CHANGES, Kind.MERGE: NULLABILITY, Kind.PROJECT: NULLABILITY}),
-        Kind.DELETE: _row(
-            {
-                **CHANGES,
-                **MERGES,
-                Kind.DELETE: ROWS,
-                Kind.UPDATE: ROWS,
-                Kind.REWRITE: MOVED,
-                Kind.DATA_REPLACEMENT: (FRAGMENT,),
-            }
-        ),
-        Kind.UPDATE: _row(
-            {
-                **WHOLE,
-                **MERGES,
-                Kind.APPEND: (ANY_KEYS,),
-                Kind.DELETE: ROWS,
-                Kind.UPDATE: (SAME_KEYS, *ROWS),
-                Kind.REWRITE: (*MOVED, MOVED_COLUMNS),
-                Kind.PROJECT: NULLABILITY,
-                Kind.PROJECT_KEEPING_NULLABILITY: (DROPPED,),
-                Kind.DATA_REPLACEMENT: (FRAGMENT,),
-                Kind.DATA_OVERLAY: (OVERLAID, OVERLAID_VALUES),
-                Kind.UPDATE_MEM_WAL_STATE: GENERATIONS,
-            }
-        ),
-        Kind.OVERWRITE: _row(
-            {
-                Kind.OVERWRITE: (*REPLACED_BY_BOTH, CONFIG),
-                Kind.UPDATE_CONFIG: (CONFIG,),
-                Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG,
-            }
-        ),
-        Kind.CREATE_INDEX: _row(
-            {
-                **WHOLE,
-                Kind.CREATE_INDEX: (INDEX_NAME,),
-                Kind.MERGE: (LOG_INDEX_MERGED,),
-                Kind.MERGE_KEEPING_NULLABILITY: (LOG_INDEX_MERGED,),
-                Kind.UPDATE: (STALE_INDEX,),
-                Kind.REWRITE: (INDEX_REWRITTEN, NGRAM_REWRITTEN, REUSE_MIXED, REUSE_TRIMMED),
-                Kind.DATA_REPLACEMENT: (INDEXED_VALUES,),
-                Kind.UPDATE_MEM_WAL_STATE: (NO_LOG_INDEX, LOG_INDEX),
-            }
-        ),
-        Kind.REWRITE: _row(
-            {
-                **WHOLE,
-                **MERGES,
-                Kind.DELETE: LOST,
-                Kind.UPDATE: LOST,
-                Kind.REWRITE: (FRAGMENT, REUSE_TWICE),
-                Kind.CREATE_INDEX: (REWRITE_INDEXED, HALF_INDEXED, REUSE_DROPPED, REUSE_MIXED, REUSE_TRIMMED),
-                Kind.DATA_REPLACEMENT: (FRAGMENT,),
-                Kind.DATA_OVERLAY: (FRAGMENT,),
-            }
-        ),
-        Kind.MERGE: _row(MERGE_ROW),
-        Kind.MERGE_KEEPING_NULLABILITY: _row(MERGE_ROW),
-        Kind.PROJECT: _row(
-            {
-                **CHANGES,
-                **SCHEMAS,
-                **dict.fromkeys((Kind.APPEND, Kind.UPDATE, Kind.DATA_REPLACEMENT, Kind.DATA_OVERLAY), VALUES),
-            }
-        ),
-        Kind.PROJECT_KEEPING_NULLABILITY: _row({**CHANGES, **SCHEMAS}),
-        Kind.RESTORE: _row(
-            {Kind.UPDATE_CONFIG: (DESCRIBED_RESTORED,), Kind.UPDATE_MEM_WAL_STATE: MERGED_LOG}
-        ),
-        Kind.RESERVE_FRAGMENTS: _row(WHOLE),
-        Kind.UPDATE_CONFIG: _row(
-            {
-                Kind.OVERWRITE: (SCHEMA_REPLACED, CONFIG),
-                Kind.RESTORE: (SCHEMA_RESTORED,),
-                Kind.MERGE: (SCHEMA_MERGED,),
-                Kind.MERGE_KEEPING_NULLABILITY: (SCHEMA_MERGED,),
-                Kind.UPDATE_CONFIG: (CONFIG, TABLE_METADATA, SCHEMA_METADATA, FIELD_METADATA),
-            }
-        ),
-        Kind.DATA_REPLACEMENT: _row(
-            {
-                **CHANGES,
-                **MERGES,
-                Kind.DELETE: (TARGET_REMOVED,),
-                Kind.UPDATE: (TARGET_REMOVED, MOVED_UNDER, SAME_VALUES),
-                Kind.REWRITE: (REWRITTEN,),
-                Kind.CREATE_INDEX: (INDEXED_VALUES,),
-                Kind.PROJECT: NULLABILITY,
-                Kind.PROJECT_KEEPING_NULLABILITY: (REPLACED_DROPPED,),
-                Kind.DATA_REPLACEMENT: (SAME_VALUES,),
-            }
-        ),
-        Kind.DATA_OVERLAY: _row(
-            {
-                **CHANGES,
-                **MERGES,
-                Kind.DELETE: (REMOVED,),
-                Kind.UPDATE: (REMOVED, MOVED_OVERLAID),
-                Kind.REWRITE: (REWRITTEN,),
-                Kind.PROJECT: NULLABILITY,
-            }
-        ),
-        Kind.UPDATE_MEM_WAL_STATE: _row(
-            {
-                **dict.fromkeys(
-                    (
-                        Kind.APPEND,
-                        Kind.DELETE,
-                        Kind.OVERWRITE,
-                        Kind.MERGE,
-                        Kind.MERGE_KEEPING_NULLABILITY,
-                        Kind.RESTORE,
-                        Kind.PROJECT,
-                        Kind.PROJECT_KEEPING_NULLABILITY,
-                        Kind.DATA_REPLACEMENT,
-                        Kind.DATA_OVERLAY,
-                        Kind.CLONE,
-                    ),
-                    NO_LOG_STATE,
-                ),
-                Kind.UPDATE: GENERATIONS,
-                Kind.CREATE_INDEX: GENERATIONS,
-                Kind.UPDATE_MEM_WAL_STATE: GENERATIONS,
-            }
-        ),
-        Kind.CLONE: _row({}),
-        Kind.UPDATE_BASES: _row({Kind.UPDATE_BASES: (BASES,)}),
-        Kind.UNKNOWN: _row({}),
-    }
+    {kind: MappingProxyType({**row, Kind.UNKNOWN: NO_TRANSACTION}) for kind, row in _ROWS.items()}
 )
 """The rules that apply, by the proposed kind and the kind that was committed in between."""
 

@@ -14,7 +14,6 @@ from lakefold_table.allocation import check_allocated
 from lakefold_table.bitmaps import Bitmap, decode_bitmap
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.conflicts.footprint import (
-    MEM_WAL,
     FileDigests,
     Filter,
     Footprint,
@@ -25,6 +24,7 @@ from lakefold_table.lance.conflicts.footprint import (
     name_of_file,
 )
 from lakefold_table.lance.conflicts.keys import bits_of, hashes_of, precedes_appends
+from lakefold_table.lance.indexing.indices import MEM_WAL
 from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.rows.row_order import groups_of, written_groups
 

@@ -19,7 +19,7 @@ from lakefold_protos.lance.index_pb2 import VectorIndexDetails
 from lakefold_protos.lance.table_pb2 import IndexMetadata
 from lakefold_table.entry import Invalid
 from lakefold_table.expansion import check_expansion
-from lakefold_table.format import Requirements
+from lakefold_table.format import Fetched, Requirements, Tail
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, type_of
 from lakefold_table.lance.manifests.naming import index_path
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_table.format import Fetched, Tail
 
 VECTOR: Final = "VectorIndexDetails"
 TYPE_URL: Final = "/lance.index.pb.VectorIndexDetails"

@@ -21,9 +21,10 @@ Live = Callable[[Collection[int]], Collection[int]]
 """Returns those of some fragment ids that the table has, e.g. `Fragments.taken`."""
 
 FRAGMENT_REUSE = "__lance_frag_reuse"
-"""The index that records where the rows of rewritten fragments went."""
+"""The index that records into which fragments the rows of rewritten fragments were moved (Lance fact
+10.7)."""
 MEM_WAL = "__lance_mem_wal"
-"""The index that records how much of its write-ahead log the table contains."""
+"""The index that records how much of the table's write-ahead log was merged into it (Lance fact 10.9)."""
 
 ALWAYS_BY_ADDRESS = frozenset({"ZoneMapIndexDetails", "BloomFilterIndexDetails"})
 BTREE = "BTreeIndexDetails"

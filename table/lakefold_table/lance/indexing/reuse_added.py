@@ -15,7 +15,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.indexing import reuse
 from lakefold_table.lance.indexing.index_entries import entry_fault
-from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, coverage
+from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, Indices, coverage
 from lakefold_table.lance.rows.deleted_rows import deleted_rows
 from lakefold_table.lance.schemas.columns import some
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment, FragmentReuseIndexDetails, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.indexing.indices import Indices
     from lakefold_table.lance.version_builder import VersionBuilder
 
 REUSE_HINT = "describe the old and new fragments of the same transaction, with their reserved ids"

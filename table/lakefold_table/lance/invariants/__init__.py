@@ -2,12 +2,10 @@
 
 Other clients don't check most of them: pylance opens a table whose next append will fail, or from which it
 reads wrong rows (Lance fact 11.1). So a version is checked before it is published, and is not published if it
-breaks an invariant, whatever the cause. Tests check every version against all invariants.
+breaks an invariant, whatever the cause. Tests check more, which needs all rows and fragments of a version.
 
-`rules` has the invariants as data. Those that look at the change of a version are checked for each version
-that the committer makes, at a cost that depends on the change. Those that need all rows and all fragments are
-for tests and audits. An invariant is a function of a `Step`: a version, its predecessor, and the fragments to
-check.
+`rules` has the invariants as data. They look at the change of a version, so what a check costs depends on
+that. An invariant is a function of a `Step`: a version, its predecessor, and the fragments to check.
 """
 
 from lakefold_table.lance.invariants.rules import INVARIANTS, Invariant, broken, check, faults

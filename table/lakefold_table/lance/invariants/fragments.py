@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakefold_protos.lance.rowids_pb2 import RowIdSequence
-from lakefold_table.bitmaps import numbers_of
 from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.features import has_stable_row_ids
-from lakefold_table.lance.manifests.live_files import file_key, prefixes_of
 from lakefold_table.lance.rows.row_versions import decode_runs
 from lakefold_table.lance.rows.rowids import decode_row_ids
 from lakefold_table.lance.rows.segments import length, numbers, parsed
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from lakefold_protos.lance.rowids_pb2 import U64Segment
@@ -71,18 +67,6 @@ def fields_are_stored_once(step: Step) -> str:
         repeated = {number for number, count in Counter(ids).items() if count > 1 and number >= 0}
         if repeated:
             return f"field ids {some(repeated)} are in two files of fragment {fragment.id}"
-    return ""
-
-
-def files_lie_once(step: Step) -> str:
-    """A data file belongs to a single fragment: if two list it, its rows are in the table twice."""
-    base_roots = prefixes_of(step.after.head.base_paths)
-    owners: dict[str, int] = {}
-    for fragment, files in zip(step.fragments, step.files, strict=True):
-        for file in files:
-            other = owners.setdefault(file_key(file, base_roots), fragment.id)
-            if other != fragment.id:
-                return f"data file {file.path} belongs to the fragments {other} and {fragment.id}"
     return ""
 
 
@@ -158,59 +142,6 @@ def row_versions_fit(step: Step) -> str:
         if newest > step.after.version:
             return f"a row of {rows} in a fragment was changed in version {newest}, which doesn't exist yet"
     return ""
-
-
-def counts_add_up(step: Step) -> str:
-    """The counts that are kept beside the encoded fragments agree with the fragments."""
-    fragments = step.after.fragments
-    rows = sum(fragment.physical_rows for fragment in step.fragments)
-    deleted = sum(fragment.deletion_file.num_deleted_rows for fragment in step.fragments)
-    files = sum(fragment.HasField("deletion_file") for fragment in step.fragments)
-    counts = (fragments.count, fragments.physical_rows, fragments.deleted_rows, fragments.has_deletions)
-    listed = [number for chunk in fragments.chunks for number in chunk.ids]
-    if listed != [fragment.id for fragment in step.fragments]:
-        return "the ids in the list are not those of the fragments"
-    if counts != (len(step.fragments), rows, deleted, files > 0):
-        actual = f"{len(step.fragments)} fragments with {rows} rows, {deleted} deleted"
-        return f"the list has the counts {counts} for {actual}"
-    return ""
-
-
-def deletion_files_match(step: Step) -> str:
-    """A deletion file lists as many rows as the manifest states, and only rows of the fragment."""
-    for fragment in step.fragments:
-        if not fragment.HasField("deletion_file"):
-            continue
-        rows = None if step.deletions is None else step.deletions.get(fragment.id)
-        if rows is None:
-            return f"the deletion file of fragment {fragment.id} was not read"
-        stated = fragment.deletion_file.num_deleted_rows
-        if not rows or len(rows) != (stated or len(rows)) or rows.max() >= fragment.physical_rows:
-            return (
-                f"the deletion file of fragment {fragment.id} lists {len(rows)} rows, the manifest {stated}"
-            )
-    return ""
-
-
-def live_row_ids_are_unique(step: Step) -> str:
-    """A row id identifies a single live row."""
-    if not has_stable_row_ids(step.after.head):
-        return ""
-    live = np.concatenate([np.empty(0, np.uint64), *_live_row_ids(step)])
-    ids, counts = np.unique(live, return_counts=True)
-    repeated = ids[counts > 1]
-    return (
-        f"row ids {some([int(row_id) for row_id in repeated])} identify two rows each"
-        if repeated.size
-        else ""
-    )
-
-
-def _live_row_ids(step: Step) -> Iterator[NDArray[np.uint64]]:
-    for fragment in step.fragments:
-        rows = None if step.deletions is None else step.deletions.get(fragment.id)
-        ids = _row_ids(fragment)
-        yield ids if not rows else ids[np.isin(np.arange(ids.size), numbers_of(rows), invert=True)]
 
 
 def _ceiling(segment: U64Segment) -> int:

@@ -8,7 +8,6 @@ from lakefold_table.bitmaps import decode_bitmap
 from lakefold_table.lance.manifests.features import Flag, flags_of, has_stable_row_ids
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.schema import check_structure
-from lakefold_table.marks.marks import decode_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,29 +119,6 @@ def indices_are_consistent(step: Step) -> str:
         if covered and covered.max() > highest:
             return f"index {index.name} covers fragment {covered.max()}, but ids were used up to {highest}"
     return ""
-
-
-def marks_grow(step: Step) -> str:
-    """The log's positions and the owner's epoch never decrease, and the marks name their version.
-
-    A move to another log is the exception: positions then continue after the position that the move names.
-    """
-    marks = decode_marks(step.after.metadata)
-    before = None if step.before is None else decode_marks(step.before.metadata)
-    if marks is None:
-        return ""
-    if marks.version > step.after.version:
-        return f"its marks are those of version {marks.version}"
-    if before is None or before.version > marks.version or before.table_id != marks.table_id:
-        return ""
-    is_moved = bool(marks.moves) and marks.moves[-1:] != before.moves[-1:]
-    least = marks.moves[-1].after if is_moved else before.position
-    if least is not None and (marks.position is None or marks.position < least):
-        return f"the position goes back from {least} to {marks.position}"
-    behind = [name for name, offset in before.file_logs if dict(marks.file_logs).get(name, offset) < offset]
-    if behind:
-        return f"the positions of the file logs {some(behind)} go back"
-    return "" if marks.epoch >= before.epoch else f"the epoch decreases from {before.epoch} to {marks.epoch}"
 
 
 def _highest(head: Manifest) -> int:

@@ -1,4 +1,4 @@
-"""The invariants: their names and reasons, and whether each is cheap enough to check before publishing."""
+"""The invariants: their names and reasons, and the check of a version that is about to be published."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 class Invariant:
     """An invariant. `holds` returns what breaks it, or an empty string; it may also raise `DamagedError`.
 
-    `reason`: what goes wrong if it is broken. `cheap`: its cost depends on the fragments of the step, and it
-    can be checked for some of a version's fragments at a time; the others need all fragments.
+    `reason`: what goes wrong if it is broken. Its cost depends on the fragments of the step, so it can be
+    checked for some of a version's fragments at a time.
     """
 
     name: str
     reason: str
     holds: Callable[[Step], str]
-    cheap: bool = True
 
 
 INVARIANTS: Sequence[Invariant] = (
@@ -52,29 +51,13 @@ INVARIANTS: Sequence[Invariant] = (
     Invariant("deleted-rows-stay-deleted", "a delete is undone", fragments.deleted_rows_stay_deleted),
     Invariant("row-ids-fit", "filtered scans fail, or an id is given twice", fragments.row_ids_fit),
     Invariant("row-versions-fit", "change feeds contain rows that don't exist", fragments.row_versions_fit),
-    Invariant("files-lie-once", "rows are in the table twice", fragments.files_lie_once, cheap=False),
-    Invariant("marks-grow", "entries would be folded twice", metadata.marks_grow, cheap=False),
-    Invariant("counts-add-up", "queries for counts use them", fragments.counts_add_up, cheap=False),
-    Invariant(
-        "deletion-files-match",
-        "count and scan disagree",
-        fragments.deletion_files_match,
-        cheap=False,
-    ),
-    Invariant(
-        "live-row-ids-are-unique",
-        "a row id identifies a wrong row",
-        fragments.live_row_ids_are_unique,
-        cheap=False,
-    ),
 )
 """All invariants."""
-CHEAP = tuple(invariant for invariant in INVARIANTS if invariant.cheap)
 
 
-def faults(step: Step, invariants: Sequence[Invariant] = INVARIANTS) -> Iterator[tuple[Invariant, str]]:
+def faults(step: Step) -> Iterator[tuple[Invariant, str]]:
     """Yields the invariants that the step breaks, each with what breaks it."""
-    for invariant in invariants:
+    for invariant in INVARIANTS:
         fault = broken(invariant, step)
         if fault:
             yield invariant, fault
@@ -94,7 +77,7 @@ def check(before: LanceState | None, after: LanceState) -> None:
     Raises `DamagedError` if the previous version breaks the same invariant, else `StopError`: then the fault
     is in this program, and nothing may be built on the version.
     """
-    broken_invariants = (pair for step in Step.changed(before, after) for pair in faults(step, CHEAP))
+    broken_invariants = (pair for step in Step.changed(before, after) for pair in faults(step))
     for invariant, fault in broken_invariants:
         message = f"it would break {invariant.name}: {fault}"
         where = f"version {after.version}"

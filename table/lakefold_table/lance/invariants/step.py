@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFile, IndexMetadata
-    from lakefold_table.bitmaps import Bitmap
     from lakefold_table.lance.state import LanceState
 
 AT_ONCE = 4096
@@ -25,14 +24,12 @@ AT_ONCE = 4096
 class Step:
     """A version `after`, and its predecessor `before` (None if it has none or isn't compared).
 
-    `fragments`: those of `after` that are checked. `deletions`: the deleted row offsets of the fragments with
-    a deletion file, read from those files; None if they were not read.
+    `fragments`: those of `after` that are checked.
     """
 
     before: LanceState | None
     after: LanceState
     fragments: Sequence[DataFragment]
-    deletions: Mapping[int, Bitmap] | None = None
 
     @classmethod
     def changed(cls, before: LanceState | None, after: LanceState) -> Iterator[Step]:
@@ -51,14 +48,9 @@ class Step:
             yield cls(before, after, checked)
 
     @classmethod
-    def whole(
-        cls,
-        before: LanceState | None,
-        after: LanceState,
-        deletions: Mapping[int, Bitmap] | None = None,
-    ) -> Step:
+    def whole(cls, before: LanceState | None, after: LanceState) -> Step:
         """Returns a step with every fragment of `after`."""
-        return cls(before, after, list(after.fragments), deletions)
+        return cls(before, after, list(after.fragments))
 
     @cached_property
     def files(self) -> Sequence[Sequence[DataFile]]:

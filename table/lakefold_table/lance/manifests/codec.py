@@ -21,13 +21,12 @@ from lakefold_table.expansion import check_expansion, most_parts
 from lakefold_table.lance.manifests.chunk_reuse import ChunkReuse
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, Chunk
 from lakefold_table.lance.manifests.fragments import Fragments, Gathering
-from lakefold_table.lance.manifests.packed import without_fragments
+from lakefold_table.lance.manifests.packed import Packed, without_fragments
 from lakefold_table.wire import Run, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.storage.base import Buffer
 
 M = TypeVar("M", bound=Message)
@@ -44,8 +43,8 @@ class ManifestFile:
     """A manifest file taken apart.
 
     `head` is the Manifest message without its fragments; `fragments` holds those. `index_section` is the
-    encoded IndexSection message (empty where the table has no index). `transaction` is what made the version,
-    None where the file doesn't hold it (then `head.transaction_file` may name it).
+    encoded IndexSection message (empty if the table has no index). `transaction` is what made the version,
+    None if the file doesn't contain it (then `head.transaction_file` may name it).
     """
 
     head: Manifest
@@ -87,7 +86,8 @@ def index_section(data: bytes, head: Manifest, where: str = "") -> bytes:
     """Returns the encoded index section of a whole file, empty if it has none. Raises `DamagedError`."""
     if not head.HasField("index_section"):
         return b""
-    return _section(data, head.index_section, where, "index section")
+    span = _section_span(data, head.index_section, where, "index section")
+    return data[span.start : span.stop]
 
 
 def transaction_of(data: bytes | None) -> Transaction | None:
@@ -235,12 +235,6 @@ def _manifest_offset(data: bytes, where: str) -> int:
     if magic != MAGIC:
         raise DamagedError("the file doesn't end with LANC: it is truncated or not a manifest", where=where)
     return int(offset)
-
-
-def _section(data: bytes, offset: int, where: str, what: str) -> bytes:
-    """Returns the bytes of the length-prefixed section at `offset`."""
-    span = _section_span(data, offset, where, what)
-    return data[span.start : span.stop]
 
 
 def _section_span(data: bytes, offset: int, where: str, what: str) -> range:

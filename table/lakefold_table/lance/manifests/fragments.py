@@ -24,9 +24,7 @@ from lakefold_table.lance.manifests.chunks import (
     Numbered,
     Tally,
     chunks_of,
-    cut,
     decode_records,
-    encode_records,
     index_of,
     parsed,
 )
@@ -34,7 +32,7 @@ from lakefold_table.lance.manifests.chunks import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "PORTION", "Fragments", "Gathering", "Numbered", "fragments_of"]
+__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "PORTION", "Fragments", "Gathering", "Numbered"]
 
 SEARCH_COST = 64
 """Looking up an id takes as long as going through this number of them."""
@@ -310,14 +308,6 @@ class Gathering:
         _push(self._chunks, chunk)
         self._tally = self._tally.plus(chunk.tally)
         self._pending = b""
-
-
-def fragments_of(encoded: Sequence[bytes]) -> Fragments:
-    """Returns the list of these encoded fragments. Raises as `Gathering.add`."""
-    gathering = Gathering()
-    for part in cut(encoded):
-        gathering.add(encode_records(part))
-    return gathering.finish()
 
 
 def _records(chunks: Iterable[Chunk]) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ version adds a short array and shares the others.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,8 +23,6 @@ import numpy as np
 from lakefold_protos.lance.table_pb2 import DataFragment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from numpy.typing import NDArray
 
     from lakefold_protos.lance.table_pb2 import BasePath, DataFile

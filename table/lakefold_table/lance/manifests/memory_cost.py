@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.expansion import PORTION_BYTES
-
-if TYPE_CHECKING:
-    from lakefold_table.expansion import Content
+from lakefold_table.expansion import PORTION_BYTES, Content
 
 FIXED_BYTES = 2 << 20
 """What folding any proposal takes."""

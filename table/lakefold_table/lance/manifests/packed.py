@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
 M = TypeVar("M", Transaction, Transaction.Append)
 
 PORTION_BYTES = 256 * 1024

@@ -9,7 +9,7 @@ import numpy as np
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.format import Requirements
 from lakefold_table.lance.manifests.naming import data_path, is_inside
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.schemas.fragment_files import without_dropped_fields, without_dropped_files
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Invalid
     from lakefold_table.lance.manifests.packed import Packed
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

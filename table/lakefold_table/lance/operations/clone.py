@@ -14,7 +14,7 @@ from lakefold_protos.lance.table_pb2 import BasePath, DataFragment, IndexSection
 from lakefold_table.branch_names import branch_root, check_branch_name
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import InvalidError
-from lakefold_table.format import Requirements
+from lakefold_table.format import Fetched, Requirements
 from lakefold_table.lance.conflicts import History
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFile, DeletionFile, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.format import Fetched
     from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder

@@ -20,14 +20,13 @@ from lakefold_table.format import Requirements
 from lakefold_table.lance.indexing import complete_entries, reuse
 from lakefold_table.lance.indexing.index_entries import entry_fault, overlap_fault, paths_of, time_fault
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.operations.mem_wal import details_of, with_generations
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import IndexMetadata
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

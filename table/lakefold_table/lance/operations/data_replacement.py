@@ -15,7 +15,7 @@ from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.indexing.indices import without_fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import (
     STRUCK,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import Requirements
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

@@ -15,7 +15,7 @@ from lakefold_table.entry import Invalid
 from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields, without_fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.schemas.columns import Columns, columns_of, some
 from lakefold_table.lance.schemas.fragment_files import (
     changed_fields,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFragment, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import Requirements
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

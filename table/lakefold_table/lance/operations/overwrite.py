@@ -15,10 +15,10 @@ from lakefold_table.lance.creation import schema_fault, version_of_all
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.operations.update_bases import needs_of
 from lakefold_table.lance.schemas.columns import columns_of
-from lakefold_table.lance.schemas.data_files import LEGACY, NAMES
+from lakefold_table.lance.schemas.data_files import LEGACY, NAMES, FileVersion
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 from lakefold_table.nesting import needs_around
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFragment
-    from lakefold_table.lance.operations.change import Proposal
-    from lakefold_table.lance.schemas.data_files import FileVersion
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

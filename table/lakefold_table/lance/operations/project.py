@@ -12,7 +12,7 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import files_with_fields, with_files
 from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.version_builder import VersionBuilder
 
 

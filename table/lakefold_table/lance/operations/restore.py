@@ -13,11 +13,10 @@ from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
 from lakefold_table.lance.manifests.features import Flag, has_stable_row_ids, set_flag
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

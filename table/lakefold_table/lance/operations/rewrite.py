@@ -24,7 +24,7 @@ from lakefold_table.lance.indexing.reuse_added import with_reuse
 from lakefold_table.lance.indexing.rewritten_indices import paths_of_rewritten, rewritten
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.lost_rows import MarkedGroups, as_read, marked, needs_of_stated
 from lakefold_table.lance.rows.merge_deletions import MAX_EVIDENCE
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.indexing.indices import Indices
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

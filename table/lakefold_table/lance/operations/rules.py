@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -27,8 +27,6 @@ from lakefold_table.lance.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Invalid, Rejected
     from lakefold_table.lance.operations.change import Proposal, TableChange

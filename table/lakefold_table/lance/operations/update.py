@@ -15,9 +15,9 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Requirements
-from lakefold_table.lance.indexing.indices import with_fragments, without_fragments
+from lakefold_table.lance.indexing.indices import Indices, with_fragments, without_fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.operations.mem_wal import advanced
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.merge_deletions import FragmentDeletions, deletions_of
@@ -40,8 +40,6 @@ from lakefold_table.lance.schemas.schema import related
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.lance.indexing.indices import Indices
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

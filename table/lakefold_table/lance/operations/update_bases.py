@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import BasePath, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
-from lakefold_table.lance.operations.change import TableChange
+from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.roots import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

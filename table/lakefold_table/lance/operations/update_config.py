@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.creation import primary_key_fault
-from lakefold_table.lance.operations.change import TableChange
-from lakefold_table.lance.operations.key_values import updates_of
+from lakefold_table.lance.operations.change import Proposal, TableChange
+from lakefold_table.lance.operations.key_values import ConfigUpdates, MapUpdate, updates_of
 from lakefold_table.lance.schemas.keys import (
     CLUSTERING_KEY,
     PRIMARY_KEY,
     declare_keys,
     position_of,
 )
-from lakefold_table.lance.schemas.schema import by_id
+from lakefold_table.lance.schemas.schema import EXTENSION_NAME, by_id
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault
 
 if TYPE_CHECKING:
@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakefold_protos.lance.file_pb2 import Field
-    from lakefold_table.lance.operations.change import Proposal
-    from lakefold_table.lance.operations.key_values import ConfigUpdates, MapUpdate
     from lakefold_table.lance.version_builder import VersionBuilder
 
-EXTENSION_NAME = "ARROW:extension:name"
 PRIMARY_KEYS = frozenset({PRIMARY_KEY, f"{PRIMARY_KEY}:position"})
 CLUSTERING_KEYS = frozenset({f"{CLUSTERING_KEY}:position"})
 

@@ -13,12 +13,11 @@ import hashlib
 from lakefold_protos.lance.table_pb2 import DeletionFile
 from lakefold_table.bitmaps import Bitmap, bitmap_of, decode_bitmap, encode_bitmap, numbers_of
 from lakefold_table.errors import DamagedError
-from lakefold_table.lance.rows.deletion_arrays import read_column, write_column
+from lakefold_table.lance.rows.deletion_arrays import HINT, read_column, write_column
 
 ARRAY, BITMAP = DeletionFile.ARROW_ARRAY, DeletionFile.BITMAP
 FOLDER = "_deletions"
 SUFFIXES = {ARRAY: "arrow", BITMAP: "bin"}
-HINT = "restore the file, or restore an older version of the table"
 HASH_BYTES = 8
 
 

@@ -14,7 +14,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
-from lakefold_table.format import Requirements
+from lakefold_table.format import NewFile, Requirements
 from lakefold_table.lance.rows.deleted_rows import deleted_rows, deletion_location, most_bytes
 from lakefold_table.lance.rows.merge_deletions import RETRY, with_deletions
 from lakefold_table.lance.rows.row_moves import TracedRows, moved_rows
@@ -23,7 +23,6 @@ from lakefold_table.lance.schemas.columns import some
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.format import NewFile
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

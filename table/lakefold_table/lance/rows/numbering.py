@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.manifests.chunks import counted, new_chunks
-from lakefold_table.lance.manifests.fragments import Numbered
+from lakefold_table.lance.manifests.chunks import Chunk, counted, new_chunks
+from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.rows.rowids import lineage, lineages
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.wire import varint, varints
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment, Manifest
-    from lakefold_table.lance.manifests.chunks import Chunk
-    from lakefold_table.lance.manifests.fragments import Fragments
     from lakefold_table.lance.manifests.packed import Packed
 
 MAX_FRAGMENT_ID = 2**32 - 2

@@ -7,7 +7,7 @@ among these, counted through the new fragments. Source: Lance fact 6.17.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -16,8 +16,6 @@ import numpy as np
 from lakefold_table.bitmaps import Bitmap, bitmap_of, live_ranks, numbers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from lakefold_protos.lance.table_pb2 import DataFragment

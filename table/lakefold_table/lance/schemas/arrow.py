@@ -15,9 +15,10 @@ from lakefold_protos.lance.file_pb2 import DICTIONARY, NONE, PLAIN, VAR_BINARY, 
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.schemas.arrow_extensions import complete_metadata, with_extension_types
 from lakefold_table.lance.schemas.arrow_types import leaf_name, leaf_type, list_size, storage_of
-from lakefold_table.lance.schemas.data_files import V2_2
+from lakefold_table.lance.schemas.data_files import V2_2, FileVersion
 from lakefold_table.lance.schemas.keys import check_primary_key, declare_keys
 from lakefold_table.lance.schemas.schema import (
+    BLOB_MARKER,
     BLOB_V2,
     EXTENSION_NAME,
     RESERVED_NAMES,
@@ -31,9 +32,6 @@ from lakefold_table.lance.schemas.schema import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakefold_table.lance.schemas.data_files import FileVersion
-
-BLOB_MARKER = "lance-encoding:blob"
 BLOB_STORAGE = pa.struct(
     {"data": pa.large_binary(), "uri": pa.utf8(), "position": pa.uint64(), "size": pa.uint64()}
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Invalid
-from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, V2_0, V2_1, is_one_column
+from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, V2_0, V2_1, FileVersion, is_one_column
 from lakefold_table.lance.schemas.schema import TOP
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.file_pb2 import Field
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_table.lance.manifests.plain import FileShape, Shape
-    from lakefold_table.lance.schemas.data_files import FileVersion
 
 MAX_REMEMBERED_IDS = 100_000
 """The number of field ids in all remembered shapes together; this limits them to a few megabytes."""

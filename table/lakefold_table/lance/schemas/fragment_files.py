@@ -15,14 +15,13 @@ from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.manifests.naming import data_path
 from lakefold_table.lance.rows.row_versions import one_version
-from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.schemas.columns import Columns, some
 from lakefold_table.lance.validity import path_fault, size_fault
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakefold_table.format import Fetched
-    from lakefold_table.lance.schemas.columns import Columns
 
 STRUCK = -2
 """What a file lists instead of a field whose values are in another file now."""

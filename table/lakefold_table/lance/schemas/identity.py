@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from lakefold_table.entry import Conflict, Rejected
 from lakefold_table.lance.schemas.columns import some
-from lakefold_table.lance.schemas.schema import changed_ids, identities
+from lakefold_table.lance.schemas.schema import Identity, changed_ids, identities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.format import Fetched
-    from lakefold_table.lance.schemas.schema import Identity
     from lakefold_table.lance.state import LanceState
 
 MAX_EVIDENCE = 1000

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TOP = -1
 """The parent id of a column at the top level."""
 EXTENSION_NAME = "ARROW:extension:name"
+BLOB_MARKER = "lance-encoding:blob"
 BLOB_V2 = "lance.blob.v2"
 
 LISTS = frozenset({"list", "large_list"})

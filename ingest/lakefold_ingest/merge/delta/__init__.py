@@ -1,0 +1,1 @@
+"""How rows of a Delta table are found and changed."""

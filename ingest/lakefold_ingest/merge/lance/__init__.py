@@ -1,0 +1,1 @@
+"""How rows of a Lance table are found and changed."""

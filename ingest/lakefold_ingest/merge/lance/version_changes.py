@@ -1,0 +1,237 @@
+"""A version of a Lance table on which an upsert or a delete is built: its proposals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pyarrow as pa
+
+from lakefold_ingest.formats import seen_source
+from lakefold_ingest.lance.envelopes import begin_envelope
+from lakefold_ingest.lance.fragments import FragmentTarget, write_fragments
+from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance, pylance_release
+from lakefold_ingest.merge.key_hashes import key_hashes
+from lakefold_ingest.merge.lance.candidates import candidates
+from lakefold_ingest.merge.lance.deletions import DeletedRows, delete_rows, delete_rows_again
+from lakefold_ingest.merge.lance.read_version import LanceRows
+from lakefold_ingest.merge.lance.rematching import matched_again
+from lakefold_ingest.merge.new_rows import RowsToWrite, changed_columns
+from lakefold_ingest.merge.read_version import (
+    ReadVersion,
+    column_of,
+    offsets_by_number,
+    stored_schema,
+    united_rows,
+)
+from lakefold_ingest.rows.fitting import Fitting
+from lakefold_ingest.rows.unused_files import remove_unused
+from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_reader.lance.scan.columns import is_blob
+from lakefold_reader.lance.scan.scan import ADDRESS
+from lakefold_reader.lance.versions import read_state
+from lakefold_table.bitmaps import Bitmap, decode_bitmap, encode_bitmap
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.rows.rowids import encode_row_ids
+from lakefold_table.lance.schemas.data_files import V2_0, file_version
+from lakefold_table.lance.schemas.schema import TOP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lakefold_ingest.lance.view import LanceView
+    from lakefold_ingest.merge.batch_keys import BatchKeys
+    from lakefold_ingest.merge.merge_batch import MergeBatch
+    from lakefold_ingest.merge.read_version import Rematch
+    from lakefold_ingest.merge.row_changes import FoundRows, RowChanges
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.rows.target import Target
+    from lakefold_ingest.view import TableSettings
+    from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_protos.lance.transaction_pb2 import Transaction
+    from lakefold_reader.format.source import Source
+    from lakefold_table.lance.state import LanceState
+
+    Numbers = NDArray[np.uint64]
+
+
+class LanceReadVersion(LanceRows, ReadVersion):
+    """See `ReadVersion`. `deleted`: what it said of deleted rows in its last proposal.
+
+    Or what an older version said, if the same rows are deleted.
+    """
+
+    def __init__(self, source: Source, state: LanceState, view: LanceView) -> None:
+        super().__init__(source, state)
+        self.view = view
+        self.deleted: DeletedRows | None = None
+        self._changed = frozenset[int]()
+
+    def scan_all(self, columns: Sequence[str], row_bytes: float) -> Iterator[pa.RecordBatch]:
+        """See `ReadVersion.scan_all`."""
+        return self.scan(columns, row_bytes=row_bytes)
+
+    def candidates(self, keys: BatchKeys, row_bytes: float) -> Iterator[pa.RecordBatch]:
+        """See `ReadVersion.candidates`."""
+        return candidates(self, keys, row_bytes)
+
+    def rows_where(self, where: str) -> Numbers:
+        """See `ReadVersion.rows_where`. The condition is SQL as pylance reads it."""
+        found = [column_of(batch, ADDRESS) for batch in self.scan([], where)]
+        return np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
+
+    def matched_again(self, before: ReadVersion, keys: BatchKeys, matched: FoundRows) -> Rematch | None:
+        """See `ReadVersion.matched_again`."""
+        if not isinstance(before, LanceReadVersion) or list(before.view.fields) != list(self.view.fields):
+            return None
+        again, self._changed = matched_again(self, keys, before.state.fragments, matched)
+        self.deleted = before.deleted if again.is_same else None
+        return again
+
+    def write(self, target: Target, batch: MergeBatch, changes: RowChanges) -> Envelope:
+        """See `ReadVersion.write`."""
+        view, into = self.view, cast("FragmentTarget", target)
+        check_pylance(into.pylance, into.uri)
+        part = Envelope()
+        for number, offsets in offsets_by_number(changes.deleted).items():
+            part.affected_rows[number] = encode_bitmap(offsets)
+        update = part.lance.update
+        update.fields_for_preserving_frag_bitmap.extend(
+            view.field_ids(changed_columns(changes.rewritings, batch.keys.names))
+        )
+        if changes.inserted.size:
+            name_inserted_keys(update, view, batch, changes.inserted)
+        rows = RowsToWrite(self, stored_schema(view.schema), batch.rows, changes.rewritings, changes.inserted)
+        _check_blobs(rows, view)
+        update.new_fragments.extend(self._written_rows(into, rows))
+        return part
+
+    def _written_rows(self, target: FragmentTarget, rows: RowsToWrite) -> list[DataFragment]:
+        written: list[DataFragment] = []
+        try:
+            written.extend(write_fragments(target, rows.batches()))
+        except BaseException as error:
+            remove_unused(target, written, str(error))
+            raise
+        if self.stable_row_ids:
+            set_row_ids(written, rows.moved_ids)
+        return written
+
+    def written(self, part: Envelope) -> Sequence[DataFragment]:
+        """See `ReadVersion.written`."""
+        return part.lance.update.new_fragments
+
+    def proposal(
+        self, target: Target, key: Key, parts: Sequence[Envelope], names: Sequence[str]
+    ) -> Envelope | None:
+        """See `ReadVersion.proposal`."""
+        del target
+        rows = united_rows(map(_affected, parts), "fragment", self.source.uri)
+        updates = [part.lance.update for part in parts]
+        fragments = [fragment for update in updates for fragment in update.new_fragments]
+        if not fragments and not rows:
+            return None
+        envelope = begin_envelope(self.source.uri, key, self.version)
+        deleted = self._deletions(rows)
+        deleted.add_affected(envelope)
+        if not fragments:
+            deleted.as_delete(envelope, f"merged by {', '.join(names)}")
+            return envelope
+        deleted.as_update(envelope, fragments)
+        changed = {number for update in updates for number in update.fields_for_preserving_frag_bitmap}
+        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(sorted(changed))
+        for update in updates:
+            if update.HasField("inserted_rows"):
+                into = envelope.lance.update.inserted_rows
+                into.field_ids[:] = update.inserted_rows.field_ids
+                into.exact.key_hashes.extend(update.inserted_rows.exact.key_hashes)
+        return envelope
+
+    def deletion(self, target: Target, key: Key, addresses: Numbers, predicate: str) -> Envelope:
+        """See `ReadVersion.deletion`."""
+        del target
+        deleted = delete_rows(self, offsets_by_number(addresses))
+        envelope = begin_envelope(self.source.uri, key, self.version)
+        deleted.add_affected(envelope)
+        deleted.as_delete(envelope, predicate)
+        return envelope
+
+    def _deletions(self, rows: Mapping[int, Bitmap]) -> DeletedRows:
+        """Writes the deletion files of these rows, but those that the older version has written."""
+        before = self.deleted
+        if before is not None and before.affected == rows:
+            self.deleted = delete_rows_again(self, before, self._changed)
+        else:
+            self.deleted = delete_rows(self, rows)
+        return self.deleted
+
+
+def open_lance_version(view: LanceView, storage_options: Mapping[str, str]) -> LanceReadVersion:
+    """Opens the version of `view`. Raises `InvalidError` if its data files are from before version 2."""
+    if file_version(view.data_storage_version) < V2_0:
+        raise InvalidError(
+            f"rows can't be found reliably in data files of version {view.data_storage_version}, "
+            "which reads nulls of numbers as 0",
+            where=view.uri,
+            hint="copy the table into a new one, which gets newer data files",
+        )
+    source = seen_source(view.uri, storage_options)
+    return LanceReadVersion(source, read_state(source, view.version), view)
+
+
+def whole_rows(view: LanceView, settings: TableSettings) -> FragmentTarget:
+    """Returns where and how rows with all columns of the table are written."""
+    schema = stored_schema(view.schema)
+    return FragmentTarget(
+        view.uri,
+        Fitting(schema, tuple(range(len(schema)))),
+        view.field_ids(schema.names),
+        view.data_storage_version,
+        pylance_release() or UNKNOWN,
+        storage_options=settings.storage_options,
+        max_rows_per_file=settings.max_rows_per_file,
+        max_bytes_per_file=settings.max_bytes_per_file,
+    )
+
+
+def _affected(part: Envelope) -> Mapping[int, Bitmap]:
+    return {number: decode_bitmap(data, "a part's rows") for number, data in part.affected_rows.items()}
+
+
+def set_row_ids(fragments: Sequence[DataFragment], moved_ids: NDArray[np.uint64]) -> None:
+    """Sets the ids of moved rows in the fragments into which they were written, in order.
+
+    The rows after them are new; the committer gives them ids (Lance fact 7.6).
+    """
+    start = 0
+    for fragment in fragments:
+        ids = moved_ids[start : start + fragment.physical_rows]
+        if ids.size:
+            fragment.inline_row_ids = encode_row_ids(ids)
+        start += fragment.physical_rows
+
+
+def name_inserted_keys(
+    update: Transaction.Update, view: LanceView, batch: MergeBatch, inserted: NDArray[np.int64]
+) -> None:
+    """Lists the hashes of the inserted keys. The key columns are in the order of their field ids."""
+    ids = {field.name: field.id for field in view.fields if field.parent_id == TOP}
+    keys = sorted(zip(batch.keys.names, batch.keys.arrays, strict=True), key=lambda key: ids[key[0]])
+    update.inserted_rows.field_ids.extend(ids[name] for name, _ in keys)
+    rows = pa.array(inserted)
+    hashes = key_hashes([column.take(rows) for _, column in keys])
+    update.inserted_rows.exact.key_hashes.extend(np.unique(hashes).tolist())
+
+
+def _check_blobs(rows: RowsToWrite, view: LanceView) -> None:
+    """Raises `InvalidError` if blobs of the table would have to be copied."""
+    blobs = {field.name for field in view.fields if field.parent_id == TOP and is_blob(field)}
+    for rewriting in rows.rewritings:
+        if rewriting.rows.addresses.size and blobs - rewriting.columns:
+            raise InvalidError(
+                f"rows with the blob columns {', '.join(sorted(blobs))} can't be updated yet",
+                where=view.uri,
+                hint="delete the rows and append them again",
+            )

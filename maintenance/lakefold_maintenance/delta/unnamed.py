@@ -1,0 +1,104 @@
+"""Which files of a Delta table no version needs any more: those that a vacuum removes.
+
+A file stays if the newest version has it, or a version that a named consumer or the policy still needs; if a
+commit has removed it less long ago than the table keeps such files (`delta.deletedFileRetentionDuration`), so
+that readers which have opened an older version can read on; and if a proposal that waits in the log names it.
+Change data files go with their version. Sidecars go if no checkpoint names them. Other hidden files and
+folders are not looked at, nor other tables that are inside of this one's folder.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from lakefold_maintenance.format import TableSurvey, UnnamedPaths
+from lakefold_reader.consumers.consumers import Consumers
+from lakefold_reader.delta.clean_up import commits_of, files_named_by
+from lakefold_reader.delta.sidecars import unnamed_sidecars
+from lakefold_reader.delta.versions import FORMAT, read_state
+from lakefold_reader.versions.listing import numbers_of
+from lakefold_table.delta.log_segment.names import FOLDER
+from lakefold_table.errors import DamagedError, VersionExpiredError
+from lakefold_table.lance.manifests.naming import VERSIONS
+from lakefold_table.storage.base import ListsAll, ListsFolders, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
+
+    from lakefold_reader.format.source import Source
+
+_UUID: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_UNIQUE: Final = re.compile(rf"(?:.*[/_.-])?(?:[^/]*[-_])?{_UUID}[^/]*\.(?:parquet|bin)")
+_TABLES: Final = (FOLDER, VERSIONS)
+"""The folders by which a table is known."""
+
+
+def is_unique(path: str) -> bool:
+    """Returns whether a path is that of a data file or deletion vector with a UUID in its name."""
+    return _UNIQUE.fullmatch(path) is not None and not _is_hidden(path)
+
+
+def unnamed_files(survey: TableSurvey, waiting: AbstractSet[str], now: float) -> UnnamedPaths:
+    """Returns the files of the table that nothing needs. `waiting`: those of proposals in the log.
+
+    `now`: in seconds since 1970. Raises as `read_state`, and `InvalidError` if the table has features that
+    this release can't write: they may need files of which only they know.
+    """
+    source = survey.source
+    listed = {path for path in _listed(source.storage) if not _is_hidden(path)}
+    numbers = numbers_of(source)
+    newest = numbers[-1]
+    state, snapshot = read_state(source, newest)
+    FORMAT.check_writable(state, source.uri)
+    kept = files_named_by(snapshot.tombstones_at(int(now * 1000)).values())
+    needed = set(kept) | _needed(source, max(_first_needed(source, survey, newest), numbers[0]), newest)
+    unnamed = listed - needed - waiting
+    removed = set(files_named_by(snapshot.tombstones.values()))
+    paths = {path for path in unnamed if path in removed or is_unique(path)}
+    return UnnamedPaths(paths | unnamed_sidecars(source), unnamed & removed)
+
+
+def _first_needed(source: Source, survey: TableSurvey, newest: int) -> int:
+    """Returns the first version of which the files stay, whatever became of them since."""
+    read = [each.version for each in Consumers(source).all()]
+    return min([newest + 1 - survey.policy.min_versions, newest, *read])
+
+
+def _needed(source: Source, first: int, newest: int) -> set[str]:
+    """Returns the files of these versions. If the first can't be read any more, nobody reads it either."""
+    try:
+        needed = set(files_named_by(read_state(source, first)[1].files.values()))
+    except (DamagedError, VersionExpiredError):
+        needed = set(files_named_by(read_state(source, newest)[1].files.values()))
+    # What a commit removes was in the version before.
+    for _, actions in commits_of(source, range(first + 1, newest + 1)):
+        needed.update(files_named_by(actions))
+    return needed
+
+
+def _is_hidden(path: str) -> bool:
+    """Returns whether Delta's clients overlook a file: a folder or its own name begins with `_` or a dot.
+
+    Folders of partitions have an equals sign, and are not hidden.
+    """
+    return any(part[:1] in "_." and "=" not in part for part in path.split("/"))
+
+
+def _listed(storage: Storage) -> Iterator[str]:
+    """Yields the paths of all files of the table, without those of tables inside of its folder."""
+    if isinstance(storage, ListsAll):
+        paths = list(storage.everything())
+        inner = {path[:at] for path in paths for name in _TABLES if (at := path.find(f"/{name}/") + 1)}
+        yield from (path for path in paths if not any(path.startswith(each) for each in inner))
+        return
+    left = [""]
+    while left:
+        folder = left.pop()
+        inside = storage.folders(folder) if isinstance(storage, ListsFolders) else ()
+        if folder and not set(_TABLES).isdisjoint(inside):
+            continue
+        prefix = f"{folder}/" if folder else ""
+        left += [f"{prefix}{name}" for name in inside if not _is_hidden(name)]
+        yield from (f"{prefix}{name}" for name in storage.names(folder))

@@ -1,0 +1,36 @@
+"""The formats whose tables are maintained. The only module outside `lance/` and `delta/` that names them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakefold_maintenance.delta.format import DeltaMaintenance
+from lakefold_maintenance.lance.format import LanceMaintenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakefold_maintenance.format import MaintenanceFormat
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+FORMATS: Final[dict[str, MaintenanceFormat]] = {
+    each.name: each for each in (LanceMaintenance(), DeltaMaintenance())
+}
+"""The formats, by the names that the reader has for them."""
+
+
+def format_of(envelope: Envelope) -> MaintenanceFormat | None:
+    """Returns the format of an envelope's proposal; None if it is stored beside the table, or is another."""
+    return next((each for each in FORMATS.values() if envelope.HasField(each.name)), None)  # type: ignore[arg-type]
+
+
+def files_of(envelope: Envelope) -> Iterable[str]:
+    """Returns the paths of the files that a proposal names in the table's own folders."""
+    known = format_of(envelope)
+    return () if known is None else known.files_of(envelope)
+
+
+def files_named_by_chance(envelope: Envelope) -> list[str]:
+    """Returns those of `files_of` whose names no other file has."""
+    known = format_of(envelope)
+    return [] if known is None else list(filter(known.is_unique, known.files_of(envelope)))

@@ -1,0 +1,104 @@
+"""Lance tables behind the seam of `lakefold_maintenance.format`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from lakefold_maintenance.format import WaitingEntry
+from lakefold_maintenance.lance.names import files_of_proposal, is_unique
+from lakefold_maintenance.lance.proposals import reservation, rewrite, rewrite_with_reuse
+from lakefold_maintenance.lance.survey import LanceSurveyor
+from lakefold_maintenance.lance.unnamed import may_be_removed, unnamed_files
+from lakefold_maintenance.unused_files import remove_files
+from lakefold_table.entry import Committed, Result
+from lakefold_table.errors import LakefoldError
+from lakefold_table.lance.rows.row_order import groups_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from lakefold_maintenance.format import Asking, RewriteResult, TableSurvey, TaskLimits, UnnamedPaths
+    from lakefold_maintenance.lance.tasks import RewrittenTask, SurveyRewriter
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_reader.format.source import Source
+
+
+class LanceMaintenance:
+    """See `MaintenanceFormat`. pylance is loaded when the first task is run."""
+
+    name = "lance"
+    files_of = staticmethod(files_of_proposal)
+    is_unique = staticmethod(is_unique)
+    clean_up_takes = staticmethod(may_be_removed)
+
+    def surveyor(self, source: Source, settings: Mapping[str, str]) -> LanceSurveyor:
+        """See `MaintenanceFormat.surveyor`."""
+        return LanceSurveyor(self, source, settings)
+
+    def rewriter(self, survey: TableSurvey, limits: TaskLimits) -> SurveyRewriter:
+        """See `MaintenanceFormat.rewriter`."""
+        from lakefold_maintenance.lance.tasks import SurveyRewriter
+
+        return SurveyRewriter(survey, limits)
+
+    def rewrite(self, survey: TableSurvey, results: Sequence[RewriteResult]) -> Envelope:
+        """See `MaintenanceFormat.rewrite`."""
+        return rewrite(survey, _own(results))
+
+    def propose_covered(self, survey: TableSurvey, log: Asking, results: Sequence[RewriteResult]) -> Result:
+        """Reserves the new fragments' ids, then proposes the results with their fragment-reuse index."""
+        own = _own(results)
+        try:
+            reserved = log.ask(reservation(survey, sum(len(result.new) for result in own))).result
+        except LakefoldError:
+            remove_files(survey.source.storage, results)
+            raise
+        if not isinstance(reserved, Committed):
+            return reserved
+        envelope = rewrite_with_reuse(
+            survey, own, reserved_in=reserved.version, first_id=reserved.first_fragment_id
+        )
+        return log.ask(envelope).result
+
+    def new_ids(self, survey: TableSurvey, results: Sequence[RewriteResult], answer: Result) -> Iterable[int]:
+        """See `MaintenanceFormat.new_ids`."""
+        del survey
+        if isinstance(answer, Committed) and answer.num_fragment_ids:
+            return range(answer.first_fragment_id, answer.first_fragment_id + answer.num_fragment_ids)
+        return [fragment.id for result in _own(results) for fragment in result.new]
+
+    def names(self, survey: TableSurvey, fragment_ids: Collection[int]) -> list[int | str]:
+        """Returns the ids: they are Lance's own."""
+        del survey
+        return list(fragment_ids)
+
+    def optimize_indices(self, survey: TableSurvey) -> None:
+        """See `MaintenanceFormat.optimize_indices`."""
+        from lakefold_maintenance.lance.indices import optimize_indices
+
+        optimize_indices(survey.source)
+
+    def waiting(self, envelope: Envelope) -> WaitingEntry:
+        """See `MaintenanceFormat.waiting`."""
+        transaction = envelope.lance
+        if not transaction.HasField("rewrite"):
+            return WaitingEntry(transaction.read_version)
+        old = (fragment.id for group in groups_of(transaction.rewrite) for fragment in group.old_fragments)
+        return WaitingEntry(transaction.read_version, list(old))
+
+    def rewritten_ids(self, survey: TableSurvey, rewritten: Collection[int | str]) -> set[int]:
+        """See `MaintenanceFormat.rewritten_ids`."""
+        del survey
+        return {number for number in rewritten if isinstance(number, int)}
+
+    def unnamed(
+        self, survey: TableSurvey, waiting: AbstractSet[str], refused: AbstractSet[str], now: float
+    ) -> UnnamedPaths:
+        """See `MaintenanceFormat.unnamed`."""
+        del now
+        return unnamed_files(survey, waiting, refused)
+
+
+def _own(results: Sequence[RewriteResult]) -> Sequence[RewrittenTask]:
+    return cast("Sequence[RewrittenTask]", results)

@@ -1,0 +1,87 @@
+"""A task of a compaction as it is sent to another process, and its result as that process returns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lakefold_maintenance.lance.tasks import Rewriter, RewrittenTask
+from lakefold_protos.lance.table_pb2 import DataFragment
+from lakefold_reader.opening import open_source
+from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakefold_maintenance.format import TableSurvey, TaskLimits
+    from lakefold_maintenance.planning.plan import RewriteTask
+
+_KINDS: Final = {kind.__name__: kind for kind in (DamagedError, RetryError, InvalidError)}
+"""The errors as which those of a task are returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentResult:
+    """What a task of another process returns, as plain values.
+
+    `new`: the encoded new fragments. `fault`: the kind, message, location and hint of the error with which it
+    ended; None if it has a result.
+    """
+
+    new: tuple[bytes, ...] = ()
+    moved_rows: bytes = b""
+    fault: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SentTask:
+    """A task with all that another process needs to run it.
+
+    `old`: the encoded fragments. `options`: the storage options; they may hold secrets, so they are not
+    printed.
+    """
+
+    uri: str
+    version: int
+    task: RewriteTask
+    old: tuple[bytes, ...]
+    limits: TaskLimits
+    with_moved_rows: bool
+    options: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        survey: TableSurvey,
+        task: RewriteTask,
+        old: Sequence[DataFragment],
+        limits: TaskLimits,
+        *,
+        with_moved_rows: bool,
+    ) -> SentTask:
+        """Returns a task on the version of a survey."""
+        encoded = tuple(fragment.SerializeToString(deterministic=True) for fragment in old)
+        source = survey.source
+        return cls(source.uri, survey.version, task, encoded, limits, with_moved_rows, dict(source.options))
+
+    def run(self) -> SentResult:
+        """Rewrites the fragments. An error of Lakefold's is returned, so that Spark doesn't try again."""
+        try:
+            rewriter = Rewriter(open_source(self.uri, self.options), self.version, self.limits)
+            result = rewriter.run(self.task, self._fragments(), with_moved_rows=self.with_moved_rows)
+        except LakefoldError as error:
+            kind = next((name for name, kind in _KINDS.items() if isinstance(error, kind)), "")
+            return SentResult(fault=(kind, error.message, error.where, error.hint))
+        new = tuple(fragment.SerializeToString(deterministic=True) for fragment in result.new)
+        return SentResult(new, result.moved_rows)
+
+    def received(self, result: SentResult) -> RewrittenTask | LakefoldError:
+        """Returns the task's result, or its error, from what the other process has returned."""
+        if result.fault is not None:
+            kind, message, where, hint = result.fault
+            return _KINDS.get(kind, LakefoldError)(message, where=where, hint=hint)
+        new = [DataFragment.FromString(fragment) for fragment in result.new]
+        return RewrittenTask(self.task, self._fragments(), new, result.moved_rows)
+
+    def _fragments(self) -> list[DataFragment]:
+        return [DataFragment.FromString(fragment) for fragment in self.old]

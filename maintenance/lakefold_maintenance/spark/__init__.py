@@ -1,1 +1,0 @@
-"""Compactions whose tasks Spark runs."""

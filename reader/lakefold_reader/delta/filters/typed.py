@@ -1,0 +1,179 @@
+"""Filters on the columns of a table: what they name and compare, in the types of the table.
+
+Filters are in the dialect of Lance tables as far as it goes. A constant is converted to the type of the
+column that it is compared with.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import suppress
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import pyarrow as pa
+
+from lakefold_reader.delta.filters.nodes import (
+    FUNCTIONS,
+    CallNode,
+    CastNode,
+    ColumnNode,
+    InNode,
+    LiteralNode,
+    fitted,
+    time_literal,
+)
+from lakefold_reader.delta.schema import DeltaColumn, column_named
+from lakefold_table.delta.predicates.conditions import (
+    COMPARISONS,
+    CastTerm,
+    ColumnTerm,
+    ConditionError,
+    FunctionTerm,
+    LiteralTerm,
+    OperatorTerm,
+    parse_condition,
+)
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_reader.delta.filters.nodes import Node
+    from lakefold_table.delta.predicates.conditions import Term
+
+MOST_TEXT: Final = 1 << 20
+_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "varchar": pa.string(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+}
+_HINT: Final = (
+    "write comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, + - * /, CAST(… AS …) and the functions "
+    f"{', '.join(FUNCTIONS)}"
+)
+
+
+def typed(text: str, columns: Sequence[DeltaColumn]) -> tuple[Node, list[DeltaColumn]]:
+    """Returns a filter, and the columns that it needs. Raises `InvalidError`."""
+    if len(text) > MOST_TEXT:
+        raise InvalidError(f"the filter has more than {MOST_TEXT} characters", where="filter")
+    typing = _Typing(columns)
+    try:
+        node = typing.node(parse_condition(text))
+    except ConditionError as error:
+        message = f"the filter can't be read: {error}"
+        raise InvalidError(message, where=text[:200], hint=_HINT) from error
+    return node, list(typing.used.values())
+
+
+class _Typing:
+    """Gives terms the columns and types of a table. `used`: the columns that were named, by their names."""
+
+    def __init__(self, columns: Sequence[DeltaColumn]) -> None:
+        self._columns = columns
+        self.used: dict[str, DeltaColumn] = {}
+
+    def node(self, term: Term) -> Node:
+        match term:
+            case ColumnTerm(path):
+                return self._column(".".join(path))
+            case LiteralTerm():
+                return _literal(term)
+            case CastTerm(part, kind):
+                if kind not in _TYPES:
+                    _fail(f"{kind!r} is no type: {', '.join(_TYPES)}")
+                return CastNode(self.node(part), _TYPES[kind])
+            case FunctionTerm(name) if name not in FUNCTIONS:
+                _fail(f"the function {name!r} is not known")
+            case OperatorTerm("in", (left, *items)):
+                return _among(self.node(left), [self.node(item) for item in items])
+            case OperatorTerm(name, (left, right)) if name in COMPARISONS:
+                return _compared(name, self.node(left), self.node(right))
+        return CallNode(term.name, tuple(map(self.node, term.parts)))
+
+    def _column(self, name: str) -> Node:
+        column = column_named(self._columns, name) or self._any_case(name)
+        if column is None:
+            _fail(f"there is no column {name!r}")
+        self.used[column.field.name] = column
+        return ColumnNode(column)
+
+    def _any_case(self, name: str) -> DeltaColumn | None:
+        same = [column for column in self._columns if column.field.name.lower() == name.lower()]
+        return same[0] if len(same) == 1 else None
+
+
+def _fail(what: str) -> NoReturn:
+    raise ConditionError(what)
+
+
+def _among(left: Node, items: Sequence[Node]) -> Node:
+    kind = left.column.field.type if isinstance(left, ColumnNode) else None
+    constants = []
+    for item in items:
+        if not isinstance(item, LiteralNode):
+            _fail("IN needs a list of constants")
+        constants.append((item if kind is None else fitted(item, kind)).scalar)
+    valid = [scalar.as_py() for scalar in constants if scalar.is_valid]
+    try:
+        among = pa.array(valid) if kind is None else _of_type(valid, kind)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        _fail(f"the constants of a list differ in type: {error}")
+    return InNode(left, among, has_null=len(valid) < len(constants))
+
+
+def _compared(operator: str, left: Node, right: Node) -> Node:
+    if isinstance(right, LiteralNode) and isinstance(left, ColumnNode):
+        right = fitted(right, left.column.field.type)
+    elif isinstance(left, LiteralNode) and isinstance(right, ColumnNode):
+        left = fitted(left, right.column.field.type)
+    return CallNode(operator, (left, right))
+
+
+def _literal(literal: LiteralTerm) -> LiteralNode:
+    value, kind = literal.value, literal.kind
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return _number(Decimal(value))
+    if not kind:
+        return LiteralNode(pa.scalar(value))
+    text = str(value)
+    try:
+        if kind == "date":
+            return LiteralNode(pa.scalar(dt.date.fromisoformat(text.strip())))
+        if kind == "timestamp":
+            return LiteralNode(time_literal(text))
+        if kind.startswith("decimal("):
+            number = Decimal(text)
+            precision, scale = map(int, kind[len("decimal(") : -1].split(","))
+            return LiteralNode(pa.scalar(number, pa.decimal128(precision, scale)), number)
+    except (ArithmeticError, pa.ArrowException, TypeError, ValueError) as error:
+        raise ConditionError(f"{text!r} is no {kind}") from error
+    _fail(f"there are no constants of the type {kind}")
+
+
+def _number(number: Decimal) -> LiteralNode:
+    """Returns a number: an integer of 64 bits if it is one, else a decimal or a floating-point number."""
+    is_whole = number.as_tuple().exponent == 0
+    if is_whole and -(2**63) <= number < 2**63:
+        return LiteralNode(pa.scalar(int(number), pa.int64()), number)
+    return LiteralNode(pa.scalar(float(number)), number)
+
+
+def _of_type(constants: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """Returns the constants that a type has, in it: others are in no row."""
+    held = []
+    for constant in constants:
+        with suppress(pa.ArrowException, OverflowError):
+            held.append(pa.scalar(constant, kind))
+    return pa.array(held, kind)

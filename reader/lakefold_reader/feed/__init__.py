@@ -1,1 +1,0 @@
-"""The change feed of any format."""

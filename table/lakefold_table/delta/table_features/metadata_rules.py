@@ -1,0 +1,248 @@
+"""What Delta's protocol requires of the metadata of a table: of its properties and of its columns.
+
+A table of another client may break these rules, and is read all the same. A proposal may not begin to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.delta.json_text import is_long
+from lakefold_table.delta.table_features.checkpoint_protection import (
+    FEATURE as CHECKPOINT_PROTECTION,
+)
+from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED, SET_VERSION, protection_of
+from lakefold_table.delta.table_features.columns import MAPPED_ID, PHYSICAL_NAME, SchemaColumn, all_columns
+from lakefold_table.delta.table_features.row_tracking import MATERIALIZED
+from lakefold_table.delta.table_features.type_widening import unrecorded
+from lakefold_table.entry import Invalid
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from lakefold_table.delta.actions.table_actions import TableMetadata
+
+CONSTRAINTS: Final = "delta.constraints."
+MAPPING_MODE: Final = "delta.columnMapping.mode"
+DELETION_VECTORS: Final = "delta.enableDeletionVectors"
+"""The property of a table whose files may get deletion vectors."""
+HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
+_SIMPLE: Final = frozenset({"byte", "short", "integer", "long", "float", "double", "string", "binary"}) | {
+    "boolean",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+}
+_TYPES: Final = _SIMPLE | {"struct", "array", "map", "void", "null", "variant"}
+_NO_VALUES: Final = ("void", "null")
+"""The types of columns that are in no file."""
+_FOLLOW: Final = "send the metadata that Delta's protocol allows"
+_FILES: Final = "remove all files in the same proposal, and have it read the whole table"
+
+
+@value()
+class FeatureUse:
+    """A use of a feature that the metadata show. `features`: the names of the feature.
+
+    `uses`: returns what uses it, for people, empty if nothing does.
+    """
+
+    features: tuple[str, ...]
+    uses: Callable[[TableMetadata, Sequence[SchemaColumn]], str]
+
+
+def _property(name: str, wanted: str = "true") -> Callable[[TableMetadata, Sequence[SchemaColumn]], str]:
+    def uses(metadata: TableMetadata, _columns: Sequence[SchemaColumn]) -> str:
+        return f"{name} = {wanted}" if (metadata.configuration.get(name) or "").lower() == wanted else ""
+
+    return uses
+
+
+def _column_key(key: str) -> Callable[[TableMetadata, Sequence[SchemaColumn]], str]:
+    def uses(_metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> str:
+        named = next((column.name for column in columns if key in column.keys), None)
+        return "" if named is None else f"{key} of the column {named!r}"
+
+    return uses
+
+
+def _type(kind: str) -> Callable[[TableMetadata, Sequence[SchemaColumn]], str]:
+    def uses(_metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> str:
+        named = next((column.name for column in columns if kind in column.kinds), None)
+        return "" if named is None else f"the type {kind} of the column {named!r}"
+
+    return uses
+
+
+def _constraint(metadata: TableMetadata, _columns: Sequence[SchemaColumn]) -> str:
+    return next((name for name in sorted(metadata.configuration) if name.startswith(CONSTRAINTS)), "")
+
+
+def _mapping(metadata: TableMetadata, _columns: Sequence[SchemaColumn]) -> str:
+    return MAPPING_MODE if metadata.maps_columns else ""
+
+
+USES: Final = (
+    FeatureUse(("appendOnly",), _property("delta.appendOnly")),
+    FeatureUse(("invariants",), _column_key("delta.invariants")),
+    FeatureUse(("checkConstraints",), _constraint),
+    FeatureUse(("generatedColumns",), _column_key("delta.generationExpression")),
+    FeatureUse(("allowColumnDefaults",), _column_key("CURRENT_DEFAULT")),
+    FeatureUse(("changeDataFeed",), _property("delta.enableChangeDataFeed")),
+    FeatureUse(("columnMapping",), _mapping),
+    FeatureUse(("identityColumns",), _column_key("delta.identity.start")),
+    FeatureUse(("deletionVectors",), _property(DELETION_VECTORS)),
+    FeatureUse(("rowTracking",), _property("delta.enableRowTracking")),
+    FeatureUse(("inCommitTimestamp", "inCommitTimestamps"), _property("delta.enableInCommitTimestamps")),
+    FeatureUse(("timestampNtz",), _type("timestamp_ntz")),
+    FeatureUse(("v2Checkpoint",), _property("delta.checkpointPolicy", "v2")),
+    FeatureUse(("icebergCompatV1",), _property("delta.enableIcebergCompatV1")),
+    FeatureUse(("icebergCompatV2",), _property("delta.enableIcebergCompatV2")),
+    FeatureUse(("typeWidening", "typeWidening-preview"), _property("delta.enableTypeWidening")),
+    FeatureUse(("variantType", "variantType-preview"), _type("variant")),
+)
+"""What the metadata may use only if the protocol has the feature."""
+
+
+def metadata_faults(metadata: TableMetadata, features: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Yields which rules the metadata of a table with these features break, each with what to do.
+
+    Raises `DamagedError` if there is no schema.
+    """
+    columns = all_columns(metadata)
+    for use in USES:
+        used = use.uses(metadata, columns)
+        if used and features.isdisjoint(use.features):
+            name = use.features[0]
+            yield f"{used} needs the feature {name}", f"send a protocol action that has {name} as well"
+    if metadata.file_format.provider != "parquet":
+        yield f"the files have the format {metadata.file_format.provider!r}", "name parquet"
+    if CHECKPOINT_PROTECTION in features and protection_of(metadata.configuration) is None:
+        yield f"{PROTECTED} is {metadata.configuration.get(PROTECTED)!r}, which is no version", SET_VERSION
+    yield from _of_columns(columns)
+    yield from _of_partitions(metadata, columns)
+    yield from _of_row_ids(metadata, columns)
+    if metadata.maps_columns:
+        yield from _of_mapping(metadata, columns)
+
+
+def _of_columns(columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
+    seen: dict[tuple[str, ...], SchemaColumn] = {}
+    for column in columns:
+        folded = tuple(name.lower() for name in column.path)
+        if folded in seen:
+            names = f"{seen[folded].name!r} and {column.name!r}"
+            yield f"the columns {names} have one name: case does not count", _FOLLOW
+        seen[folded] = column
+        for kind in column.kinds:
+            if kind not in _TYPES and not kind.startswith("decimal"):
+                yield f"the column {column.name!r} has the type {kind!r}, which Delta does not have", _FOLLOW
+
+
+def _of_partitions(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
+    kinds = {column.path[0]: column.kinds[0] for column in columns if len(column.path) == 1}
+    names = metadata.partition_columns
+    for name in names:
+        if name not in kinds:
+            yield f"the partition column {name!r} is not in the schema", _FOLLOW
+        elif kinds[name] not in _SIMPLE and not kinds[name].startswith("decimal"):
+            yield f"the partition column {name!r} has the type {kinds[name]}", "partition by simple types"
+    if len(set(names)) < len(names):
+        yield "a partition column is named twice", _FOLLOW
+
+
+def _of_row_ids(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
+    taken = {_stored_name(column, metadata).lower(): column.name for column in columns if not column.path[1:]}
+    for key in MATERIALIZED:
+        name = metadata.configuration.get(key)
+        if name:
+            other = taken.setdefault(name.lower(), key)
+            if other != key:
+                yield f"{key} is {name!r}, which is the name of {other!r} as well", "choose another name"
+
+
+def _of_mapping(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
+    mode = metadata.configuration.get(MAPPING_MODE)
+    if mode not in ("id", "name"):
+        yield f"{MAPPING_MODE} is {mode!r}", "set it to name, id or none"
+    taken: dict[tuple[str, object], str] = {}
+    highest = 0
+    for column in columns:
+        number, physical = column.keys.get(MAPPED_ID), column.keys.get(PHYSICAL_NAME)
+        if not is_long(number) or not isinstance(physical, str) or not physical:
+            yield f"the column {column.name!r} lacks {MAPPED_ID} or {PHYSICAL_NAME}", _FOLLOW
+            continue
+        stored = (*column.path[:-1], physical)
+        for what, key in ((MAPPED_ID, number), (PHYSICAL_NAME, stored)):
+            other = taken.setdefault((what, key), column.name)
+            if other != column.name:
+                yield f"the columns {other!r} and {column.name!r} have one {what}", _FOLLOW
+        highest = max(highest, number)
+    text = metadata.configuration.get(HIGHEST_ID) or ""
+    if not text.isdecimal() or int(text) < highest:
+        yield f"{HIGHEST_ID} is {text!r}, but a column has the id {highest}", "set it to the highest id"
+
+
+def replaced_fault(before: TableMetadata, after: TableMetadata) -> Invalid | None:
+    """Returns why metadata can't follow on those of the version before, whatever files the table has."""
+    marks = [each.configuration.get(HIGHEST_ID) or "0" for each in (before, after)]
+    if after.maps_columns and all(mark.isdecimal() for mark in marks) and int(marks[1]) < int(marks[0]):
+        message = f"{HIGHEST_ID} goes back from {marks[0]} to {marks[1]}"
+        return Invalid(message, "keep it, or set it to a higher id")
+    protected = [protection_of(each.configuration) or 0 for each in (before, after)]
+    if protected[1] < protected[0]:
+        return Invalid(f"{PROTECTED} goes back from {protected[0]} to {protected[1]}", "keep it")
+    return None
+
+
+def unfit_for_files(before: TableMetadata, after: TableMetadata) -> str:
+    """Returns why data files of a table don't fit to its new metadata, empty if they do.
+
+    Raises `DamagedError` if there is no schema.
+    """
+    if before.id != after.id:
+        return f"the table's id changes from {before.id} to {after.id}"
+    for name in MATERIALIZED:
+        names = [each.configuration.get(name) for each in (before, after)]
+        if names[0] and names[1] != names[0]:
+            return f"{name} changes from {names[0]!r} to {names[1]!r}"
+    if _partitions(before) != _partitions(after):
+        return "the partition columns change"
+    old, new = (_by_identity(metadata, before) for metadata in (before, after))
+    for key, column in old.items():
+        kept = new.get(key)
+        if kept is None and not before.maps_columns:
+            return f"the column {column.name!r} is gone"
+        if kept is None:
+            continue
+        unfit = unrecorded(column, kept, after)
+        if unfit and column.kinds[0] not in _NO_VALUES:
+            return unfit
+        if _stored_name(column, before) != _stored_name(kept, after):
+            return f"the column {column.name!r} gets another {PHYSICAL_NAME}"
+    return ""
+
+
+def keeping_files(unfit: str) -> tuple[str, str]:
+    """Returns the message and the hint of an outcome for what `unfit_for_files` says."""
+    return f"{unfit}, but the table keeps files that were written before", _FILES
+
+
+def _by_identity(metadata: TableMetadata, before: TableMetadata) -> Mapping[object, SchemaColumn]:
+    """Returns the columns by what stays the same if they are renamed: their ids in a table that has some."""
+    columns: Iterable[SchemaColumn] = all_columns(metadata)
+    if before.maps_columns:
+        return {column.keys.get(MAPPED_ID): column for column in columns if MAPPED_ID in column.keys}
+    return {column.path: column for column in columns}
+
+
+def _partitions(metadata: TableMetadata) -> tuple[str, ...]:
+    """Returns the names under which files give the values of partition columns: they outlast a renaming."""
+    columns = {column.path: column for column in all_columns(metadata)}
+    known = ((name, columns.get((name,))) for name in metadata.partition_columns)
+    return tuple(name if column is None else _stored_name(column, metadata) for name, column in known)
+
+
+def _stored_name(column: SchemaColumn, metadata: TableMetadata) -> str:
+    return column.physical if metadata.maps_columns else column.path[-1]

@@ -1,0 +1,115 @@
+"""Type widening: a column may get a wider type, and files of before keep theirs (Delta fact 6.10).
+
+The schema lists the changes of a column in its metadata. A reader converts the values of older files, and
+must know all changes that are listed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from lakefold_table.delta.table_features.columns import SchemaColumn, all_columns
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_table.delta.actions.table_actions import TableMetadata
+
+FEATURES: Final = ("typeWidening", "typeWidening-preview")
+ENABLED: Final = "delta.enableTypeWidening"
+CHANGES: Final = "delta.typeChanges"
+"""The key in the metadata of a column that lists the changes of its type."""
+WHOLE: Final = ("byte", "short", "integer", "long")
+"""Whole numbers, each wider than those before."""
+_DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+"""The digits before the point of a decimal that has all values of a whole number, as Delta has it."""
+_DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*\)")
+_MOST_DIGITS: Final = 38
+
+
+@value()
+class TypeChange:
+    """A change of a type. `path`: that in an array or a map, as `value.element`; empty if it is in none."""
+
+    before: str
+    after: str
+    path: str
+
+
+def is_wider(before: str, after: str) -> bool:
+    """Returns whether a type may become another one: all of its values are values of that one."""
+    if before in WHOLE and after in WHOLE:
+        return WHOLE.index(before) < WHOLE.index(after)
+    if after == "double":
+        return before in ("byte", "short", "integer", "float")
+    if after == "timestamp_ntz":
+        return before == "date"
+    wide = _digits(after)
+    if wide is None or sum(wide) > _MOST_DIGITS:
+        return False
+    narrow = (_DIGITS[before], 0) if before in _DIGITS else _digits(before)
+    return narrow is not None and narrow[0] <= wide[0] and narrow[1] <= wide[1] and before != after
+
+
+def _digits(kind: str) -> tuple[int, int] | None:
+    """Returns the digits before and after the point of a decimal."""
+    match = _DECIMAL.fullmatch(kind)
+    return None if match is None else (int(match[1]) - int(match[2]), int(match[2]))
+
+
+def changes_of(column: SchemaColumn) -> tuple[TypeChange, ...] | None:
+    """Returns the changes that a column lists, None if they are malformed or one is not to a wider type."""
+    listed: Any = column.keys.get(CHANGES, ())
+    if not isinstance(listed, list | tuple):
+        return None
+    changes = []
+    for each in listed:
+        names = ("fromType", "toType", "fieldPath")
+        before, after, path = (each.get(name) for name in names) if isinstance(each, dict) else (None,) * 3
+        if not isinstance(before, str) or not isinstance(after, str) or not isinstance(path, str | None):
+            return None
+        if not is_wider(before, after):
+            return None
+        changes.append(TypeChange(before, after, path or ""))
+    return tuple(changes)
+
+
+def unknown_change(metadata: TableMetadata) -> str:
+    """Returns the name of a column whose type was changed in a way that readers don't know, empty if none."""
+    return next((column.name for column in all_columns(metadata) if changes_of(column) is None), "")
+
+
+def unrecorded(before: SchemaColumn, after: SchemaColumn, metadata: TableMetadata) -> str:
+    """Returns why the types of a column can't change so, empty if they can.
+
+    `metadata`: of the table with the new column. What was listed stays listed, as files may need it.
+    """
+    old, new = changes_of(before), changes_of(after)
+    if old is not None and (new is None or new[: len(old)] != old):
+        return f"the column {before.name!r} loses entries of {CHANGES}"
+    if before.kinds == after.kinds:
+        return ""
+    pairs = [pair for pair in zip(before.kinds, after.kinds, strict=False) if pair[0] != pair[1]]
+    shown = f"the column {before.name!r} gets the type {after.kinds[0]} instead of {before.kinds[0]}"
+    if len(before.kinds) != len(after.kinds) or not all(is_wider(*pair) for pair in pairs):
+        return shown
+    if not metadata.is_on(ENABLED):
+        return f"{shown}, and {ENABLED} is not true"
+    added = () if new is None else new[len(old or ()) :]
+    if not all(_leads(added, *pair) for pair in pairs):
+        return f"{shown}, which {CHANGES} does not list"
+    return ""
+
+
+def _leads(changes: Sequence[TypeChange], before: str, after: str) -> bool:
+    """Returns whether changes of one path lead from a type to another."""
+    return any(_end(changes, path, before) == after for path in {each.path for each in changes})
+
+
+def _end(changes: Sequence[TypeChange], path: str, kind: str) -> str:
+    for each in changes:
+        if each.path == path and each.before == kind:
+            kind = each.after
+    return kind

@@ -1,0 +1,168 @@
+"""Lets the brokers and the Spark sessions of the tests start in half the time.
+
+The tests start some forty of each. They use an archive of classes (`class_archive`). A new data folder of a
+broker is prepared by Kafka's tool, which is another start of Java: in each test process the tool prepares the
+first folder, and the others are copies of it with ids of their own.
+
+`python -m tests.servers.quick_java` makes the archives, which takes half a minute. A test process makes those
+that are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from lakefold.local import broker
+from lakefold.local.broker import Broker
+from lakefold.local.jars import cache_folder, fetch_jars
+from lakefold.local.java import find_java
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topic_names import Topics
+from lakefold_log.client.topics import ensure_topics
+from tests.servers.class_archive import ClassArchive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PATIENCE_SECONDS: Final = 120.0
+"""How long the broker that writes the archive may take to start, and to stop: it does more than others."""
+
+_IDS: Final = "meta.properties"
+"""The file of a data folder with the ids of the cluster, the folder and the node."""
+_ID: Final = re.compile(rb"(?<=\.id=)[\w-]{22}$", re.MULTILINE)
+"""The ids that differ between folders."""
+
+_QUICK_COMPILER: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Java compiles quickly rather than well."""
+
+_SPARK_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+"""The environment variable with options of Java for a session."""
+
+
+class _PatientBroker(Broker):
+    """As `Broker`, with more time to start and to stop."""
+
+    def start(self, timeout: float = _PATIENCE_SECONDS) -> str:
+        """See `Broker.start`."""
+        return super().start(timeout)
+
+    def stop(self, timeout: float = _PATIENCE_SECONDS) -> bool:
+        """See `Broker.stop`."""
+        return super().stop(timeout)
+
+
+def quick_brokers() -> Iterator[None]:
+    """Let the brokers that this process starts use the archive.
+
+    Their data folders are copies of the first one.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker, "_JVM", (*broker._JVM, *_broker_archive().options()))
+        patch.setattr(Broker, "_format", _copied_folders())
+        yield
+
+
+def quick_sessions() -> Iterator[None]:
+    """Let the Spark sessions of this process, and of those that it starts, use the archive."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(_SPARK_OPTIONS, " ".join((*_QUICK_COMPILER, *_spark_archive().options())))
+        # The launcher is a Java program too, which prints the command line of the session.
+        patch.setenv("SPARK_LAUNCHER_OPTS", " ".join(_QUICK_COMPILER))
+        yield
+
+
+def _copied_folders() -> Callable[[Broker, list[str]], None]:
+    """Returns a method in place of `Broker._format`, which prepares all folders but the first by a copy.
+
+    What the tool writes depends on none of the settings that tests change.
+    """
+    by_tool = Broker._format
+    files: dict[str, bytes] = {}
+
+    def prepare(self: Broker, java: list[str]) -> None:
+        if (self._data / _IDS).exists():
+            return
+        if not files:
+            by_tool(self, java)
+            files.update((path.name, path.read_bytes()) for path in self._data.iterdir())
+            return
+        self._data.mkdir(exist_ok=True)
+        copies = {**files, _IDS: _ID.sub(lambda _: broker._new_cluster_id().encode(), files[_IDS])}
+        for name, content in copies.items():
+            (self._data / name).write_bytes(content)
+
+    return prepare
+
+
+def _broker_archive() -> ClassArchive:
+    jars = os.pathsep.join(str(jar) for jar in fetch_jars("broker"))
+    return ClassArchive(find_java(), cache_folder() / "classes", "broker", jars, _run_broker)
+
+
+def _run_broker(option: str) -> bool:
+    """Run a broker that has a little work to do."""
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="lakefold-broker-") as folder:
+        patch.setattr(broker, "_JVM", (*broker._JVM, option))
+        with _PatientBroker(folder) as running:
+            ensure_topics(Admin(KafkaConfig(running.bootstrap_servers)), Topics())
+            running.stop()
+    # A broker that takes too long to stop is killed, and has not written its archive to the end.
+    use, path = option.replace("ArchiveClassesAtExit", "SharedArchiveFile"), broker._class_path()
+    command = [str(find_java()), "-XX:+UseSerialGC", "-Xshare:on", use, "-cp", path, "-version"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _spark_archive() -> ClassArchive:
+    """Returns the archive, which lies beside the packages of this Python, as Spark's jars do."""
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    return ClassArchive(find_java(), Path(sys.prefix) / "classes", "spark", str(jars), _run_spark)
+
+
+def _run_spark(option: str) -> bool:
+    """Run a batch and a streaming query in a process of their own."""
+    environment = {**os.environ, _SPARK_OPTIONS: " ".join((*_QUICK_COMPILER, option))}
+    return subprocess.run([sys.executable, "-c", _SESSION], env=environment, check=False).returncode == 0
+
+
+_SESSION: Final = """
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from lakefold.local.spark import prepare_session
+
+with TemporaryDirectory(prefix="lakefold-spark-") as folder:
+    builder = SparkSession.builder
+    for key, value in prepare_session(Path(folder)).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.range(1000).mapInArrow(lambda batches: batches, "id long").write.parquet(f"{folder}/rows")
+    rates = session.readStream.format("rate").load()
+    writing = rates.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
+    query = writing.foreachBatch(lambda rows, _: rows.count()).trigger(availableNow=True).start()
+    query.awaitTermination()
+    session.stop()
+    gateway = SparkContext._gateway
+    gateway.shutdown()
+    # Java writes the archive when it ends, which it does if its input ends.
+    gateway.proc.stdin.close()
+    sys.exit(gateway.proc.wait())
+"""
+
+
+if __name__ == "__main__":
+    _broker_archive().options()
+    _spark_archive().options()

@@ -1,0 +1,127 @@
+"""Which proposals may share a commit of a Delta table: no two of its actions may be about the same thing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakefold_table.delta.log_segment.names import commit_path
+from lakefold_table.entry import Committed
+from tests.delta_logs.actions import VECTORS, Members, data_file, domain, metadata, remove, txn
+from tests.unit.test_delta_rows import Rows, log_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+    Proposal = Callable[[Rows], Envelope]
+IDENTITIES = {
+    "add": ("path", "deletionVector"),
+    "remove": ("path", "deletionVector"),
+    "cdc": ("path",),
+    "txn": ("appId",),
+    "domainMetadata": ("domain",),
+}
+"""The members that say what an action is about; protocol, metaData and commitInfo are about the table."""
+
+
+def append(name: str, *more: Members) -> Proposal:
+    return lambda rows: rows.table.propose(rows.file(f"{name}.parquet", [1]), *more)
+
+
+def removal(number: int) -> Proposal:
+    return lambda rows: rows.table.propose(remove(f"{number}.parquet"), read=1)
+
+
+def again(number: int) -> Proposal:
+    """Adds a file that was removed before."""
+    return lambda rows: rows.table.propose(rows.added(f"{number}.parquet", []), operation="RESTORE")
+
+
+def deletion(number: int, *deleted: int) -> Proposal:
+    return lambda rows: rows.delete(number, list(deleted), read=1)
+
+
+def with_changes(name: str) -> Proposal:
+    def proposal(rows: Rows) -> Envelope:
+        change = data_file(rows.table.path, f"_change_data/{name}.parquet", 1)["add"]
+        members = {"path": change["path"], "partitionValues": {}, "size": change["size"], "dataChange": False}
+        return rows.table.propose(rows.file(f"{name}.parquet", [1]), {"cdc": members})
+
+    return proposal
+
+
+def setting(*actions: Members) -> Proposal:
+    return lambda rows: rows.table.propose(*actions, read=1)
+
+
+PROTOCOL: Members = {
+    "protocol": {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["v2Checkpoint", "deletionVectors"],
+        "writerFeatures": ["v2Checkpoint", "deletionVectors", "domainMetadata", "appendOnly"],
+    }
+}
+NOTE, OTHER = metadata(note="1", **VECTORS), metadata(other="1", **VECTORS)
+SHARED: dict[str, tuple[Proposal, Proposal]] = {
+    "two appends": (append("a"), append("b")),
+    "an append and a removal": (append("a"), removal(0)),
+    "two removals": (removal(0), removal(1)),
+    "two applications": (append("a", txn("x", 1)), append("b", txn("y", 1))),
+    "one application twice": (append("a", txn("x", 1)), append("b", txn("x", 2))),
+    "rows of one file": (deletion(0, 1), deletion(0, 2)),
+    "rows of one file and another file": (deletion(0, 1), removal(1)),
+    "changed rows of two": (with_changes("a"), with_changes("b")),
+}
+APART: dict[str, tuple[Proposal, Proposal]] = {
+    "metadata after an append": (
+        append("a"),
+        setting(NOTE),
+    ),
+    "an append after metadata": (
+        setting(NOTE),
+        append("a"),
+    ),
+    "two metadata": (
+        setting(NOTE),
+        setting(OTHER),
+    ),
+    "a protocol after an append": (append("a"), setting(PROTOCOL)),
+    "an append after a protocol": (setting(PROTOCOL), append("a")),
+    "a domain after an append": (append("a"), setting(domain("d"))),
+    "two domains": (setting(domain("d")), setting(domain("e"))),
+    "changed rows after an append": (append("a"), with_changes("b")),
+    "an append after changed rows": (with_changes("a"), append("b")),
+    "a file that comes back": (removal(0), again(0)),
+}
+
+
+def check_commits(rows: Rows) -> None:
+    """Asserts that no two actions of a commit are about one thing, or add and remove one logical file."""
+    for version in range(len(list(rows.table.path.glob("_delta_log/*.json")))):
+        lines = (rows.table.path / commit_path(version)).read_text().splitlines()
+        actions = [item for line in lines for item in json.loads(line).items()]
+        about = Counter(
+            (name, json.dumps([members.get(member) for member in IDENTITIES.get(name, ())]))
+            for name, members in actions
+        )
+        assert [key for key, number in about.items() if number > 1] == []
+        added, removed = ({key for name, key in about if name == kind} for kind in ("add", "remove"))
+        assert not added & removed
+
+
+@pytest.mark.parametrize("name", [*SHARED, *APART])
+def test_proposals_share_a_commit_only_if_nothing_in_it_contradicts(tmp_path: Path, name: str) -> None:
+    rows = Rows(tmp_path / "t", 0, 1)
+    first, second = (proposal(rows) for proposal in (SHARED | APART)[name])
+    outcomes = rows.table.fold(first, second, log=log_id(50))
+    assert all(isinstance(each, Committed) for each in outcomes), outcomes
+    versions = [each.version for each in outcomes if isinstance(each, Committed)]
+    assert versions == ([2, 2] if name in SHARED else [2, 3])
+    check_commits(rows)
