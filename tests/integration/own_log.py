@@ -101,6 +101,14 @@ class OwnLog:
         until(self._is_live, "a live broker", seconds=PATIENCE_S)
         return settled_outcomes(self.admin, self.topics, start)
 
+    def wait_for_answer(self, position: Position) -> None:
+        """Wait until this position is answered. Answers for different tables come in any order."""
+        until(
+            lambda: any(outcome.position == position for outcome in self.answers()),
+            f"the answer at {position.offset}",
+            seconds=PATIENCE_S,
+        )
+
     def _is_live(self) -> bool:
         return self.admin.broker_count() > 0
 

@@ -254,7 +254,9 @@ def test_it_keeps_trying_while_the_broker_is_away_and_says_so(
         committer.wait_until_ready()
         with Proposer(KafkaConfig(bootstrap), topics) as proposer:
             proposer.send_wait(creation(uri))
-            until((tmp_path / "table" / "_versions").exists, "the table")
+            until(
+                lambda: list((tmp_path / "table" / "_versions").glob("*.manifest")), "the table", seconds=60
+            )
         own_broker.kill()
         until(lambda: committer.get("/readyz")[0] == 503, "not ready", seconds=60)
         assert "reach" in committer.get("/readyz")[1] or "broker" in committer.get("/readyz")[1]

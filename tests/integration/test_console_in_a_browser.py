@@ -96,7 +96,7 @@ def shows_its_conflict(browser: Browser, own: OwnLog, folding: Folding | DeltaFo
     built = [folding.build(DeleteWhere(where)) for where in ("id < 200", "id >= 150 and id < 400")]
     with own.proposer() as proposer:
         _, refused = [proposer.send_wait(envelope) for envelope in built if envelope is not None]
-    until(lambda: own.answers()[-1].position == refused, "the refusal", seconds=60)
+    own.wait_for_answer(refused)
     uri = canonical(folding.path)
     browser.open(f"{address}#/proposal?uri={quote(uri, safe='')}&proposal={refused.offset}")
     # Until then the page may show the conflict of the format before.
@@ -199,7 +199,7 @@ def write_some_tables(own: OwnLog, root: Path) -> None:
                 if batch % (number + 1) == 0:
                     proposer.send_wait(append(uri, rows(range(100 * number + 250)), 1, "loader", batch))
         last = proposer.send_wait(creation(uris[0]))
-    until(lambda: own.answers()[-1].position == last, "the refusal", seconds=60)
+    own.wait_for_answer(last)
 
 
 def redrawn_plots(browser: Browser, before: str) -> str:

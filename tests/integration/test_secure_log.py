@@ -129,7 +129,7 @@ def test_committer_proposer_sink_and_status_go_through(shell: Shell, tmp_path: P
         committer.wait_until_ready()
         with Proposer(config, topics) as proposer:
             proposer.send_wait(creation(uri))
-        until((tmp_path / "t" / "_versions").exists, "the table")
+        until(lambda: list((tmp_path / "t" / "_versions").glob("*.manifest")), "the table", seconds=60)
         envelope = append(uri, rows([5]), 1)
         (tmp_path / "append.txn").write_bytes(envelope.lance.SerializeToString())
         sent = shell.run(
