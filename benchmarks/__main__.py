@@ -22,6 +22,7 @@ from benchmarks import (
     changes,
     commits,
     delta,
+    delta_log,
     fairness,
     folding,
     large,
@@ -114,6 +115,7 @@ def _parts_without_log(share: int) -> dict[str, Callable[[Path], dict[str, float
     return {
         "carried": partial(carried.measure, share=share),
         "changes": partial(changes.measure, share=share),
+        "delta-log": partial(delta_log.measure, share=share),
         "fold": partial(folding.measure, share=share),
         "s3": partial(s3.measure, share=share),
         "scan": partial(scan.measure, share=share),

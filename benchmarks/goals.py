@@ -50,6 +50,13 @@ GOALS: dict[str, dict[str, Goal]] = {
         "p50 ms": below(8),
         "bytes an active file": below(600.001),
     },
+    "delta-log": {
+        "1 % appended: share of a full checkpoint": below(0.05),
+        "1 % compacted: share of a full checkpoint": below(0.05),
+        "opening: lakefold to delta-rs": below(1),
+        "most files: step, ms": below(15),
+        "CPU, most files to least": below(1.5),
+    },
     "producers": {
         "32 producers to 1": Goal(0.9),
         "backlog of 32 producers to that of 1": Goal(0.9),

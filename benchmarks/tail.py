@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakefold_reader.tail.tail import Tail
+    from lakefold_table.format import AnyFormat
     from lakefold_table.storage.base import Storage
 
 SIZES = (10, 1_000, 100_000)
@@ -60,11 +61,9 @@ def measure(root: Path, share: int = 1) -> dict[str, float]:
     for size, each in followed.items():
         figures |= {f"{size:,} fragments: {name}": value for name, value in each.figures().items()}
     least, most = followed[sizes[0]], followed[sizes[-1]]
-    figures[f"CPU, {sizes[-1]:,} fragments to {sizes[0]:,}"] = _middle(most.ours.cpu) / _middle(
-        least.ours.cpu
-    )
-    figures["most fragments: pylance to lakefold"] = _middle(most.pylance.wall) / _middle(most.ours.wall)
-    figures["most fragments: delta-rs to lakefold"] = _middle(most.delta.wall) / _middle(most.ours.wall)
+    figures[f"CPU, {sizes[-1]:,} fragments to {sizes[0]:,}"] = middle(most.ours.cpu) / middle(least.ours.cpu)
+    figures["most fragments: pylance to lakefold"] = middle(most.pylance.wall) / middle(most.ours.wall)
+    figures["most fragments: delta-rs to lakefold"] = middle(most.delta.wall) / middle(most.ours.wall)
     return figures | catch_up(root / "behind", 10_000 // share)
 
 
@@ -95,14 +94,14 @@ def catch_up(root: Path, versions: int) -> dict[str, float]:
 class Written:
     """A table that a committer's fold writes, one group a version, from a log that is only counted.
 
-    `first`: the offset of the first proposal; on a table that is there, behind those that it holds.
+    `first`: the offset of the first proposal; on a table that exists, behind those that it holds.
     """
 
-    def __init__(self, storage: Storage, first: int = 0) -> None:
-        lance_format = LanceFormat()
+    def __init__(self, storage: Storage, first: int = 0, table_format: AnyFormat | None = None) -> None:
+        table_format = table_format or LanceFormat()
         self.uri = storage.uri
-        versions = Versions(storage, lance_format.folder, lance_format.detect)
-        self._owned = TableWriter(lance_format, versions, self.uri, check_sizes=False)
+        versions = Versions(storage, table_format.folder, table_format.detect)
+        self._owned = TableWriter(table_format, versions, self.uri, check_sizes=False)
         self._offset = first
 
     @property
@@ -158,13 +157,13 @@ class Followed:
     def figures(self) -> dict[str, float]:
         """The median of each reader's steps."""
         return {
-            "step, ms of CPU": _middle(self.ours.cpu),
-            "step, ms": _middle(self.ours.wall),
-            "pylance: step, ms of CPU": _middle(self.pylance.cpu),
-            "pylance: step, ms": _middle(self.pylance.wall),
-            "pylance: checkout_latest alone, ms": _middle(self.checkout.wall),
-            "delta-rs: step, ms of CPU": _middle(self.delta.cpu),
-            "delta-rs: step, ms": _middle(self.delta.wall),
+            "step, ms of CPU": middle(self.ours.cpu),
+            "step, ms": middle(self.ours.wall),
+            "pylance: step, ms of CPU": middle(self.pylance.cpu),
+            "pylance: step, ms": middle(self.pylance.wall),
+            "pylance: checkout_latest alone, ms": middle(self.checkout.wall),
+            "delta-rs: step, ms of CPU": middle(self.delta.cpu),
+            "delta-rs: step, ms": middle(self.delta.wall),
         }
 
     def _new(self, number: int) -> DataFragment:
@@ -210,5 +209,6 @@ def _check(rows: int) -> None:
         raise AssertionError(f"a step gave {rows} rows, not {ROWS}")
 
 
-def _middle(times: list[float]) -> float:
+def middle(times: list[float]) -> float:
+    """The median."""
     return statistics.median(times)

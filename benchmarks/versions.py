@@ -146,7 +146,7 @@ def measure_cpu(paths: Mapping[int, Path]) -> dict[str, float]:
 def measure_table(path: Path, size: int) -> dict[str, float]:
     """Memory of the same, loading, and versions published for pylance to check."""
     publishing, loading = Clocked(), Clocked()
-    before = _memory("VmRSS")
+    before = memory_of_process("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
     versions, state = _opened(path)
     manifest = len(versions.read(state.version))
@@ -154,7 +154,7 @@ def measure_table(path: Path, size: int) -> dict[str, float]:
     for number in deleted:
         state, _ = _next(state, _append(state))
         state, _ = _next(state, _delete(state, number))
-    peak = _memory("VmHWM") - before
+    peak = memory_of_process("VmHWM") - before
     for _ in range(PUBLISHED):
         state = publishing.step(_published, versions, state, _append(state))
     for _ in range(LOADS):
@@ -287,7 +287,7 @@ def _prove(path: Path, rows: int, *, whole: bool) -> None:
         raise AssertionError(f"{path} has {number} rows, not {rows}")
 
 
-def _memory(name: str) -> int:
+def memory_of_process(name: str) -> int:
     """A figure of the kernel's account of this process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
