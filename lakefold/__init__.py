@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakefold.maintaining.compaction import compact as compact
-    from lakefold.writing.append import append as append
-    from lakefold.writing.apply_changes import apply_changes as apply_changes
-    from lakefold.writing.delete import delete as delete
+    from lakefold.writing.functions import Writer as Writer
+    from lakefold.writing.functions import append as append
+    from lakefold.writing.functions import apply_changes as apply_changes
+    from lakefold.writing.functions import delete as delete
+    from lakefold.writing.functions import upsert as upsert
     from lakefold.writing.options import WriteOptions as WriteOptions
-    from lakefold.writing.upsert import upsert as upsert
-    from lakefold.writing.writer import Writer as Writer
     from lakefold_ingest.merge.batch_keys import BadKeysError as BadKeysError
     from lakefold_ingest.merge.clauses import MatchedDelete as MatchedDelete
     from lakefold_ingest.merge.clauses import MatchedUpdate as MatchedUpdate
@@ -70,10 +70,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "lakefold.maintaining.compaction": ("compact",),
-    "lakefold.writing.append": ("append",),
-    "lakefold.writing.apply_changes": ("apply_changes",),
-    "lakefold.writing.delete": ("delete",),
-    "lakefold.writing.upsert": ("upsert",),
     "lakefold_ingest.merge.batch_keys": ("BadKeysError",),
     "lakefold_ingest.merge.clauses": (
         "MatchedDelete",
@@ -83,8 +79,8 @@ _HOMES = {
         "NotMatchedInsert",
     ),
     "lakefold_ingest.rows.row_faults": ("BadRowsError",),
+    "lakefold.writing.functions": ("Writer", "append", "apply_changes", "delete", "upsert"),
     "lakefold.writing.options": ("WriteOptions",),
-    "lakefold.writing.writer": ("Writer",),
     "lakefold_ingest.writing.report": ("BatchReport",),
     "lakefold_reader.tail.change": ("Change",),
     "lakefold_reader.consumers.consumers": ("Consumer", "consumers"),

@@ -93,11 +93,11 @@ VERBS: Final = {
         "lakefold.folding.committer:command", "Fold the log into versions of the tables.", runs_on=True
     ),
     "propose": Verb("lakefold.proposals.propose:command", "Send one transaction to the log."),
-    "append": Verb("lakefold.writing.append_verb:command", "Append the rows of files to a table."),
-    "upsert": Verb("lakefold.writing.upsert_verb:command", "Merge the rows of files into a table by keys."),
-    "delete": Verb("lakefold.writing.delete_verb:command", "Delete rows of a table."),
+    "append": Verb("lakefold.writing.verbs:append", "Append the rows of files to a table."),
+    "upsert": Verb("lakefold.writing.verbs:upsert", "Merge the rows of files into a table by keys."),
+    "delete": Verb("lakefold.writing.verbs:delete", "Delete rows of a table."),
     "apply-changes": Verb(
-        "lakefold.writing.apply_changes_verb:command", "Apply the change events of files to a table."
+        "lakefold.writing.verbs:apply_changes", "Apply the change events of files to a table."
     ),
     "fold": Verb("lakefold.folding.fold:command", "Fold a file of envelopes into a table, without Kafka."),
     "show": Verb("lakefold.reading.show:command", "Show one version of a table."),
