@@ -15,17 +15,19 @@ from lakefold_table.delta.log_segment.names import FOLDER, checksum_path
 from lakefold_table.delta.naming import detect
 from lakefold_table.delta.proposal import NAME, DeltaTableProposal, proposal_in
 from lakefold_table.delta.rebasing import vectors_to_read
-from lakefold_table.delta.recalling import RecalledAnswers, RecalledDraft
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
 from lakefold_table.delta.state import DeltaState, decode_state, identity_of, time_of, version_at
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.delta.table_features.row_tracking import high_water_mark
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import (
     NO_FILES,
+    Accepted,
     Difference,
+    Fetched,
     FilesAfter,
     NewFile,
     Requirements,
@@ -36,12 +38,11 @@ from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.nesting import needs_around
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
-    from lakefold_table.format import Fetched, Files, GroupingRule, RecordedVersion
+    from lakefold_table.format import Files, GroupingRule, RecordedVersion
     from lakefold_table.proposal import LargeProposal
 
 _GONE = "create a checkpoint by the client that cleaned the log up, or restore the commits"
@@ -215,15 +216,64 @@ def _vectors(state: DeltaState, proposal: DeltaTableProposal) -> Iterable[str]:
 
 
 class RecallingDelta(DeltaFormat):
-    """The format as it judges a version's entries again; see `RecallingFormat`."""
+    """The format as it judges the entries of a version again, whose answers are known; see `RecallingFormat`.
+
+    A version does not record which sizes of files it saw. An entry that is in the table passed, so its files
+    are not checked again: they may have been cleaned up since. For one that was refused the store is asked as
+    it is now. If that does not give the same refusal, and the refusal names one of the files, the cause may
+    be gone.
+    """
 
     def __init__(self, recorded: RecordedVersion) -> None:
-        self._answers = RecalledAnswers(recorded)
-        self.undecided = self._answers.undecided
-        self.unlike = self._answers.unlike
-        self.accepted = self._answers.accepted
+        self.recorded = recorded
+        self.undecided: set[int] = set()
+        self.unlike: set[int] = set()
+        self.accepted: set[int] = set()
 
     def draft(self, state: DeltaState | None, observed: Fetched, entries: Sequence[Entry] = ()) -> DeltaDraft:
         """Begins the version after `state`, with the answers that were given then."""
         del entries
-        return RecalledDraft(state, self._answers, observed.contents)
+        return RecalledDraft(state, self, observed.contents)
+
+
+class RecalledDraft(DeltaDraft):
+    """The version in the making, with the answers that were given when it was made first."""
+
+    def __init__(
+        self,
+        state: DeltaState | None,
+        recalling: RecallingDelta,
+        contents: Mapping[str, bytes | None],
+    ) -> None:
+        super().__init__(state, Fetched(contents=contents))
+        self._recalling = recalling
+        self._contents = contents
+
+    def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
+        """Judges the entry on what the fold saw then, as far as that is known."""
+        offset = entry.position.offset
+        answer = self._recalling.recorded.answers.get(offset)
+        if answer is None or isinstance(answer, Committed | Duplicate):
+            self._observed = Fetched(contents=self._contents)
+            return super().add(entry)
+        if offset in self._recalling.recorded.given:
+            return answer
+        paths = frozenset(proposed(entry).files)
+        verdict: Accepted | Rejected | Invalid | None = None
+        around = sorted(needs_around(entry.envelope.table).neighbours) if self._state is None else ()
+        for observed in (
+            *(Fetched(neighbours={neighbour}) for neighbour in around),
+            Fetched(sizes=dict.fromkeys(paths)),
+            Fetched(sizes=self._recalling.recorded.sizes(paths)),
+            Fetched(),
+        ):
+            self._observed = replace(observed, contents=self._contents)
+            verdict = super().add(entry)
+            if (verdict.shortened() if isinstance(verdict, Invalid) else verdict) == answer:
+                return verdict
+            if isinstance(verdict, Accepted):
+                self._recalling.accepted.add(offset)
+                break
+        names_a_file = isinstance(answer, Invalid) and any(path in answer.message for path in paths)
+        (self._recalling.undecided if names_a_file else self._recalling.unlike).add(offset)
+        return verdict
