@@ -80,8 +80,8 @@ class Verb:
 
 
 VERBS: Final = {
-    "up": Verb("lakefold.setup.up:command", "Start a local Kafka broker for this folder."),
-    "down": Verb("lakefold.setup.down:command", "Stop the local Kafka broker."),
+    "up": Verb("lakefold.setup.local_broker:up", "Start a local Kafka broker for this folder."),
+    "down": Verb("lakefold.setup.local_broker:down", "Stop the local Kafka broker."),
     "status": Verb("lakefold.setup.status:command", "Show brokers, topics, lag and tables."),
     "console": Verb(
         "lakefold.web.console_verb:command", "Serve a web page of the tables and the log.", runs_on=True
@@ -105,10 +105,10 @@ VERBS: Final = {
     "tail": Verb("lakefold.reading.tail:command", "Print new versions as they come."),
     "changes": Verb("lakefold.reading.changes:command", "Print the change feed."),
     "refs": Verb("lakefold.reading.refs:command", "List a table's tags and branches."),
-    "tag": Verb("lakefold.branching.tag_verb:command", "Give a version of a table a name."),
-    "branch": Verb("lakefold.branching.branch_verb:command", "Begin a branch of a table, through the log."),
+    "tag": Verb("lakefold.branching.verbs:tag", "Give a version of a table a name."),
+    "branch": Verb("lakefold.branching.verbs:branch", "Begin a branch of a table, through the log."),
     "restore": Verb(
-        "lakefold.branching.restore_verb:command",
+        "lakefold.branching.verbs:restore",
         "Make an earlier version the newest again, through the log.",
     ),
     "consumers": Verb("lakefold.reading.consumers:command", "List, set and drop a table's named consumers."),
@@ -127,9 +127,9 @@ VERBS: Final = {
     "explain": Verb("lakefold.proposals.explain:command", "Show the outcome of one proposal and its reason."),
     "replay": Verb("lakefold.folding.replay:command", "Fold the log again and compare with what is stored."),
     "redrive": Verb("lakefold.proposals.redrive:command", "List dead letters and send chosen ones again."),
-    "adopt": Verb("lakefold.binding.adopt:command", "Bind a table that is bound to no log to a partition."),
-    "rebind": Verb("lakefold.binding.rebind:command", "Bind a table to another partition or log."),
-    "detach": Verb("lakefold.binding.detach:command", "End a table's binding to its partition."),
+    "adopt": Verb("lakefold.binding.verbs:adopt", "Bind a table that is bound to no log to a partition."),
+    "rebind": Verb("lakefold.binding.verbs:rebind", "Bind a table to another partition or log."),
+    "detach": Verb("lakefold.binding.verbs:detach", "End a table's binding to its partition."),
     "drop": Verb("lakefold.binding.drop:command", "Delete a table that is bound to no log."),
 }
 

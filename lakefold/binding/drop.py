@@ -71,8 +71,8 @@ def _drop_deleted(
     settings: Settings, uri: str, missing: NotATableError, known: Dropped | None, *, yes: bool, as_json: bool
 ) -> None:
     """Writes the note of a dropped table for a table that was deleted by other means."""
-    from lakefold.binding.adopt import cluster_of
     from lakefold.binding.drop_table import note, reported_branches
+    from lakefold.binding.verbs import cluster_of
 
     try:
         cluster = cluster_of(settings)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakefold_reader.snapshot.history import HistoryRow, history_of
 from lakefold_reader.versions.listing import numbers_of
@@ -64,11 +64,6 @@ def summed(rows: Iterable[HistoryRow]) -> TakenBack:
         sum(row.entries or 0 for row in versions) - in_apps,
         tuple(sorted(row.version for row in versions if not row.own)),
     )
-
-
-def plain(lost: TakenBack) -> dict[str, Any]:
-    """Returns it as plain values for JSON."""
-    return asdict(lost)
 
 
 def _joined(batches: list[Batches]) -> AppBatches:

@@ -1,0 +1,260 @@
+"""The verbs `tag`, `branch` and `restore`: each is about one version of a table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import click
+
+from lakefold.branching.chosen_version import ChosenVersion, VersionChoice, version_options
+from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
+from lakefold.console.outcomes import exit_if_refused, print_outcome, result_text
+from lakefold.console.output import print_json, print_line
+from lakefold.writing.verb_options import wait_option
+from lakefold_table.entry import Committed, Outcome
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from lakefold.branching.taken_back import TakenBack
+    from lakefold.console.settings import Settings
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.versions.refs import Refs
+
+
+@verb(
+    "lakefold tag /data/flights release-3",
+    "lakefold tag /data/flights release-3 --version 12",
+    "lakefold tag /data/flights release-3 --version 14 --move",
+    "lakefold tag /data/flights release-3 --delete",
+    "lakefold show /data/flights --tag release-3",
+)
+@click.argument("table")
+@click.argument("name")
+@version_options("Tag the version that")
+@click.option("--move", is_flag=True, help="Let the tag name this version if it exists already.")
+@click.option("--delete", is_flag=True, help="Remove the tag; the version stays until a clean-up.")
+@settings_options(*STORE)
+@json_option
+def tag(
+    settings: Settings,
+    table: str,
+    name: str,
+    *,
+    choice: VersionChoice,
+    move: bool,
+    delete: bool,
+    as_json: bool,
+) -> None:
+    """Give a version of TABLE the name NAME: the newest version, or the one that is chosen.
+
+    Clean-ups keep a version that a tag names. A tag is a file beside the versions, which every Lance client
+    reads. It is written at once and doesn't go through the log, so no committer is needed.
+    """
+    if delete and (move or not choice.is_newest or choice.branch is not None):
+        raise click.UsageError("--delete removes the tag, whichever version it names; leave the others out")
+    from lakefold_reader.opening import open_branch
+    from lakefold_reader.versions.branches import main_and_branch
+    from lakefold_table.versions.refs import Refs
+
+    _check_free(name)
+    if delete:
+        main, _ = main_and_branch(open_branch(table, None, settings.storage_options))
+        Refs(main.storage).delete_tag(name)
+        version, branch = None, ""
+    else:
+        chosen = choice.find(table, settings.storage_options)
+        main, version, branch = chosen.main, chosen.version, chosen.branch
+        _set_tag(Refs(main.storage), name, version, branch or None, move=move)
+    if as_json:
+        print_json({"table": main.uri, "tag": name, "version": version, "branch": branch, "deleted": delete})
+    elif version is None:
+        print_line(f"tag {name} removed")
+    else:
+        print_line(f"tag {name} names version {version:,}" + (f" of branch {branch}" if branch else ""))
+
+
+def _check_free(name: str) -> None:
+    """Raises `InvalidError` for the name of a consumer's tag."""
+    from lakefold_reader.consumers.consumers import TAG
+
+    if name.startswith(TAG):
+        message = f"the tag {name} belongs to a named consumer"
+        raise InvalidError(message, hint="use `lakefold consumers TABLE --set` or `--drop`")
+
+
+def _set_tag(refs: Refs, name: str, version: int, branch: str | None, *, move: bool) -> None:
+    """Creates the tag, or moves it if it exists and may be moved. Raises `InvalidError` if it may not."""
+    from lakefold_table.versions.refs import UnknownRefError
+
+    if move:
+        try:
+            refs.update_tag(name, version, branch=branch)
+        except UnknownRefError:
+            pass
+        else:
+            return
+    refs.create_tag(name, version, branch=branch)
+
+
+@verb(
+    "lakefold branch /data/flights audit",
+    "lakefold branch /data/flights audit --version 12",
+    "lakefold branch s3://lake/flights next --branch audit",
+    "lakefold branch /data/flights june --as-of 2026-06-01T00:00:00Z --json",
+)
+@click.argument("table")
+@click.argument("name")
+@version_options("Begin at the version that")
+@wait_option(or_log=False)
+@settings_options(*KAFKA, *TOPICS, *STORE)
+@json_option
+@click.pass_context
+def branch(
+    context: click.Context,
+    /,
+    settings: Settings,
+    table: str,
+    name: str,
+    *,
+    choice: VersionChoice,
+    wait: float,
+    as_json: bool,
+) -> None:
+    """Begin the branch NAME of TABLE at its newest version, or at the version that is chosen.
+
+    The branch has the rows of that version and shares its files; from then on it is written to and read
+    independently (--branch of the other verbs, branch= in Python). It goes through the log as any proposal,
+    its outcome is printed, and the exit code is 3 if it was refused, for instance because the branch exists.
+    """
+    from lakefold.proposals.sending import send_and_wait
+    from lakefold_table.branch_names import check_branch_name
+
+    check_branch_name(name)
+    chosen = choice.find(table, settings.storage_options)
+    outcome = send_and_wait(settings, branching(chosen, name), wait)
+    print_outcome(outcome, as_json=as_json)
+    exit_if_refused(context, outcome)
+
+
+def branching(chosen: ChosenVersion, name: str) -> Envelope:
+    """Returns the proposal that begins a branch at a version: a shallow Clone below the table's root."""
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_table.uri import local_path
+
+    uri = chosen.source.uri
+    envelope = Envelope(table=chosen.main.uri, branch=name)
+    envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), chosen.version
+    clone = envelope.lance.clone
+    clone.is_shallow, clone.ref_version, clone.branch_name = True, chosen.version, name
+    # As other Lance clients name a local table, in the manifest that is made of it.
+    clone.ref_path = local_path(uri) if uri.startswith("file:") else uri
+    if chosen.branch:
+        clone.ref_name = chosen.branch
+    return envelope
+
+
+SEND_AGAIN: Final = (
+    "these batches stay folded under their keys, so send them again under another app id; "
+    "proposals without an app id are built and sent again as new ones"
+)
+
+
+@verb(
+    "lakefold restore /data/flights --version 12 --dry-run",
+    "lakefold restore /data/flights --version 12",
+    "lakefold restore /data/flights --tag release-3",
+    "lakefold restore /data/flights --as-of 2026-06-01T00:00:00Z --json",
+)
+@click.argument("table")
+@version_options("Restore the version that")
+@click.option("--dry-run", is_flag=True, help="Send nothing; print which batches would be taken back.")
+@wait_option(or_log=False)
+@settings_options(*KAFKA, *TOPICS, *STORE)
+@json_option
+@click.pass_context
+def restore(
+    context: click.Context,
+    /,
+    settings: Settings,
+    table: str,
+    *,
+    choice: VersionChoice,
+    dry_run: bool,
+    wait: float,
+    as_json: bool,
+) -> None:
+    """Publish a new version of TABLE with the rows and the schema of the version that is chosen.
+
+    The versions after that one stay readable, but their rows are no longer in the table. The batches that
+    made them are listed. They stay folded under their keys: sent again under these, they are Duplicates. So
+    send them again, corrected, under another app id. Batches that the committer folds before the restore are
+    taken back too, those that it folds afterwards are not. The restore goes through the log as any proposal;
+    the exit code is 3 if it was refused.
+    """
+    if choice.is_newest:
+        raise click.UsageError("name the version: --version, --tag, --as-of or --at-position")
+    from lakefold.branching.taken_back import newest_before, taken_back
+    from lakefold.proposals.sending import send_and_wait
+
+    chosen = choice.find(table, settings.storage_options)
+    if dry_run:
+        _print_restored(None, chosen, taken_back(chosen, newest_before(chosen, None)), as_json=as_json)
+        return
+    outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait)
+    made = outcome.result.version if isinstance(outcome.result, Committed) else None
+    lost = None if made is None else taken_back(chosen, newest_before(chosen, made))
+    _print_restored(outcome, chosen, lost, as_json=as_json)
+    exit_if_refused(context, outcome)
+
+
+def restoring(chosen: ChosenVersion, newest: int) -> Envelope:
+    """Returns the proposal that restores a version of a branch whose newest version is `newest`."""
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+
+    envelope = Envelope(table=chosen.main.uri, branch=chosen.branch)
+    envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), newest
+    envelope.lance.restore.version = chosen.version
+    return envelope
+
+
+def _print_restored(
+    outcome: Outcome | None, chosen: ChosenVersion, lost: TakenBack | None, *, as_json: bool
+) -> None:
+    if as_json:
+        print_json(_restored_document(outcome, chosen, lost))
+        return
+    if outcome is not None:
+        print_line(f"{outcome.position}  {outcome.uuid or '-'}  {result_text(outcome)}")
+    if lost is None:
+        return
+    verb = "would be taken back" if outcome is None else "taken back"
+    versions = f"{lost.versions:,} version{'s' * (lost.versions != 1)}"
+    print_line(f"{verb}: {versions} after version {chosen.version:,}")
+    for app in lost.apps:
+        batches = (
+            f"batch {app.first:,}" if app.first == app.last else f"batches {app.first:,} to {app.last:,}"
+        )
+        print_line(f"  {app.app_id}: {batches} ({app.count:,})")
+    if lost.entries_without_app_id:
+        count = lost.entries_without_app_id
+        print_line(f"  {count:,} proposal{'s' * (count != 1)} without an app id")
+    if lost.foreign_versions:
+        numbers = ", ".join(f"{number:,}" for number in lost.foreign_versions)
+        print_line(f"  versions of other Lance clients: {numbers}")
+    if lost.apps or lost.entries_without_app_id:
+        print_line(SEND_AGAIN)
+
+
+def _restored_document(
+    outcome: Outcome | None, chosen: ChosenVersion, lost: TakenBack | None
+) -> dict[str, Any]:
+    from lakefold_log.codec.envelope import json_form, outcome_message
+
+    return {
+        "outcome": None if outcome is None else json_form(outcome_message(outcome)),
+        "restored_version": chosen.version,
+        "taken_back": None if lost is None else asdict(lost),
+        "hint": SEND_AGAIN,
+    }
