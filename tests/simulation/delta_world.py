@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_log.codec.envelope import encode
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.delta.format import DeltaFormat
-from lakefold_table.delta.log_segment.names import FOLDER
-from lakefold_table.delta.naming import NAMING
+from lakefold_table.delta.log_segment.names import FOLDER, NAMING
 from lakefold_table.delta.state import DeltaState
 from lakefold_table.lance.format import LanceFormat
 from lakefold_table.lance.state import LanceState

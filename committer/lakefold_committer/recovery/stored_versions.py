@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lakefold_table.errors import DamagedError, LocationError, RetryError
 from lakefold_table.marks.marks import PREFIX, Marks, decode_marks
 from lakefold_table.marks.record import PARENT, is_own
-from lakefold_table.storage.contents import content_at
+from lakefold_table.storage.base import content_at
 from lakefold_table.versions.heads import read_head
 from lakefold_table.versions.succession import Link
 

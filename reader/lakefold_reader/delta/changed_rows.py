@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.delta.feed.parts import FilePart
+    from lakefold_reader.delta.feed.plan import FilePart
     from lakefold_reader.delta.schema import DeltaSchema
     from lakefold_reader.format.source import ChangePart, Source
     from lakefold_table.format import VersionSummary

@@ -11,8 +11,7 @@ from lakefold_reader.delta.versions import content_of, not_built, read_state, re
 from lakefold_reader.format.snapshots import Cleaned, Traffic
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.table_actions import TableMetadata
-from lakefold_table.delta.log_segment.names import FOLDER
-from lakefold_table.delta.naming import detect
+from lakefold_table.delta.log_segment.names import FOLDER, detect
 from lakefold_table.delta.record_counts import record_count
 
 if TYPE_CHECKING:

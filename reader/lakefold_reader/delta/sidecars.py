@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_reader.delta.ranges import FileRanges
+from lakefold_reader.delta.stored_file import FileRanges
 from lakefold_table.delta.checkpoints.content import sidecar_paths
 from lakefold_table.delta.log_segment.names import FOLDER, SIDECARS, LogFile, LogFileKind
 from lakefold_table.delta.log_segment.segment import log_files

@@ -20,7 +20,7 @@ from lakefold_table.format import VersionSummary
 from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.marks.record import TABLE_ID
 from lakefold_table.roots import below
-from lakefold_table.storage.contents import content_at
+from lakefold_table.storage.base import content_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable

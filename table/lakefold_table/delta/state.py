@@ -18,9 +18,15 @@ from lakefold_table.delta.commit_head import MARKS_APP, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.json_text import is_long
 from lakefold_table.delta.log_segment.last_checkpoint import checkpoint_hint
-from lakefold_table.delta.log_segment.names import FOLDER, LAST_CHECKPOINT, LISTING, LogFileKind, commit_path
+from lakefold_table.delta.log_segment.names import (
+    FOLDER,
+    LAST_CHECKPOINT,
+    LISTING,
+    NAMING,
+    LogFileKind,
+    commit_path,
+)
 from lakefold_table.delta.log_segment.segment import LogSegment, segment_of
-from lakefold_table.delta.naming import NAMING
 from lakefold_table.delta.proposal import NAME
 from lakefold_table.delta.snapshot.checksum import check_snapshot, version_checksum
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation

@@ -314,3 +314,14 @@ class RecordsElsewhere(Protocol):
 def etag_of(data: bytes) -> str:
     """Returns an etag of this content, for stores that have none of their own (S3 has one)."""
     return blake2b(data, digest_size=16).hexdigest()
+
+
+def content_at(storage: Storage, path: str) -> bytes:
+    """Returns the content of a file; of a path that ends with `/` the names in that folder, one in each line.
+
+    Raises `FileNotFoundError`, and as `Storage.get`.
+    """
+    if not path.endswith("/"):
+        return storage.get(path)
+    names = storage.names(path.removesuffix("/"))
+    return "\n".join(name for name in names if "\n" not in name).encode(errors="replace")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefold_reader.delta.feed.parts import FilePart
+    from lakefold_reader.delta.feed.plan import FilePart
     from lakefold_reader.format.changes import Misfits, Rewritten
     from lakefold_table.format import VersionSummary
 

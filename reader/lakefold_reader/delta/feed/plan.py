@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.delta.data_files import live_rows
 from lakefold_reader.delta.feed.commit_changes import CommitChanges, changes_in, last_offset, offsets_of
-from lakefold_reader.delta.feed.parts import FilePart
 from lakefold_reader.delta.versions import content_of, read_state
-from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError
+from lakefold_reader.format.changes import ChangeType, Rewritten, RewrittenError, Weight
+from lakefold_reader.format.source import ChangePart
 from lakefold_reader.versions.ranges import expired
 from lakefold_reader.versions.stray_files import expired_stray, is_stray
 from lakefold_table.delta.record_counts import record_count
@@ -18,10 +18,13 @@ from lakefold_table.marks.record import decode_record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from lakefold_reader.delta.data_files import StoredRows
     from lakefold_reader.format.source import Source
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
     from lakefold_table.format import VersionSummary
 
+ROW_BYTES: Final = 16
+"""The least that a row counts for if the number of rows is not known."""
 ORDER: Final = (
     ChangeType.DELETE,
     ChangeType.UPDATE_PREIMAGE,
@@ -29,6 +32,23 @@ ORDER: Final = (
     ChangeType.INSERT,
 )
 """The order of the parts of a version: applied in it, a row is never there twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart(ChangePart):
+    """Some rows of a data file; see `ChangePart`.
+
+    `in_change_file`: the file has changes of several kinds, and the rows are those of this kind.
+    """
+
+    rows: StoredRows
+    in_change_file: bool = False
+
+    @property
+    def weight(self) -> Weight:
+        """How many rows they are, and the bytes of the data file; all of its rows if that is not known."""
+        counted = self.rows.rows
+        return Weight(self.rows.size // ROW_BYTES if counted is None else counted, self.rows.size)
 
 
 def summaries_between(source: Source, after: int, to: int) -> Iterator[VersionSummary]:

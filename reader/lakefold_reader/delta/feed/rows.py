@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lakefold_reader.delta.data_files import Shape
-    from lakefold_reader.delta.feed.parts import FilePart
+    from lakefold_reader.delta.feed.plan import FilePart
     from lakefold_reader.format.source import Source
 
 CHANGE_TYPE: Final = DeltaColumn(CHANGE_FIELDS[0], CHANGE_FIELDS[0].name, type_name="string")

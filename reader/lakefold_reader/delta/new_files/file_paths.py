@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.delta.percent import encode_percent
+from lakefold_table.delta.actions.paths import encode_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,27 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lakefold_table.delta.percent import decode_percent, encode_percent
 from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_ESCAPE: Final = re.compile(r"%[0-7][0-9A-Fa-f]")
+_ASCII_ESCAPE: Final = re.compile(r"%[0-7][0-9A-Fa-f]")
 HINT: Final = "name files below the table, or by an absolute URI, percent-encoded"
+_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+_MALFORMED: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+
+
+def decode_percent(text: str) -> str:
+    """Returns the decoded text. Raises `ValueError` if a `%` begins no escape, or the bytes are not UTF-8."""
+    if _MALFORMED.search(text):
+        raise ValueError("a % is not followed by two hexadecimal digits")
+    return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode()).decode()
+
+
+def encode_percent(text: str) -> str:
+    """Returns the text with everything escaped but letters, digits, and `-._~`."""
+    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode())
 
 
 @value()
@@ -30,7 +44,7 @@ def needless_part(encoded: str) -> bool:
     """Returns whether a relative path could be written shorter: no file may be in a table twice."""
     if any(part in ("", ".") for part in encoded.split("/")):
         return True
-    return any(encode_percent(char) == char for char in map(decode_percent, _ESCAPE.findall(encoded)))
+    return any(encode_percent(char) == char for char in map(decode_percent, _ASCII_ESCAPE.findall(encoded)))
 
 
 def file_path(encoded: str, where: str = "") -> FilePath:

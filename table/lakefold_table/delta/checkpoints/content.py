@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.actions.paths import decode_percent
 from lakefold_table.delta.actions.table_actions import BY_NAME, CheckpointMetadata, CommitInfo, Sidecar
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions
 from lakefold_table.delta.log_segment.names import SIDECARS, LogFile, LogFileKind
-from lakefold_table.delta.percent import decode_percent
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:

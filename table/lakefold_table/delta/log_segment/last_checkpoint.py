@@ -9,9 +9,9 @@ import json
 from hashlib import md5
 from typing import TYPE_CHECKING, Any, Final
 
+from lakefold_table.delta.actions.paths import encode_percent
 from lakefold_table.delta.json_text import is_long
 from lakefold_table.delta.log_segment.names import FOLDER, log_file
-from lakefold_table.delta.percent import encode_percent
 from lakefold_table.values import value
 
 if TYPE_CHECKING:

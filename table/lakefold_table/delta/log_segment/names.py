@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FOLDER: Final = "_delta_log"
 SIDECARS: Final = f"{FOLDER}/_sidecars"
@@ -92,3 +95,26 @@ def log_file(name: str) -> LogFile | None:
     end = int(match["end"])
     compacted = LogFile(name, LogFileKind.COMPACTED, version, end, json=True)
     return compacted if version < end <= LARGEST else None
+
+
+class CommitNaming:
+    """Commits in twenty digits."""
+
+    folder: Final = FOLDER
+
+    def path(self, version: int) -> str:
+        """Returns the path of a version's commit."""
+        return commit_path(version)
+
+    def parse(self, name: str) -> int | None:
+        """Returns the version of a commit's name, None for other files of the log."""
+        file = log_file(name)
+        return file.version if file is not None and file.kind is LogFileKind.COMMIT else None
+
+
+NAMING: Final = CommitNaming()
+
+
+def detect(names: Iterable[str]) -> CommitNaming | None:
+    """Returns the naming if any of these names is a version's."""
+    return NAMING if any(NAMING.parse(name) is not None for name in names) else None
