@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING
 
 from lakefold_reader.snapshot.history import HistoryRow, history_of
 from lakefold_reader.versions.listing import numbers_of
+from lakefold_table.marks.record import Batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakefold.branching.chosen_version import ChosenVersion
-    from lakefold_table.marks.record import Batches
-
-
-@dataclass(frozen=True, slots=True)
-class AppBatches:
-    """The batches of an app that are taken back: the lowest and highest id, and how many."""
-
-    app_id: str
-    first: int
-    last: int
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +26,7 @@ class TakenBack:
     """
 
     versions: int
-    apps: tuple[AppBatches, ...]
+    apps: tuple[Batches, ...]
     entries_without_app_id: int
     foreign_versions: tuple[int, ...]
 
@@ -66,8 +56,8 @@ def summed(rows: Iterable[HistoryRow]) -> TakenBack:
     )
 
 
-def _joined(batches: list[Batches]) -> AppBatches:
-    return AppBatches(
+def _joined(batches: list[Batches]) -> Batches:
+    return Batches(
         batches[0].app_id,
         min(each.first for each in batches),
         max(each.last for each in batches),

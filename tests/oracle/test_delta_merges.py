@@ -29,7 +29,7 @@ from lakefold_ingest.merge.delta.version_changes import open_delta_version
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.keyed_parts import KeyedParts
-from lakefold_ingest.operations.replace_delta import ReplaceDelta
+from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
 from lakefold_reader.delta.data_files import DataFile

@@ -19,7 +19,7 @@ from lakefold_ingest.delta.schemas import new_fields, schema_text
 from lakefold_ingest.formats import FORMATS, read_view
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
-from lakefold_ingest.operations.replace_delta import ReplaceDelta
+from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lakefold_ingest.operations.replace_where import ReplaceWhere
+from lakefold_ingest.operations.replace import ReplaceWhere
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key

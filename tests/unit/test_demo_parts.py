@@ -18,13 +18,13 @@ import pytest
 from rich.console import Console
 
 from lakefold.demo import demo
-from lakefold.demo.advice import advice_for
 from lakefold.demo.checksum import Checksum
 from lakefold.demo.children import Child
 from lakefold.demo.folder import Folder, claim
 from lakefold.demo.job import ProgressFile
 from lakefold.demo.picture import drawn
 from lakefold.demo.proof import DemoProof, judge, question_services
+from lakefold.demo.report import advice_for
 from lakefold.demo.screen import PlainLines, screen_for
 from lakefold.demo.signals import Interrupted, Signals
 from lakefold.demo.state import DemoProgress

@@ -20,7 +20,7 @@ from lakefold_ingest.merge.opening import open_read_version, target_of
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError
-from lakefold_ingest.rows.row_streams import from_streams, rows_or_nothing
+from lakefold_ingest.rows.staged_rows import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.errors import InvalidError

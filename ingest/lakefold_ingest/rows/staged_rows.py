@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from lakefold_ingest.rows.row_streams import from_streams, to_stream
 from lakefold_ingest.rows.unused_files import remove_files
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
@@ -42,6 +41,7 @@ PART_BYTES: Final = 2**26
 """The driver merges about so many bytes of rows at once, unless a single bucket has more."""
 PART_ROWS: Final = 250_000
 """And at most so many rows: their keys are looked up in the table at once."""
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +212,24 @@ class StagedRows:
 def buckets_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns the bucket of each of these numbers of keys."""
     return numbers & (BUCKETS - 1)
+
+
+def to_stream(rows: pa.Table) -> pa.Buffer:
+    """Returns the rows as a compressed Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
+        writer.write_table(rows)
+    return sink.getvalue()
+
+
+def rows_or_nothing(rows: pa.Table) -> bytes:
+    """Returns the rows as a stream, no bytes if there are none."""
+    return to_stream(rows).to_pybytes() if rows.num_rows else b""
+
+
+def from_streams(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
+    """Returns the rows of all streams that follow one another in `data`; they have this schema."""
+    source, tables = pa.BufferReader(data), [schema.empty_table()]
+    while source.tell() < source.size():
+        tables.append(pa.ipc.open_stream(source).read_all())
+    return pa.concat_tables(tables)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_ingest.rows.row_faults import BAD_ROWS, bad_rows_error
-from lakefold_ingest.rows.row_streams import from_streams, rows_or_nothing
 from lakefold_ingest.rows.row_writer import RowWriter
+from lakefold_ingest.rows.staged_rows import from_streams, rows_or_nothing
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_table.errors import InvalidError
 

@@ -16,9 +16,8 @@ from lakefold_ingest.delta.replacing import check_replaceable
 from lakefold_ingest.delta.writing import DeltaView
 from lakefold_ingest.lance.new_columns import check_structs
 from lakefold_ingest.lance.view import LanceView, lance_view
-from lakefold_ingest.merge.row_condition import RowCondition
-from lakefold_ingest.operations.replace_delta import ReplaceDelta
-from lakefold_ingest.operations.replace_where import ReplaceWhere
+from lakefold_ingest.merge.conditions import RowCondition
+from lakefold_ingest.operations.replace import ReplaceDelta, ReplaceWhere
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteMode, WriteUse
 from lakefold_ingest.rows.fitting import plain_field

@@ -1,4 +1,4 @@
-"""Replaces rows of a Delta table by files that were written before: all rows, or those of a condition."""
+"""Replaces rows by files that were written before: those of a condition, or all rows of a Delta table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from lakefold_ingest.delta.proposals import write_proposal
 from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
 from lakefold_ingest.delta.writing import DeltaView, delta_view
 from lakefold_ingest.formats import seen_source
+from lakefold_ingest.lance.envelopes import append, begin_envelope
+from lakefold_ingest.lance.view import lance_view
 from lakefold_ingest.merge.delta.version_changes import open_delta_version
-from lakefold_ingest.operations.written import WrittenBefore
+from lakefold_ingest.merge.lance.deletions import delete_rows
+from lakefold_ingest.merge.lance.version_changes import open_lance_version
+from lakefold_ingest.merge.read_version import offsets_by_number
+from lakefold_ingest.operations.written import WrittenBefore, check_columns
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVING
 from lakefold_table.errors import RetryError
@@ -23,6 +28,48 @@ if TYPE_CHECKING:
     from lakefold_ingest.view import View
     from lakefold_ingest.writing.settings import WriteSettings
     from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_protos.lance.file_pb2 import Schema
+    from lakefold_protos.lance.table_pb2 import DataFragment
+
+
+@dataclass(slots=True)
+class ReplaceWhere(WrittenBefore):
+    """An `Operation` that removes the rows for which `where` holds, and adds fragments.
+
+    The fragments were written for `columns`. Rows that other writers add between the read version and this
+    proposal stay, also if `where` holds for them.
+    """
+
+    fragments: Sequence[DataFragment]
+    columns: Schema
+    where: str
+
+    def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
+        """Finds the rows, writes the deletion files of their fragments, and returns the envelope.
+
+        Returns None if there is nothing to remove and nothing to add. Raises `InvalidError` if `where` can't
+        be evaluated, `RetryError` if the table's columns were changed after the files were written, and as
+        `ReadVersion`.
+        """
+        view = lance_view(view, "replacing some rows")
+        check_columns(self.columns, view)
+        table = open_lance_version(view, settings.storage_options)
+        rows = offsets_by_number(table.rows_where(self.where))
+        if not rows and not self.fragments:
+            return None
+        deleted = delete_rows(table, rows)
+        self.built = True
+        if not rows:
+            return append(view.uri, key, view.version, self.fragments)
+        envelope = begin_envelope(view.uri, key, view.version)
+        deleted.add_affected(envelope)
+        if not self.fragments:
+            deleted.as_delete(envelope, self.where)
+            return envelope
+        deleted.as_update(envelope, self.fragments)
+        # All values of the new rows are new, so no index may claim to cover them.
+        envelope.lance.update.fields_for_preserving_frag_bitmap.extend(column.id for column in view.fields)
+        return envelope
 
 
 @dataclass(slots=True)
