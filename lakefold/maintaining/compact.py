@@ -8,8 +8,8 @@ import click
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
-from lakefold.maintaining.bar import Bar
 from lakefold.maintaining.engine import engine_of, engine_option
+from lakefold.maintaining.reports import Bar
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings

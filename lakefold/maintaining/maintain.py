@@ -13,9 +13,8 @@ import click
 from lakefold.console.http_port import open_port
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
-from lakefold.maintaining.bar import Bar
 from lakefold.maintaining.engine import HERE, engine_of, engine_option
-from lakefold.maintaining.reports import plain_report, print_failed
+from lakefold.maintaining.reports import Bar, plain_report, print_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -217,12 +217,12 @@ def test_a_topic_that_was_made_again_is_noticed(bootstrap: str, topic_names: Top
     own.propose(0, 1)
     with own.reader(verify_every_s=0.1) as reader, own.proposer() as proposer:
         assert batches(take(reader, 2)) == [0, 1]
-        reader.verify_topic()
+        reader._guard.verify()
         make_again(own)
         # More than the reader has read: without the id it would continue in the new topic.
         own.propose(*range(10, 20))
         with pytest.raises(StopError, match="created again") as caught:
-            reader.verify_topic()
+            reader._guard.verify()
         assert own.log.topic_id in caught.value.message
         with pytest.raises(StopError, match=r"created again|another log"):
             until(lambda: reader.poll(1000, 0.1) == [None], "the reader to notice", seconds=PATIENCE_S)

@@ -6,7 +6,7 @@ import io
 import sys
 from typing import TYPE_CHECKING
 
-from lakefold.maintaining.bar import Bar
+from lakefold.maintaining.reports import Bar
 from lakefold_maintenance.planning.plan import RewriteTask
 
 if TYPE_CHECKING:

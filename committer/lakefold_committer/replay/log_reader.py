@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from lakefold_log.codec.envelope import Decoded, decode
 from lakefold_table.entry import Entry, Invalid, Outcome
 from lakefold_table.errors import GapError, InvalidError, StopError
-from lakefold_table.formats import BUILT_IN, Formats
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.position import LogId, Position
 
 if TYPE_CHECKING:
@@ -82,15 +82,10 @@ class FileEntries:
 
 
 class KafkaEntries:
-    """Entries of partitions of Kafka.
+    """Entries of partitions of Kafka. `open_reader` returns a reader of a log's topic from an offset on."""
 
-    `open_reader` returns a reader of a log's topic from an offset on. `formats`: the table formats whose
-    proposals are known.
-    """
-
-    def __init__(self, open_reader: Callable[[str, LogId, int], Reader], formats: Formats = BUILT_IN) -> None:
+    def __init__(self, open_reader: Callable[[str, LogId, int], Reader]) -> None:
         self._open_reader = open_reader
-        self._formats = formats
         self._readers: dict[LogId, Reader] = {}
 
     def at(self, log: LogId, topic: str, offsets: Collection[int]) -> Mapping[int, Entry]:
@@ -107,7 +102,7 @@ class KafkaEntries:
             message = messages.get(offset)
             read: list[Decoded] = []
             if message is not None:
-                read.append(decode(message.value, message.key, position, message.time_us, self._formats))
+                read.append(decode(message.value, message.key, position, message.time_us, BUILT_IN))
             entries[offset] = _entry(log, offset, read)
         return entries
 

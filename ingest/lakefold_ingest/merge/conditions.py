@@ -2,7 +2,9 @@
 
 The SQL is pylance's, as in every other filter of a table. The pairs are written as a small Lance table in
 memory, with a struct column for each side, and scanned with the conditions as columns. So only columns that a
-condition can mean are needed. `RowCondition` is a condition on the rows of a batch alone, which each must meet.
+condition can mean are needed.
+
+A `RowCondition` is about the rows of a batch alone.
 """
 
 from __future__ import annotations

@@ -157,18 +157,14 @@ def create_topic(admin: Admin, topic: NewTopic) -> None:
     admin.result(future, f"create topic {topic.topic}")
 
 
-def cluster_metadata(admin: Admin, topic: str | None = None) -> ClusterMetadata:
-    """Returns the brokers and the topics (all, or only `topic`) as a broker knows them.
+def cluster_metadata(admin: Admin) -> ClusterMetadata:
+    """Returns the brokers and all topics as a broker knows them.
 
     Raises `RetryError` if no broker answers or something about a topic isn't known at the moment.
     """
-    where = topic or admin.config.bootstrap_servers
+    where = admin.config.bootstrap_servers
     with kafka_errors("list topics", where):
-        metadata = (
-            admin.client.list_topics(timeout=admin.timeout_s)
-            if topic is None
-            else admin.client.list_topics(topic, timeout=admin.timeout_s)
-        )
+        metadata = admin.client.list_topics(timeout=admin.timeout_s)
     if not metadata.brokers:
         raise UnknownAnswerError("the client library reports no broker", where=where, hint=_HINT)
     for name, each in metadata.topics.items():

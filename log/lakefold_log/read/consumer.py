@@ -249,13 +249,6 @@ class PartitionReader(Closing):
         self.position, self._offset_lost, self._failure = offset, False, None
         self._whole_below = offset
 
-    def verify_topic(self) -> None:
-        """Check now whether the topic is still the expected topic (about a millisecond).
-
-        Raises `GapError` if it was created again or deleted, `RetryError` if that is not known now.
-        """
-        self._guard.verify()
-
     def start_offset(self) -> int:
         """Returns the first offset that the log still has. Raises `RetryError` if no broker answers."""
         return self._watermarks().start

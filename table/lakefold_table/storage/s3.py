@@ -374,16 +374,11 @@ def conditional_put(where: str, put: Callable[[], object]) -> Put:
     """
     try:
         put()
-    except aws.ClientError as error:
-        if status_of(error) == _TAKEN:
-            return Put.EXISTS
-        refusal = failure(error, where)
-        if isinstance(refusal, RetryError):
-            raise DoubtfulPutError(str(refusal)) from error
-        raise refusal from error
     except NEVER_SENT as error:
         raise failure(error, where) from error
-    except (aws.BotoCoreError, ValueError) as error:
+    except (aws.ClientError, aws.BotoCoreError, ValueError) as error:
+        if isinstance(error, aws.ClientError) and status_of(error) == _TAKEN:
+            return Put.EXISTS
         refusal = failure(error, where)
         if isinstance(refusal, RetryError):
             raise DoubtfulPutError(str(refusal)) from error
