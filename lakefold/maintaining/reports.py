@@ -1,4 +1,4 @@
-"""Prints how far a compaction is and what it did: the fields that the verbs share, the rewrites that failed."""
+"""Prints how far a compaction is and what it did: fields that the verbs share, rewrites that failed."""
 
 from __future__ import annotations
 
