@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefold.local.ports import free_port
+from lakefold_log.client.admin import Admin, KafkaConfig
+from lakefold_log.client.topic_names import Topics
 from tests.integration.copies import command_line
+from tests.integration.own_log import wait_until_settled
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -24,8 +27,8 @@ if TYPE_CHECKING:
     from tests.integration.copies import CopiedProcess
     from tests.integration.lines import Line
 
-START_SECONDS = 60
-STOP_SECONDS = 30
+START_SECONDS = 120
+STOP_SECONDS = 120
 NEW_PROCESS = ("-m", "lakefold")
 """What Python runs in a process that is no copy of another."""
 
@@ -45,7 +48,7 @@ class CommitterProcess:
     def get(self, path: str) -> tuple[int, str]:
         """Returns a page of the HTTP port; status 0 if it doesn't answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as page:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=30) as page:
                 return page.status, page.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -133,17 +136,22 @@ def ready_committer(bootstrap: str, names: TopicNames, root: Path) -> Iterator[N
 
 
 def fold_to_the_end(bootstrap: str, names: TopicNames, root: Path | str, *extra: str) -> None:
-    """Runs a committer until it has caught up; fails with its log if it ends otherwise."""
+    """Runs a committer until it has caught up; fails with its log if it ends otherwise.
+
+    Afterwards what it has reported can be read.
+    """
     arguments = [*committer_arguments(bootstrap, names, root), "--http-port", "0", "--until-caught-up"]
-    done = command_line().run([*arguments, *extra], timeout=120)
+    done = command_line().run([*arguments, *extra], timeout=240)
     assert done.returncode == 0, done.stderr
+    topics = Topics(names.transactions, names.outcomes, names.dead_letters)
+    wait_until_settled(Admin(KafkaConfig(bootstrap)), topics)
 
 
 def check_replay(bootstrap: str, *lines: Line) -> None:
     """The log gives every version of a committer's once more, whichever committer made it."""
     for line in lines:
         arguments = ["replay", line.uri, "--json", "--branch", line.branch, "--bootstrap-servers", bootstrap]
-        done = command_line().run(arguments, timeout=60)
+        done = command_line().run(arguments, timeout=200)
         assert done.returncode == 0, done.stderr + done.stdout
         document = [json.loads(line) for line in done.stdout.splitlines()]
         assert [each["version"] for each in document] == line.versions.numbers()

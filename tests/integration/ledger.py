@@ -115,7 +115,7 @@ class Ledger:
     def check_replay(self) -> None:
         """The log gives every version of a committer's once more, whichever committer made it."""
         arguments = ["replay", self.uri, "--json", "--bootstrap-servers", self.bootstrap]
-        done = command_line().run(arguments, timeout=60)
+        done = command_line().run(arguments, timeout=200)
         assert done.returncode == 0, done.stderr + done.stdout
         document = [json.loads(line) for line in done.stdout.splitlines()]
         assert [each["version"] for each in document] == self.versions.numbers()

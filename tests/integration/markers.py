@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 DESCRIBE_PRODUCERS, WRITE_MARKERS = 61, 27
 COMMITTED = 1
-SECONDS = 20.0
+SECONDS = 120.0
 NO_TAGS = b"\x00"
 
 

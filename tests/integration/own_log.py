@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.integration.conftest import TopicNames
 
 TABLE = "s3://lake/flights"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def envelope(batch: int, table: str = TABLE) -> log_pb2.Envelope:
@@ -114,9 +114,16 @@ class OwnLog:
 
 
 def settled_outcomes(admin: Admin, topics: Topics, start: int = 0) -> list[Outcome]:
-    """The outcomes that are committed, once no report is open any more.
+    """The outcomes that are committed, once no report is open any more."""
+    wait_until_settled(admin, topics)
+    return [outcome for _, outcome in read_outcomes(admin, topics, 0, start)]
 
-    A writer that waits may have read a Committed before its report is committed.
+
+def wait_until_settled(admin: Admin, topics: Topics) -> None:
+    """Waits until no report is open in the first partition any more.
+
+    A writer that waits may have read a Committed before its report is committed. When a committer has ended,
+    its last report is decided, but the broker marks it a moment later.
     """
 
     def settled() -> bool:
@@ -127,7 +134,6 @@ def settled_outcomes(admin: Admin, topics: Topics, start: int = 0) -> list[Outco
         return visible == written
 
     until(settled, "the outcomes to be settled", seconds=PATIENCE_S)
-    return [outcome for _, outcome in read_outcomes(admin, topics, 0, start)]
 
 
 def take(reader: PartitionReader, count: int) -> list[Message]:

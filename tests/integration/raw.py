@@ -8,7 +8,7 @@ from functools import reduce
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-SECONDS = 30.0
+SECONDS = 120.0
 PRODUCE, DELETE_RECORDS = 0, 21
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import lance
@@ -130,7 +131,7 @@ class Stage:
         command = [sys.executable, "-c", DIES_BEFORE_ITS_REPORT]
         command += committer_arguments(self.bootstrap, names, self.root)
         done = subprocess.run(
-            [*command, "--http-port", "0", "--until-caught-up"], capture_output=True, timeout=60, check=False
+            [*command, "--http-port", "0", "--until-caught-up"], capture_output=True, timeout=200, check=False
         )
         assert done.returncode == 9, done.stderr.decode()
 
@@ -147,7 +148,8 @@ class Stage:
         before, name = self.log, self.own.topics.transactions
         self.own.admin.client.delete_topics([name])[name].result()
         # A broker that still knew it would not make another.
-        until(lambda: name not in self.own.admin.client.list_topics(timeout=5).topics, "the topic to be gone")
+        names = partial(self.own.admin.client.list_topics, timeout=PATIENCE_S)
+        until(lambda: name not in names().topics, "the topic to be gone")
         until(lambda: self.log != before, "the topic to be another one", seconds=PATIENCE_S)
 
     def lose_up_to(self, offset: int) -> None:
@@ -161,7 +163,7 @@ class Stage:
     def replay(self) -> dict[int, str]:
         """The verdict on each version."""
         arguments = ["replay", self.uri, "--json", "--bootstrap-servers", self.bootstrap]
-        done = command_line().run(arguments, timeout=60)
+        done = command_line().run(arguments, timeout=200)
         assert done.returncode == 0, done.stderr + done.stdout
         return {each["version"]: each["verdict"] for each in map(json.loads, done.stdout.splitlines())}
 

@@ -50,7 +50,7 @@ class Terminal:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self.stack.callback(_end, process)
-        until(lambda: self._is_ready() or process.poll() is not None, text, seconds=60)
+        until(lambda: self._is_ready() or process.poll() is not None, text, seconds=120)
         assert process.poll() is None, f"{text} has ended"
 
     def _is_ready(self) -> bool:
@@ -63,7 +63,7 @@ class Terminal:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import pytest
 
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.writing import log_client
 from lakefold_ingest.writing.batch import put_batch
 from lakefold_ingest.writing.log_client import close_clients
 from lakefold_ingest.writing.settings import WriteSettings
@@ -28,7 +29,7 @@ from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
 from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError
 from lakefold_table.uri import canonical, local_path
 from tests.integration.committers import fold_to_the_end, running_committer
-from tests.integration.own_log import OwnLog
+from tests.integration.own_log import PATIENCE_S, OwnLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,11 +107,26 @@ class WritingBench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, bootstrap: str, topic_names: TopicNames) -> Iterator[WritingBench]:
+def bench(
+    tmp_path: Path, bootstrap: str, topic_names: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[WritingBench]:
     log = OwnLog.make(bootstrap, topic_names)
-    settings = WriteSettings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), log.topics, timeout_s=30)
+    settings = WriteSettings(
+        canonical(tmp_path / "t"), KafkaConfig(bootstrap), log.topics, timeout_s=PATIENCE_S
+    )
+    # A batch reads refusals that were reported for a second, and leaves the rest to the next batch.
+    monkeypatch.setattr(log_client, "_READ_S", PATIENCE_S)
+    # Tests that set a short limit don't wait for the brokers, but for an outcome.
+    log_client.open_client(settings.kafka, settings.topics, PATIENCE_S)
     yield WritingBench(tmp_path, topic_names, log, settings)
     close_clients()
+
+
+def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    """What was logged about batches at this level. The Kafka client logs what it tries again."""
+    return [
+        each.getMessage() for each in caplog.records if (each.name, each.levelname) == ("lakefold", level)
+    ]
 
 
 def rows(*numbers: int) -> Writer:
@@ -122,7 +138,7 @@ def test_the_outcome_of_each_batch_is_logged(bench: WritingBench, caplog: pytest
     with bench.committer():
         results = [bench.put(0, rows(1, 2)), bench.put(0, rows(1, 2)), bench.put(1, rows())]
     assert [type(each) for each in results] == [Committed, Duplicate, type(None)]
-    texts = [text.partition(": ")[2].partition("; 1 files ") for text in caplog.messages]
+    texts = [text.partition(": ")[2].partition("; 1 files ") for text in logged(caplog, "INFO")]
     assert [text[0] for text in texts if text[0]] == [
         "committed in version 2, 2 rows",
         "duplicate, folded before in version 2: nothing was added",
@@ -163,7 +179,7 @@ def test_a_batch_that_was_rolled_back_is_not_dropped_without_a_word(
         with pytest.raises(InvalidError, match=gone):
             bench.put(1, known)
     assert bench.numbers() == [1, 2, 3]
-    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    warnings = logged(caplog, "WARNING")
     assert len(warnings) == 3
     assert all("restored an older one without its rows" in text for text in warnings)
 
@@ -203,7 +219,7 @@ def test_a_batch_with_other_rows_under_its_key_is_a_warning(
         answer = bench.put(1, Writer(rows(2, 3).rows, other_process))
     assert answer == Duplicate(3, different_content=True)
     assert bench.numbers() == [1, 2]
-    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    warnings = logged(caplog, "WARNING")
     assert [text.split("; ")[1] for text in warnings] == ["its content is another than that of the first"]
 
 
@@ -221,7 +237,7 @@ def test_the_newest_batch_with_other_rows_is_a_warning(
             assert bench.put(1, other, in_order=True) == Duplicate(3, different_content=True)
             assert other.calls == 0
     assert bench.numbers() == [1, 2, 3]
-    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    warnings = logged(caplog, "WARNING")
     assert len(warnings) == 4
     assert all(text.endswith("its content is another than that of the first") for text in warnings)
 
@@ -285,7 +301,7 @@ def test_with_wait_log_a_refusal_may_be_logged_only(
     other = refuse_a_batch(bench)
     assert bench.put(2, other, wait="log", on_refused="warn") is None
     assert bench.put(3, other, wait="log", on_refused="warn") is None
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    warnings = logged(caplog, "WARNING")
     # Logged once, with what identifies it in the dead letters.
     (refused,) = [text for text in warnings if "refused at" in text]
     assert refused.startswith(f"batch 1 of {APP} into {bench.settings.table}: refused at ")
@@ -334,7 +350,7 @@ def test_with_wait_log_a_batch_waits_for_room_while_the_committer_is_behind(benc
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(bench.put, 3, late, wait="log", max_unanswered=2, max_lag_s=0.01)
         with bench.committer():
-            assert waiting.result(60) is None
+            assert waiting.result(PATIENCE_S) is None
             bench.put(4, rows(5))
     assert bench.numbers() == [1, 2, 3, 4, 5, 10]
 
@@ -472,15 +488,15 @@ def test_topics_that_are_missing_are_waited_for(
     tmp_path: Path, bootstrap: str, topic_names: TopicNames
 ) -> None:
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
-    settings = WriteSettings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), topics, timeout_s=0.5)
+    settings = WriteSettings(canonical(tmp_path / "t"), KafkaConfig(bootstrap), topics, timeout_s=5)
     first = AppendRows(SCHEMA, rows(1))
     with pytest.raises(RetryError, match="start a committer"):
         put_batch(settings, Key(APP, 0), first)
     with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(put_batch, replace(settings, timeout_s=60), Key(APP, 0), first)
+        early = pool.submit(put_batch, replace(settings, timeout_s=PATIENCE_S), Key(APP, 0), first)
         with running_committer(bootstrap, topic_names, tmp_path) as committer:
             committer.wait_until_ready()
-            assert isinstance(early.result(60).result, Committed)
+            assert isinstance(early.result(PATIENCE_S).result, Committed)
     close_clients()
 
 

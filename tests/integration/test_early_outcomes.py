@@ -76,7 +76,7 @@ def _die_at(step: str, stage: Stage) -> None:
     """Has a committer fold what waits, and die at a step of its report."""
     names = replace(stage.names, group=stage.own.group)
     command = [sys.executable, "-c", DIES_AT, step, *committer_arguments(stage.bootstrap, names, stage.root)]
-    done = subprocess.run([*command, "--http-port", "0"], capture_output=True, timeout=60, check=False)
+    done = subprocess.run([*command, "--http-port", "0"], capture_output=True, timeout=200, check=False)
     assert done.returncode == DIED, done.stderr.decode()
 
 

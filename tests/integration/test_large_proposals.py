@@ -15,6 +15,7 @@ from lakefold_table.entry import Committed, Duplicate, Rejected
 from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.copies import command_line
+from tests.integration.stage import DIES_BEFORE_ITS_REPORT
 from tests.proposals import append, creation, ids_in, rows
 
 if TYPE_CHECKING:
@@ -48,9 +49,10 @@ def test_large_proposals_are_folded_once_and_leave_nothing(
         again.lance.overwrite.config_upsert_values["why"] = "y" * SMALL
         proposer.send_wait(again)
     assert len(list(folder.iterdir())) == 4
-    with running_committer(bootstrap, topic_names, tmp_path) as killed:
-        killed.wait_until_ready()
-        killed.kill()
+    # Had it reported an outcome before it died, the file of that proposal would stay.
+    dies = ("-c", DIES_BEFORE_ITS_REPORT)
+    with running_committer(bootstrap, topic_names, tmp_path, interpreter=dies) as killed:
+        assert killed.process.wait(120) == 9
     fold_to_the_end(bootstrap, topic_names, tmp_path)
     results = [outcome.result for _, outcome in read_outcomes(Admin(KafkaConfig(bootstrap)), topics, 0, 0)]
     assert [type(result) for result in results] == [Committed, Committed, Committed, Duplicate, Rejected]
@@ -68,7 +70,7 @@ def test_the_verb_sends_what_does_not_fit(bootstrap: str, topic_names: TopicName
         names = [str(tmp_path / "table"), "--transaction", str(tmp_path / "one.txn"), "--create"]
         flags = ["--bootstrap-servers", bootstrap, "--transactions-topic", topic_names.transactions]
         flags += ["--outcomes-topic", topic_names.outcomes, "--kafka", f"message.max.bytes={SMALL}"]
-        sent = command_line().run(["propose", *names, *flags, "--wait", "30", "--json"], timeout=60)
+        sent = command_line().run(["propose", *names, *flags, "--wait", "120", "--json"], timeout=200)
         assert committer.stop() == 0
     assert sent.returncode == 0, sent.stderr
     assert "committed" in json.loads(sent.stdout)

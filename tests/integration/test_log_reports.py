@@ -71,6 +71,8 @@ def test_a_proposal_is_answered_to_the_one_who_waits(bootstrap: str, topic_names
             waiter.wait(foreign.position, envelope(9), 0.2)
         assert "read the table" in caught.value.hint
     assert (after, reporter.outcomes_offset) == (3, 3)
+    # Decided is not yet marked: the broker does that a moment later.
+    own.answers()
     assert list(read_outcomes(own.admin, own.topics, 0, 1)) == [(1, outcomes[1]), (2, foreign)]
     assert stamped(own) == (2, own.stamp(2))
 
@@ -156,7 +158,7 @@ def test_what_a_dead_reporter_left_half_done_is_never_seen(bootstrap: str, topic
     dead = own.reporter()
     dead._session.begin(dead._deadline())
     dead._send_outcomes([own.committed(0, 666)])
-    assert dead._session._producer.flush(30) == 0
+    assert dead._session._producer.flush(PATIENCE_S) == 0
     with own.reporter() as successor, own.waiter() as waiter:
         assert stamped(own) is None
         successor.report([own.committed(0, 1)], [], 1, own.stamp(1))
@@ -364,7 +366,7 @@ def test_a_call_that_hangs_is_given_up_soon_and_a_slow_broker_gets_more_time_at_
         reporter.report([own.committed(0, 1)], [], 1, own.stamp(1))
         reporter.report([own.committed(1, 2)], [], 2, own.stamp(2))
     assert limits == [1, 2, 4, 8, 10, 10, 1]
-    assert [outcome.position.offset for _, outcome in read_outcomes(own.admin, own.topics, 0, 0)] == [0, 1]
+    assert [outcome.position.offset for outcome in own.answers()] == [0, 1]
 
 
 def test_a_call_that_hangs_ends_at_its_limit(
@@ -398,7 +400,7 @@ session = Session.__new__(Session)
 session._producer, session._membership, session._where = SimpleNamespace(), None, "here"
 session._producer.send_offsets_to_transaction = fenced
 try:
-    session._bounded(TopicPartition("topic", 0, 1), 2, 2)
+    session._bounded(TopicPartition("topic", 0, 1), 5, 5)
 except Exception as error:
     print(error)
 """
@@ -412,8 +414,8 @@ def test_the_limit_of_a_call_does_not_pass_while_the_process_is_paused() -> None
         assert process.stdout is not None
         assert process.stdout.readline() == "requested\n"
         process.send_signal(signal.SIGSTOP)
-        # Longer than the limit.
-        Event().wait(3.5)
+        # Longer than the limit, with which a busy machine may continue late.
+        Event().wait(6.5)
         process.send_signal(signal.SIGCONT)
         # A refusal of the broker needs a moment.
         Event().wait(0.3)

@@ -18,6 +18,7 @@ from lakefold_table.uri import canonical
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.raw import send_raw
 from tests.proposals import append, creation, ids_in, rows
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +61,11 @@ def documents(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> 
     capsys.readouterr()
     assert cli.run([*args, "--json"]) == code
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def is_answered(bootstrap: str, names: TopicNames, offset: int) -> bool:
+    outcomes = read_outcomes(Admin(KafkaConfig(bootstrap)), topics_of(names), 0, 0)
+    return any(outcome.position.offset == offset for _, outcome in outcomes)
 
 
 def _offset(reported: dict[str, Any]) -> int:
@@ -111,7 +117,7 @@ def test_a_refused_one_is_listed_explained_and_sent_again(
     assert (waits["position"]["offset"], waits["before_it"]) == (3, 1)
 
     with running_committer(bootstrap, topic_names, tmp_path) as committer:
-        committer.wait_until_ready()
+        until(lambda: is_answered(bootstrap, topic_names, 5), "the answers", seconds=120)
         (again,) = documents(capsys, "redrive", *flags, "--offset", "0", code=3)
         assert again["same_cause"]
         assert again["sent_to"]["offset"] == 6

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,7 +36,8 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Result
     from tests.integration.conftest import TopicNames
 
-ONCE_A_MINUTE = Pace(first=60.0, longest=60.0, woken=60.0)
+ONCE_AN_HOUR = Pace(first=3600.0, longest=3600.0, woken=3600.0)
+"""So seldom that a test would end before."""
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def wake(own: OwnLog) -> OutcomesTopic:
 
 @pytest.fixture
 def following(table: Folded, wake: OutcomesTopic) -> Iterator[Tail]:
-    with_waker = tail(table.uri, follow=True, pace=ONCE_A_MINUTE, wake=wake)
+    with_waker = tail(table.uri, follow=True, pace=ONCE_AN_HOUR, wake=wake)
     yield with_waker
     with_waker.close()
 
 
-def has(came: list[tuple[int, float]], count: int) -> bool:
+def has(came: list[int], count: int) -> bool:
     return len(came) >= count
 
 
@@ -78,13 +78,11 @@ def report_commit(own: OwnLog, table: Folded, reporter: Reporter, offset: int) -
     reporter.report([outcome], [], offset + 1, own.stamp(offset + 1))
 
 
-def test_an_outcome_wakes_a_tail_that_looks_once_a_minute(
-    own: OwnLog, table: Folded, following: Tail
-) -> None:
-    came: list[tuple[int, float]] = []
+def test_an_outcome_wakes_a_tail_that_looks_once_an_hour(own: OwnLog, table: Folded, following: Tail) -> None:
+    came: list[int] = []
 
     def follow() -> None:
-        came.extend((next(following).version, time.monotonic()) for _ in range(3))
+        came.extend(next(following).version for _ in range(3))
 
     reader = threading.Thread(target=follow)
     reader.start()
@@ -93,19 +91,15 @@ def test_an_outcome_wakes_a_tail_that_looks_once_a_minute(
         for offset in range(3):
             table.append_ids([offset])
             report_commit(own, table, reporter, offset)
-            reported = time.monotonic()
             until(partial(has, came, offset + 1), "the next version", seconds=PATIENCE_S)
-            assert came[-1][0] == offset + 2
-            assert came[-1][1] - reported < 1.0
+            assert came[-1] == offset + 2
     reader.join()
 
 
 def test_a_version_reported_before_it_listened_is_found_when_it_does(table: Folded, following: Tail) -> None:
     assert following.cursor.version == 1
     table.append_ids([1])
-    started = time.monotonic()
     assert next(following).version == 2
-    assert time.monotonic() - started < 30
 
 
 def test_the_verb_listens_if_it_is_given_brokers(
@@ -141,7 +135,7 @@ def test_a_program_that_closes_nothing_ends_quietly(own: OwnLog, table: Folded) 
 def test_a_branch_is_reported_under_its_tables_name(own: OwnLog, table: Folded, wake: OutcomesTopic) -> None:
     path = local_path(table.uri)
     branch = lance.dataset(path).create_branch("audit")
-    with tail(table.uri, branch="audit", pace=ONCE_A_MINUTE, wake=wake) as begun, own.reporter() as reporter:
+    with tail(table.uri, branch="audit", pace=ONCE_AN_HOUR, wake=wake) as begun, own.reporter() as reporter:
         came: list[Change] = []
         reader = threading.Thread(target=lambda: came.extend(begun.step(timeout=PATIENCE_S)))
         reader.start()

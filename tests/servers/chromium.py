@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = os.environ.get("LAKEFOLD_CHROMIUM") or shutil.which("chromium") or ""
 """The path of Chromium; empty if it is not installed."""
-ANSWER_SECONDS: Final = 60.0
+ANSWER_SECONDS: Final = 120.0
 # Numbers above those that the browser expects its pipes at.
 _FREE: Final = 20
 

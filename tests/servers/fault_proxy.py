@@ -67,7 +67,7 @@ class Strip:
 class Hold:
     """The request waits here until `release` is set, at most `seconds`, and is then passed on."""
 
-    seconds: float = 60
+    seconds: float = 240
     reached: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
 

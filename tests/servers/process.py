@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_READY_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 120.0
 
 
 class LoopbackServer(ABC):
