@@ -39,10 +39,11 @@ FAST = {
     "faults",
 }
 COMPUTING = {"properties", "simulation", "scenarios", "oracle", "faults", "contracts"}
-# A broker or a Spark session may take many seconds to start on two busy cores.
-INTEGRATION_TIMEOUT_SECONDS = 300
+# A broker or a Spark session may take many seconds to start on two busy cores. What a test waits for has a
+# limit of its own, so that a test that hangs says where.
+INTEGRATION_TIMEOUT_SECONDS = 600
 # Tests that compute for seconds take minutes beside other work.
-COMPUTING_TIMEOUT_SECONDS = 240
+COMPUTING_TIMEOUT_SECONDS = 600
 # The first test of a client installs it.
 CLIENTS_TIMEOUT_SECONDS = 1200
 # Tests that other test files take over.

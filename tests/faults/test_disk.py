@@ -94,7 +94,6 @@ class Cuts:
 
 @pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from-then-on"])
-@pytest.mark.timeout(600)
 def test_what_is_answered_is_on_the_disk_whichever_call_fails(
     tmp_path: Path, call: str, error: int, *, lasting: bool, unnamed: bool, all_faults: bool
 ) -> None:

@@ -98,7 +98,6 @@ def deleted_by(answers: list[Result]) -> dict[int, set[int]]:
 @pytest.mark.parametrize(
     ("swapped", "unnamed"), [*((name, True) for name in SWAPPED), ("lake/t/_versions", False)]
 )
-@pytest.mark.timeout(300)
 def test_a_folder_that_is_swapped_for_a_link_is_never_written_through(
     tmp_path: Path, swapped: str, *, unnamed: bool, all_faults: bool
 ) -> None:

@@ -86,7 +86,6 @@ def folded(preloaded: Preloaded, tmp_path: Path) -> Program:
     return partial(preloaded.run, "short_of_memory", str(tmp_path))
 
 
-@pytest.mark.timeout(300)
 def test_a_large_append_is_folded_within_what_it_was_said_to_take(
     folded: Program, append_and_spare: tuple[int, int]
 ) -> None:
@@ -124,7 +123,6 @@ def test_a_claim_that_waited_for_memory_is_folded_once_it_is_available(folded: P
     assert outcomes["took"] < 4 * outcomes["claim"]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("kind", "result"), [("appends", "Invalid"), ("updates", "Committed")])
 def test_a_flood_of_large_proposals_is_decoded_a_few_at_a_time(
     preloaded: Preloaded, tmp_path: Path, kind: str, result: str

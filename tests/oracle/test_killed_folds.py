@@ -37,7 +37,7 @@ def test_a_fold_that_is_killed_again_and_again_comes_to_its_end(
     capsys.readouterr()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-P", str(PROGRAM), str(table), str(log), str(KILLS), "1"]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=55)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=200)
     values: dict[int, Any] = {}
     progress = []
     for line in done.stdout.splitlines():

@@ -54,7 +54,7 @@ def test_a_table_with_overlays_opens_only_behind_a_switch(table: Path) -> None:
         lance.dataset(str(table))
     environment = {**os.environ, SWITCH: "1"}
     command = [sys.executable, "-c", READ, str(table)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=True)
     assert done.stdout.strip() == "[100, 101]"
 
 

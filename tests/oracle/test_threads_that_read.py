@@ -21,7 +21,7 @@ import lakefold
 
 uri, other = sys.argv[1:]
 # It watches from a thread of the system's, which needs no interpreter.
-faulthandler.dump_traceback_later(40, exit=True)
+faulthandler.dump_traceback_later(150, exit=True)
 until = time.monotonic() + 4
 
 def opened():
@@ -53,6 +53,6 @@ def test_a_scan_beside_files_that_are_opened_does_not_stop_the_process(other: st
             rows(range(number * 10, number * 10 + 10)), uri, mode="append", enable_stable_row_ids=True
         )
     read = subprocess.run(
-        [sys.executable, "-c", READ, uri, other], capture_output=True, text=True, check=False, timeout=55
+        [sys.executable, "-c", READ, uri, other], capture_output=True, text=True, check=False, timeout=200
     )
     assert (read.returncode, read.stderr) == (0, "")

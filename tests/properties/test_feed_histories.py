@@ -126,7 +126,7 @@ def without_transaction(data: bytes) -> bytes:
     return len(message).to_bytes(4, "little") + message + (0).to_bytes(8, "little") + data[-8:]
 
 
-@pytest.mark.timeout(7200 if LONG else 180)
+@pytest.mark.timeout(7200 if LONG else 600)
 def test_feeds_of_random_histories() -> None:
     run_state_machine_as_test(
         FeedMachine,

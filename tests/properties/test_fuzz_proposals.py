@@ -119,7 +119,7 @@ def check_committed(table: Path, version: int, result: Committed, changed: set[s
         assert dataset.count_rows() == before + result.rows_added - result.rows_deleted
 
 
-@pytest.mark.timeout(7200 if LONG else 240)
+@pytest.mark.timeout(7200 if LONG else 600)
 @settings(max_examples=5000 if LONG else 120, deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(ACTS)), stable=st.booleans())
 def test_what_is_changed_is_refused_or_sound(

@@ -86,7 +86,7 @@ class HistoryMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-@pytest.mark.timeout(7200 if LONG else 180)
+@pytest.mark.timeout(7200 if LONG else 600)
 def test_histories() -> None:
     run_state_machine_as_test(
         HistoryMachine,

@@ -118,7 +118,7 @@ class Meeting:
         with ThreadPoolExecutor(1) as threads:
             late = threads.submit(self.fold)
             try:
-                assert hold.reached.wait(10)
+                assert hold.reached.wait(120)
                 yield late
             finally:
                 hold.release.set()
