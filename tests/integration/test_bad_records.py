@@ -55,7 +55,7 @@ def test_bad_rows_are_in_their_table_once_wherever_the_writer_ends(
             raise KeyboardInterrupt
         proposed = propose(client, envelope, *args, **more)  # type: ignore[arg-type] # as they were given
         if envelope.table == canonical(table):
-            proposed.answer(30)
+            proposed.answer(120)
             raise KeyboardInterrupt
         return proposed
 

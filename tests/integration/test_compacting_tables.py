@@ -77,7 +77,7 @@ class CompactedTable:
         self, *extra: str, interpreter: tuple[str, ...] = ("-m", "lakefold")
     ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *interpreter, "compact", self.path, *self.flags, *extra]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
     def check(self, rows: int) -> int:
         """Reads every version by pylance. Returns the number of fragments of the newest."""
@@ -173,5 +173,5 @@ def test_without_a_committer_the_outcome_is_not_known_and_the_files_stay(
         lakefold.compact(table.path, timeout=1, **table.options)  # type: ignore[arg-type] # names of its options
     assert len(list((tmp_path / "t" / "data").iterdir())) == before + 1
     with running_committer(bootstrap, topic_names, tmp_path, "--until-caught-up") as committer:
-        assert committer.process.wait(60) == 0
+        assert committer.process.wait(120) == 0
     assert table.check(40) == 1

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SEED = 20_260_105
 VERSIONS = 4
-LEAVING_SECONDS = 60
+LEAVING_SECONDS = 120
 PAUSES = 2
 ROUNDS = 3
 ALONE_SECONDS = 0.7
@@ -46,7 +46,7 @@ from tests.integration.markers import mark_committed, open_transactions
 commit, reports = Session.commit, []
 def dying(session):
     topic, _, partition = session._where.rpartition("/")
-    session._producer.flush(30)
+    session._producer.flush(120)
     found = open_transactions("{bootstrap}", topic, 0)
     reports.extend(found)
     if len(reports) < {reports}:
@@ -118,7 +118,7 @@ def at_work(ledger: Ledger, *, writers: int = 2) -> Iterator[tuple[Staff, Commit
 def grows(ledger: Ledger, by: int = VERSIONS) -> None:
     """Waits until the table has so many more versions."""
     wanted = ledger.newest() + by
-    until(lambda: ledger.newest() >= wanted, f"version {wanted}", seconds=60)
+    until(lambda: ledger.newest() >= wanted, f"version {wanted}", seconds=120)
 
 
 def a_moment(chance: random.Random, longest: float) -> None:
@@ -172,7 +172,7 @@ def test_a_broker_that_dies_under_load_loses_nothing_of_two_committers(
         own_broker.start()
         # A transaction that the broker's death cut in two may look like a takeover to the one who began it.
         wanted = ledger.newest() + VERSIONS
-        until(lambda: ledger.newest() >= wanted or second.process.poll() is not None, "an end", seconds=90)
+        until(lambda: ledger.newest() >= wanted or second.process.poll() is not None, "an end", seconds=120)
         for committer in (first, second):
             assert committer.process.poll() in {None, 5}, committer.log.read_text()
             committer.kill()
@@ -195,7 +195,7 @@ def test_an_older_release_steps_down_once_a_newer_one_has_published(ledger: Ledg
     with at_work(ledger) as (staff, first):
         first.kill()
         old = staff.start("-c", OLD_RELEASE)
-        until(lambda: f"rules {RULES}" in old.log.read_text(), "the older release's complaint", seconds=60)
+        until(lambda: f"rules {RULES}" in old.log.read_text(), "the older release's complaint", seconds=120)
         assert "let a newer committer take over" in old.log.read_text()
         before = ledger.contents()
         staff.start()

@@ -99,7 +99,7 @@ def test_proposals_come_to_a_table_in_dynamodb_whoever_dies(
         some = [*flags(table), "--group-max-entries", "1"]
         for enough in (3, 7):
             with running_committer(bootstrap, topic_names, root, *some, logs=tmp_path) as killed:
-                until(lambda: max(table.items()) >= enough, f"version {enough}", seconds=60)  # noqa: B023 - asked here
+                until(lambda: max(table.items()) >= enough, f"version {enough}", seconds=120)  # noqa: B023 - asked here
                 killed.kill()
             table.grow([1000 + enough])
         proposer.send_wait(batch(table, 3))
@@ -131,7 +131,7 @@ def test_spark_writes_to_a_table_in_dynamodb_and_reads_it(
         table.uri,
         app_id="app",
         bootstrap_servers=bootstrap,
-        timeout=60.0,
+        timeout=120.0,
         transactions_topic=topic_names.transactions,
         outcomes_topic=topic_names.outcomes,
         storage_options=table.options,

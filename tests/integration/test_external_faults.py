@@ -78,7 +78,7 @@ def test_of_many_threads_exactly_one_records_a_version(
     rounds = ALL_ROUNDS if all_faults else ROUNDS
     options = dynamodb.options(**OPTIONS)
     stores = [DynamoManifests(TABLE, options) for _ in range(4)]
-    barrier = threading.Barrier(THREADS, timeout=60)
+    barrier = threading.Barrier(THREADS, timeout=200)
 
     def race(writer: int) -> list[Put]:
         answers = []
@@ -98,7 +98,7 @@ def test_of_many_threads_exactly_one_puts_a_version(s3: S3Server, dynamodb: Dyna
     table = External.new(s3, dynamodb)
     stores = [table.storage() for _ in range(4)]
     rounds = 4
-    barrier = threading.Barrier(THREADS, timeout=60)
+    barrier = threading.Barrier(THREADS, timeout=200)
 
     def race(writer: int) -> list[Put]:
         answers = []

@@ -100,7 +100,7 @@ class Shared:
         def is_over() -> bool:
             return running.poll() is not None or self.sent.keys() <= self.answered().keys()
 
-        until(is_over, "all answers", seconds=90, every=0.1)
+        until(is_over, "all answers", seconds=120, every=0.1)
         assert running.returncode in {None, 5}, committer.log.read_text()
 
     def answered(self) -> dict[Position, Outcome]:

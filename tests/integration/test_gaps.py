@@ -45,7 +45,7 @@ def test_a_topic_that_was_created_again_while_no_committer_ran(stage: Stage) -> 
         assert f"cluster {log.cluster_id}, topic id {log.topic_id}" in caught.value.message
     assert f"{stage.own.topics.transactions}/0@2" in caught.value.message
     arguments = [*committer_arguments(stage.bootstrap, stage.names, stage.root), "--http-port", "0"]
-    done = command_line().run([*arguments, "--until-caught-up"], timeout=60)
+    done = command_line().run([*arguments, "--until-caught-up"], timeout=200)
     assert (done.returncode, "--accept-new-log" in done.stderr) == (5, True)
     assert ids_in(stage.uri) == [1, 2]
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from tests.integration.conftest import TopicNames
 
+# The first test installs all packages: a minute on an idle machine, and several on a busy one.
+pytestmark = pytest.mark.timeout(900)
+
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
 
@@ -101,7 +104,7 @@ def committer(image: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[st
 def _page(address: str) -> tuple[int, str]:
     """Returns status and text of a page; 0 if the port is not open yet."""
     try:
-        with urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310 - an address made here
+        with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - an address made here
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -144,7 +147,7 @@ def test_a_committer_of_the_image_serves_its_health_and_stops_on_a_signal(
     assert _page(f"{address}/readyz")[0] == 503
     assert "lakefold_ready 0.0" in _page(f"{address}/metrics")[1]
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     assert process.stdout is not None
     assert "0 versions" in process.stdout.read()
 
@@ -185,6 +188,6 @@ def test_every_verb_works_with_the_packages_of_the_image_or_says_what_it_lacks(
             # The image has no Java.
             monkeypatch.setenv("PATH", str(image / "bin"))
             monkeypatch.delenv("JAVA_HOME", raising=False)
-            check_verbs(lambda words: verbs.run(words, timeout=60), KafkaConfig(bootstrap), names, root)
+            check_verbs(lambda words: verbs.run(words, timeout=200), KafkaConfig(bootstrap), names, root)
     finally:
         verbs.close()

@@ -38,7 +38,7 @@ def send(bootstrap: str, topic: str, *values: bytes, compression: str = "none") 
     failures = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert failures == [None] * len(values)
 
 
@@ -47,7 +47,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer(options)
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        messages = consumer.consume(count, timeout=30)
+        messages = consumer.consume(count, timeout=120)
         return [message.value() for message in messages]
     finally:
         consumer.close()
@@ -61,7 +61,7 @@ def test_gives_back_what_it_was_given(bootstrap: str, topic_names: TopicNames) -
 
 def test_comes_back_after_sigkill_on_the_same_port_with_its_data(own_broker: Broker) -> None:
     address = own_broker.bootstrap_servers
-    cluster = cluster_id(address, 30)
+    cluster = cluster_id(address, 120)
     make_topic(address, "kept")
     send(address, "kept", b"before")
     own_broker.kill()
@@ -69,7 +69,7 @@ def test_comes_back_after_sigkill_on_the_same_port_with_its_data(own_broker: Bro
     with pytest.raises(RetryError, match="no broker answers"):
         cluster_id(address, 1)
     assert own_broker.start() == address
-    assert cluster_id(address, 30) == cluster
+    assert cluster_id(address, 120) == cluster
     send(address, "kept", b"after")
     assert read(address, "kept", 2) == [b"before", b"after"]
 
@@ -124,7 +124,7 @@ def test_a_broker_in_a_context_dies_with_its_process(tmp_path: Path) -> None:
     assert died.returncode == -signal.SIGKILL
     broker = Broker(tmp_path)
     try:
-        until(lambda: not broker.running, "the broker to end with its process", seconds=10)
+        until(lambda: not broker.running, "the broker to end with its process", seconds=60)
     finally:
         broker.kill()
 

@@ -28,7 +28,7 @@ def die_in_commits(own: OwnLog, topic: str | None, count: int, monkeypatch: pyte
         if not left:
             return commit(session)
         left.pop()
-        assert session._producer.flush(30) == 0
+        assert session._producer.flush(120) == 0
         if topic is not None:
             for transaction in open_transactions(own.config.bootstrap_servers, own.topics.outcomes, 0):
                 mark_committed(own.config.bootstrap_servers, transaction, topic, 0)

@@ -154,15 +154,15 @@ def test_skips_what_was_aborted_and_knows_its_position(bootstrap: str, topic_nam
     own = OwnLog.make(bootstrap, topic_names)
     own.propose(0)
     foreign = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"foreign-{own.group}"})
-    foreign.init_transactions(30)
+    foreign.init_transactions(PATIENCE_S)
     with own.reader() as reader:
         assert batches(take(reader, 1)) == [0]
         foreign.begin_transaction()
         foreign.produce(own.topics.transactions, b"never", TABLE.encode())
-        assert foreign.flush(30) == 0
+        assert foreign.flush(PATIENCE_S) == 0
         assert reader.poll(10, 0.3) == []
         assert reader.end_offset() == reader.position == 1
-        foreign.abort_transaction(30)
+        foreign.abort_transaction(PATIENCE_S)
         # Offset 1 is the aborted message, 2 the marker.
         until(lambda: reader.end_offset() == 3, "the abort")
         until(lambda: reader.poll(10, 0.1) or reader.position == 3, "the position past the marker")

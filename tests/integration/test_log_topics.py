@@ -18,7 +18,7 @@ from lakefold_log.client.topics import MissingTopicError, describe, ensure_topic
 from lakefold_log.codec.partitioner import partition_of
 from lakefold_log.write.producer import Proposer
 from lakefold_table.errors import InvalidError, RetryError, StopError
-from tests.integration.own_log import OwnLog, batches, envelope, take
+from tests.integration.own_log import PATIENCE_S, OwnLog, batches, envelope, take
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 def make(admin: Admin, name: str, partitions: int = 1, settings: dict[str, str] | None = None) -> None:
     admin.client.create_topics([NewTopic(name, partitions, 1, config=settings or {})])[name].result()
-    describe(admin, name, wait_s=10)
+    describe(admin, name, wait_s=PATIENCE_S)
 
 
 def test_makes_all_three_with_settings_that_keep_every_entry(bootstrap: str, topic_names: TopicNames) -> None:
     own = OwnLog.make(bootstrap, topic_names, partitions=3)
     assert own.described.partitions == 3
-    assert own.described.cluster_id == cluster_id(bootstrap, 10)
+    assert own.described.cluster_id == cluster_id(bootstrap, PATIENCE_S)
     assert describe(own.admin, own.topics.outcomes).partitions == 3
     assert describe(own.admin, own.topics.dead_letters).partitions == 1
     assert watermarks(own.admin, own.topics.transactions, 2) == Watermarks(0, 0)
@@ -51,7 +51,7 @@ def send_packed(bootstrap: str, topic: str, size: int) -> KafkaError | None:
         {"bootstrap.servers": bootstrap, "compression.type": "zstd", "message.max.bytes": 2 * size}
     )
     producer.produce(topic, bytes(size), partition=0, on_delivery=lambda error, _: errors.append(error))
-    producer.flush(60)
+    producer.flush(PATIENCE_S)
     return errors[0]
 
 
@@ -148,7 +148,7 @@ def test_the_partition_is_that_of_the_real_partitioner(bootstrap: str, topic_nam
 
     for table in tables:
         real.produce(own.topics.transactions, b"", table.encode(), on_delivery=delivered)
-    assert real.flush(30) == 0
+    assert real.flush(PATIENCE_S) == 0
     assert values == {table: partition_of(table, 7) for table in tables}
     with own.proposer() as proposer:
         for table in tables[:5]:

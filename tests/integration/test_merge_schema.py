@@ -150,7 +150,7 @@ def test_a_service_adds_columns_while_others_append(
         lakefold.Writer(table, app_id="plain", max_delay=0.02, **options) as plain,
     ):
         futures = [wide.append(rows(0))]
-        futures[0].result(60)
+        futures[0].result(120)
         for number in range(1, 61, 2):
             more = {f"c{number // 20}": number}
             futures += [plain.append(rows(number)), wide.append(rows(number + 1, **more))]

@@ -55,7 +55,7 @@ def test_a_query_waits_for_a_broker_that_starts_later_and_ends_if_none_does(
     assert not table.exists()
     caplog.clear()
     waiting = query(timeout=120.0)
-    until(lambda: "waiting up to 120 s for the log" in caplog.text, "the query to say so", seconds=60)
+    until(lambda: "waiting up to 120 s for the log" in caplog.text, "the query to say so", seconds=120)
     with late, ready_committer(address, topic_names, tmp_path):
         waiting.awaitTermination()
         close_clients()

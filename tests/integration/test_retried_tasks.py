@@ -121,7 +121,7 @@ def write_tables(
         "folder": str(tmp_path),
         "names": names,
         "cluster": cluster,
-        "sink": {"bootstrap_servers": bootstrap, "timeout": 60.0, **log},
+        "sink": {"bootstrap_servers": bootstrap, "timeout": 120.0, **log},
         "options": {
             "kafka.bootstrap.servers": bootstrap,
             "transactionsTopic": topic_names.transactions,

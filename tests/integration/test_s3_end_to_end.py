@@ -96,7 +96,7 @@ class Lake:
 
     def verb(self, *arguments: str) -> list[Any]:
         """What a verb prints, as JSON."""
-        done = command_line().run([*arguments, "--json", *self.flags], timeout=120)
+        done = command_line().run([*arguments, "--json", *self.flags], timeout=240)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -122,7 +122,7 @@ def test_proposals_come_to_a_table_on_s3_whoever_dies(lake: Lake) -> None:
         flags = [*lake.flags, "--group-max-entries", "2"]
         for enough in (3, 6):
             with running_committer(lake.bootstrap, lake.names, lake.root, *flags, logs=lake.logs) as killed:
-                until(lambda: newest(lake) >= enough, f"version {enough}", seconds=60)  # noqa: B023 - asked here
+                until(lambda: newest(lake) >= enough, f"version {enough}", seconds=120)  # noqa: B023 - asked here
                 killed.kill()
             # Each batch is a row, and comes after the creation.
             folded = lance.dataset(lake.uri, storage_options=lake.options).count_rows()
@@ -170,14 +170,14 @@ def test_a_table_is_parked_while_its_server_ignores_conditions(lake: Lake) -> No
         proxy.plan(Strip("If-None-Match"), lambda request: request.method == "PUT", times=-1)
         flags = flags_of(proxy.options())
         with running_committer(lake.bootstrap, lake.names, lake.root, *flags, logs=lake.logs) as committer:
-            until(lambda: "ignores the condition" in committer.get("/readyz")[1], "its root", seconds=60)
+            until(lambda: "ignores the condition" in committer.get("/readyz")[1], "its root", seconds=120)
             with OutcomeWaiter(lake.config, lake.topics, lake.uri) as waiter:
                 created = creation(lake.uri)
                 sent = proposer.send_wait(created)
-                until(lambda: '"parked"' in committer.log.read_text(), "parking", seconds=60)
+                until(lambda: '"parked"' in committer.log.read_text(), "parking", seconds=120)
                 assert open_storage(lake.uri, lake.options).names("_versions") == []
                 proxy.forget()
-                assert waiter.wait(sent, created, 90).result == Committed(1)
+                assert waiter.wait(sent, created, 120).result == Committed(1)
             committer.wait_until_ready()
             assert committer.stop() == 0
 
@@ -194,7 +194,7 @@ def test_spark_writes_to_a_table_on_s3(lake: Lake, spark: SparkSession) -> None:
         lake.uri,
         app_id="app",
         bootstrap_servers=lake.bootstrap,
-        timeout=60.0,
+        timeout=120.0,
         transactions_topic=lake.names.transactions,
         outcomes_topic=lake.names.outcomes,
         storage_options=lake.options,

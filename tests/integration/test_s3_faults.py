@@ -63,8 +63,8 @@ def plain(s3: S3Server, root: str) -> S3Storage:
 
 @pytest.fixture
 def store(proxy: FaultProxy, root: str) -> S3Storage:
-    """The store behind the proxy, with few attempts and a short time limit."""
-    return S3Storage(root, proxy.options(client_max_retries="2", timeout="5s"))
+    """The store behind the proxy, with few attempts."""
+    return S3Storage(root, proxy.options(client_max_retries="2", timeout="60s"))
 
 
 def is_put(request: Request) -> bool:

@@ -85,11 +85,11 @@ def test_a_version_in_a_freed_place_answers_nothing_and_is_removed(
     proxy.plan(hold, lambda request: request.method == "PUT")
     with ThreadPoolExecutor(1) as pool:
         folded = pool.submit(fold, table, 2, entry)
-        assert hold.reached.wait(30)
+        assert hold.reached.wait(120)
         others_go_on(uri, s3)
         hold.release.set()
         with pytest.raises(StopError, match="version 3 was put, but the newest is 4"):
-            folded.result(60)
+            folded.result(120)
     assert table.strays_removed == 1
     assert open_source(uri, s3.options()).versions.numbers() == [2, 4]
     assert isinstance(folded_anew(uri, proxy, entry), Rejected)  # What version 3 did is not known any more.
@@ -107,10 +107,10 @@ def test_a_version_that_others_built_on_at_once_is_reported(
     proxy.plan(hold, lambda request: request.method == "LIST")
     with ThreadPoolExecutor(1) as pool:
         folded = pool.submit(fold, table, 1, entry)
-        assert hold.reached.wait(30)
+        assert hold.reached.wait(120)
         lance.write_dataset(rows([101]), uri, mode="append", storage_options=s3.options())
         hold.release.set()
-        assert [type(result) for result in folded.result(60)] == [Committed]
+        assert [type(result) for result in folded.result(120)] == [Committed]
     assert ids(uri, s3) == [2, 101]
     again = append(uri, rows([3]), 2, "app", 2, storage_options=s3.options())
     assert [committed.version for committed in fold(table, 2, again) if isinstance(committed, Committed)] == [

@@ -33,7 +33,7 @@ LONGER = 5
 
 def race(writers: int, rounds: int, put: Callable[[int, int], Put]) -> list[Counter[Put]]:
     """How each round ended, where all `writers` put at the same moment."""
-    barrier = threading.Barrier(writers, timeout=60)
+    barrier = threading.Barrier(writers, timeout=200)
 
     def write(writer: int) -> list[Put]:
         answers = []
@@ -93,7 +93,7 @@ def test_a_server_killed_in_the_middle_of_puts_has_what_was_reported(times: int)
         return path.encode() + padding
 
     with TemporaryDirectory(prefix="lakefold-s3-") as folder, S3Server(Path(folder)) as server:
-        store = S3Storage(f"s3://{BUCKET}/killed", server.options(client_max_retries="0", timeout="5s"))
+        store = S3Storage(f"s3://{BUCKET}/killed", server.options(client_max_retries="0", timeout="30s"))
         done = threading.Event()
 
         def write(writer: int) -> None:

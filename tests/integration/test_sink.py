@@ -72,7 +72,7 @@ def _no_line_is_left() -> Iterator[None]:
 def sink_options(bootstrap: str, names: TopicNames) -> dict[str, Any]:
     """The arguments of a sink for this test's log."""
     topics = {"transactions_topic": names.transactions, "outcomes_topic": names.outcomes}
-    return {"bootstrap_servers": bootstrap, "timeout": 60.0, **topics}
+    return {"bootstrap_servers": bootstrap, "timeout": 120.0, **topics}
 
 
 def events_of(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
@@ -89,7 +89,7 @@ def send_events(bootstrap: str, topic: str, numbers: range) -> None:
     for n in numbers:
         event = {"n": n, "at": f"2013-01-01T00:{n % 60:02}:00Z", "tags": ["a"] * (n % 3), "place": {"x": n}}
         producer.produce(topic, json.dumps(event).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def test_batches_are_merged_and_deleted_by_their_keys(

@@ -20,6 +20,9 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# The first test builds the site: half a minute on an idle machine, and several on a busy one.
+pytestmark = pytest.mark.timeout(900)
+
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(
     r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=\"?(https?:)?//", re.IGNORECASE
@@ -77,7 +80,7 @@ def test_a_page_loads_only_its_own_files(site: Path, browser: Browser, page: str
             own = f"http://127.0.0.1:{server.server_port}/"
             browser.open(f"{own}{page}")
             browser.wait_for("Lakefold")
-            until(lambda: browser.value("document.readyState") == "complete", "the whole page", seconds=60)
+            until(lambda: browser.value("document.readyState") == "complete", "the whole page", seconds=120)
             loaded = browser.value("performance.getEntriesByType('resource').map((each) => each.name)")
         finally:
             server.shutdown()

@@ -57,7 +57,7 @@ def send(bootstrap: str, topic: str) -> dict[int, tuple[int, str]]:
 
     for index, (key, value) in enumerate(messages):
         producer.produce(topic, value, key, on_delivery=partial(delivered, index))
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     for partition in range(4):
         offsets = [stored[index][1] for index in range(len(messages)) if stored[index][0] == partition]
         assert offsets == list(range(len(offsets)))

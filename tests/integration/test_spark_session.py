@@ -33,7 +33,7 @@ def test_reads_a_topic_of_the_broker(spark: SparkSession, bootstrap: str, topic_
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(100):
         producer.produce(topic, str(number).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     source = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     rows = source.option("subscribe", topic).load().selectExpr("cast(value as string)").collect()
     assert sorted(int(row.value) for row in rows) == list(range(100))

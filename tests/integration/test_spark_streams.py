@@ -120,10 +120,10 @@ def test_a_running_query_follows_the_table(session: SparkSession, table: Folded,
         .start()
     )
     try:
-        until(lambda: query.lastProgress is not None, "the first look", seconds=60)
+        until(lambda: query.lastProgress is not None, "the first look", seconds=120)
         for number in (60, 70):
             table.append_ids([number])
-            until(partial(_is_in, session, number), "its row", seconds=60)
+            until(partial(_is_in, session, number), "its row", seconds=120)
     finally:
         query.stop()
     assert session.table("followed").count() == 2
@@ -212,7 +212,7 @@ def test_a_table_copied_through_the_log_by_a_query_equals_its_origin(
     session: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
 ) -> None:
     topics = {"transactions_topic": topic_names.transactions, "outcomes_topic": topic_names.outcomes}
-    given: dict[str, Any] = {"bootstrap_servers": bootstrap, "timeout": 60.0, **topics}
+    given: dict[str, Any] = {"bootstrap_servers": bootstrap, "timeout": 120.0, **topics}
     first, second = tmp_path / "first", tmp_path / "second"
     put = sink(first, app_id="writer", **given)
     with running_committer(bootstrap, topic_names, tmp_path) as running:

@@ -451,11 +451,11 @@ def test_a_second_query_with_the_same_app_id_is_noticed(
         try:
             for n in range(2):
                 add(n)
-                until(partial(is_committed, query, n), f"batch {n}", seconds=120)
+                until(partial(is_committed, query, n), f"batch {n}", seconds=240)
             put(spark.sql("select 100L as n"), 2)
             add(2)
             with pytest.raises(StreamingQueryException, match=r"batch 2 of app .* another query uses"):
-                query.awaitTermination(120)
+                query.awaitTermination(240)
         finally:
             query.stop()
         assert numbers(table) == [0, 1, 100]
