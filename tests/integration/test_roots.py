@@ -62,7 +62,7 @@ def test_work_that_has_an_end_needs_its_roots(
         root = str(tmp_path / root)
     arguments = committer_arguments(bootstrap, topic_names, root)
     arguments += ["--http-port", "0", "--until-caught-up", "--json", *options(s3, **more)]
-    done = command_line().run(arguments, timeout=120)
+    done = command_line().run(arguments, timeout=240)
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -80,8 +80,9 @@ def test_a_missing_root_is_reported_and_delays_no_table_of_another(
     bucket = f"made-{time.time_ns()}"
     more = ["--root", f"s3://{bucket}/t", *options(s3)]
     with running_committer(bootstrap, topic_names, tmp_path, *more) as committer:
-        until((stage.path / "_versions").exists, "the table of the other root", seconds=60)
-        until(lambda: bucket in committer.get("/readyz")[1], "the missing bucket to be told", seconds=60)
+        versions = stage.path / "_versions"
+        until(lambda: list(versions.glob("*.manifest")), "the table of the other root", seconds=120)
+        until(lambda: bucket in committer.get("/readyz")[1], "the missing bucket to be told", seconds=120)
         code, text = committer.get("/readyz")
         assert (code, text.startswith(f"root s3://{bucket}/t: ")) == (503, True), text
         assert "create the bucket" in text

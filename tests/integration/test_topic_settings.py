@@ -15,6 +15,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from lakefold.local.broker import Broker
 from lakefold_log.client.questions import settings_of
 from lakefold_log.client.topic_policies import check_policies
+from lakefold_log.client.topics import watermarks
 from lakefold_log.codec.envelope import encode
 from lakefold_log.read import consumer
 from lakefold_log.read.record_count import RecordCount, count_records
@@ -150,6 +151,8 @@ def test_a_committer_folds_what_transactional_writers_send(
         producer.produce(stage.own.topics.transactions, value, stage.uri.encode(), 0)
         producer.flush()
         (producer.abort_transaction if number % 4 == 0 else producer.commit_transaction)()
+    # The broker marks the end of the last one a moment after it has decided it.
+    until(lambda: watermarks(stage.own.admin, stage.own.topics.transactions, 0).end == 81, "the last marker")
     assert stage.fold()["committed"] == 30
     assert ids_in(stage.uri) == [number for number in range(1, 41) if number % 4]
     assert {count.missing for count in counted} == {0}
