@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.integration.committers import CommitterProcess
     from tests.integration.conftest import TopicNames
 
-SECONDS = 60.0
+SECONDS = 120.0
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -103,10 +103,10 @@ def test_the_page_shows_what_the_verbs_show(
     def listed() -> dict[str, Any] | None:
         found = [row for row in page.get("tables", order="recent")["tables"] if row["table"] == uri]
         last = found[0]["activity"]["last"] if found else None
-        return found[0] if last is not None and last["kind"] == "rejected" and found[0]["version"] else None
+        is_rejected = last is not None and last["kind"] == "rejected"
+        return found[0] if is_rejected and found[0]["version"] == 2 else None
 
-    until(listed, "the table with its last outcome", seconds=SECONDS)
-    row = listed()
+    row = until(listed, "the table with its last version and outcome", seconds=SECONDS)
     assert row is not None
     [version] = shown(capsys, "show", uri)
     assert {name: row[name] for name in ("version", "rows", "fragments")} == {
@@ -136,10 +136,13 @@ def test_the_page_shows_what_the_verbs_show(
     sent(own, creation(uri), creation(uri))
     until(lambda: page.get("overview")["dead_letters"] == 3, "the new dead letters", seconds=SECONDS)
     assert len(page.get("dead-letters")["letters"]) == 3
-    series = page.get("activity")
-    # The plots have figures per second, in steps of ten seconds.
-    assert round(sum(series["committed"]) * series["step_seconds"]) == 2
-    assert round(sum(series["rejected"]) * series["step_seconds"]) == 3
+
+    def counted() -> list[int]:
+        series = page.get("activity")
+        # The plots have figures per second, in steps of ten seconds.
+        return [round(sum(series[kind]) * series["step_seconds"]) for kind in ("committed", "rejected")]
+
+    until(lambda: counted() == [2, 3], "the outcomes in the plots", seconds=SECONDS)
     assert created.offset == 0
     assert committer.stop() == 0
 
@@ -158,12 +161,14 @@ def test_the_verb_serves_the_page_until_it_is_stopped_and_shows_a_committers_dea
             def states() -> list[str]:
                 return [change["state"] for change in page.get("overview")["committer"]["changes"]]
 
-            until(lambda: states() == ["ready"], "the committer", seconds=SECONDS)
+            # On a busy machine the first question may have no answer in time.
+            until(lambda: states()[-1:] == ["ready"], "the committer", seconds=SECONDS)
             committer.kill()
-            until(lambda: states() == ["ready", "no answer"], "its death", seconds=SECONDS)
+            until(lambda: states()[-1:] == ["no answer"], "its death", seconds=SECONDS)
             with running_committer(bootstrap, topic_names, tmp_path, "--http-port", port):
                 until(lambda: states()[-1] == "ready", "its return", seconds=SECONDS)
-            assert states()[:2] == ["ready", "no answer"]
+            ends = [state for state in states() if state != "not ready"]
+            assert ends[-3:] == ["ready", "no answer", "ready"]
 
 
 @contextmanager

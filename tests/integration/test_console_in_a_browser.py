@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(not PROGRAM, reason="chromium is not installed")
 
 HOSTILE = "<img src=x onerror=document.title=1>"
 TABLES = 10_000
-FIRST_PAINT_S = 1.0 if "LAKEFOLD_QUIET_MACHINE" in os.environ else 10.0
+FIRST_PAINT_S = 1.0 if "LAKEFOLD_QUIET_MACHINE" in os.environ else 60.0
 """A second on a quiet machine. Beside other tests, whatever is no endless list of tables."""
 
 
@@ -84,9 +84,9 @@ def both_formats_show_their_conflicts(browser: Browser, own: OwnLog, root: Path,
     uri, answered = canonical(lance.path), len(own.answers())
     with own.proposer() as proposer:
         proposer.send_wait(creation(uri))
-        until(lambda: len(own.answers()) == answered + 1, "the table", seconds=60)
+        until(lambda: len(own.answers()) == answered + 1, "the table", seconds=120)
         proposer.send_wait(append(uri, rows(range(500)), 1, "app", 6))
-    until(lambda: len(own.answers()) == answered + 2, "the rows", seconds=60)
+    until(lambda: len(own.answers()) == answered + 2, "the rows", seconds=120)
     for folding in (lance, delta):
         shows_its_conflict(browser, own, folding, address)
 
@@ -144,12 +144,12 @@ def test_a_person_sees_tables_and_their_changes_and_no_name_becomes_a_script(
     browser.wait_for("rejected")
     browser.value("document.querySelector('main td a').click()")
     browser.wait_for("fragments by live rows")
-    until(lambda: "1 to 9" in browser.text(), "the fragments", seconds=30)
-    assert "app:5" in browser.text()
+    until(lambda: "1 to 9" in browser.text(), "the fragments", seconds=120)
+    browser.wait_for("app:5")
     keep(browser, "table")
     browser.open(f"{address}#/proposal?uri={quote(uri, safe='')}&proposal={refused.offset}")
     browser.wait_for("lakefold explain")
-    assert "version 2" in browser.text()
+    browser.wait_for("version 2")
     keep(browser, "proposal")
     both_formats_show_their_conflicts(browser, own, tmp_path, address)
     browser.open(f"{address}#/dead-letters")
@@ -175,7 +175,7 @@ def test_ten_thousand_tables_are_shown_a_page_at_a_time(
     OwnLog.make(bootstrap, topic_names)
     with running_committer(bootstrap, topic_names, tmp_path, "--console", "true") as committer:
         committer.wait_until_ready()
-        until(lambda: "t09999" in committer.get("/api/tables?search=t09999")[1], "the tables", seconds=60)
+        until(lambda: "t09999" in committer.get("/api/tables?search=t09999")[1], "the tables", seconds=120)
         started = time.monotonic()
         browser.open(f"http://127.0.0.1:{committer.http_port}/#/?order=name")
         browser.wait_for("10,000 tables")
@@ -193,7 +193,7 @@ def write_some_tables(own: OwnLog, root: Path) -> None:
     with own.proposer() as proposer:
         for uri in uris:
             proposer.send_wait(creation(uri))
-        until(lambda: len(own.answers()) == len(uris), "the tables", seconds=60)
+        until(lambda: len(own.answers()) == len(uris), "the tables", seconds=120)
         for batch in range(20):
             for number, uri in enumerate(uris):
                 if batch % (number + 1) == 0:
@@ -204,7 +204,7 @@ def write_some_tables(own: OwnLog, root: Path) -> None:
 
 def redrawn_plots(browser: Browser, before: str) -> str:
     """The first plot as it is drawn, once it differs from `before`."""
-    until(lambda: (browser.value(PLOT) or before) != before, "the plots", seconds=60)
+    until(lambda: (browser.value(PLOT) or before) != before, "the plots", seconds=120)
     plot: str = browser.value(PLOT)
     return plot
 
@@ -223,8 +223,8 @@ def test_the_page_is_read_in_light_and_dark_and_by_the_keyboard(
     write_some_tables(own, tmp_path)
     browser.open(f"http://127.0.0.1:{committer.http_port}/")
     browser.wait_for("sensors.lance")
-    until(lambda: "loading" not in browser.text(), "the rows of the list", seconds=60)
-    until(lambda: "1\ndead letters" in browser.text(), "the dead letter", seconds=60)
+    until(lambda: "loading" not in browser.text(), "the rows of the list", seconds=120)
+    until(lambda: "1\ndead letters" in browser.text(), "the dead letter", seconds=120)
     grounds, plots = set(), ""
     for scheme in ("light", "dark"):
         show_in(browser, scheme)
@@ -238,7 +238,7 @@ def test_the_page_is_read_in_light_and_dark_and_by_the_keyboard(
     press(browser, "Tab")
     assert browser.value("document.activeElement.className") == "skip"
     press(browser, "Enter")
-    until(lambda: browser.value("document.activeElement.id") == "main", "the content", seconds=30)
+    until(lambda: browser.value("document.activeElement.id") == "main", "the content", seconds=120)
     assert "There is no such page" not in browser.text()
     unnamed = "[...document.querySelectorAll('input, select, button')].filter((each) => "
     unnamed += "!each.labels?.length && !each.ariaLabel && !each.innerText.trim()).length"

@@ -121,6 +121,7 @@ def _kill_again_and_again(
             until(
                 lambda: committer.is_ready() or committer.process.poll() is not None,
                 "a committer",
+                seconds=120,
                 every=0.01,
             )
             threading.Event().wait(chance.uniform(0, LONGEST_LIFE_SECONDS))

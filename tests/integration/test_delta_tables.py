@@ -102,7 +102,7 @@ def test_tables_of_both_formats_survive_kills_and_foreign_commits(
         with running_committer(bootstrap, topic_names, tmp_path) as committer:
             committer.wait_until_ready()
             before = len(log.outcomes())
-            until(partial(_has_progressed, log, before), "an outcome", seconds=60)
+            until(partial(_has_progressed, log, before), "an outcome", seconds=120)
             _commit_as_another(folder, foreign, theirs)
             committer.kill()
     fold_to_the_end(bootstrap, topic_names, tmp_path)
@@ -189,7 +189,7 @@ def test_rows_are_appended_exactly_once_while_committers_are_killed(
         "bootstrap_servers": bootstrap,
         "transactions_topic": topic_names.transactions,
         "outcomes_topic": topic_names.outcomes,
-        "timeout": 60.0,
+        "timeout": 120.0,
         "format": "delta",
         "partition_by": "p",
     }
@@ -209,10 +209,10 @@ def test_rows_are_appended_exactly_once_while_committers_are_killed(
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(appended, app) for app in ("a", "b")]
         for _ in range(2):
+            before = _files(folder)
             with running_committer(bootstrap, topic_names, tmp_path) as committer:
                 committer.wait_until_ready()
-                before = _files(folder)
-                until(partial(_has_more, folder, before), "an append", seconds=60)
+                until(partial(_has_more, folder, before), "an append", seconds=120)
                 committer.kill()
         with running_committer(bootstrap, topic_names, tmp_path) as committer:
             committer.wait_until_ready()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.integration.conftest import TopicNames
 
-SECONDS = 60
+SECONDS = 200
 LIMITS = (2, 14, 22, 80)
 """Enough for nothing, for some of a committer's threads, for all."""
 TOO_FEW = "Error: the system allows this process no more threads"
@@ -71,7 +71,7 @@ def test_no_limit_makes_a_committer_lose_an_entry(
     ensure_topics(Admin(config), topics)
     uri = canonical(table)
     arguments = committer_arguments(bootstrap, names, tmp_path)
-    arguments += ["--until-caught-up", "--give-up-after", "0.5", "--http-port", "0"]
+    arguments += ["--until-caught-up", "--give-up-after", "5", "--http-port", "0"]
     codes = []
     with Proposer(config, topics) as proposer:
         proposer.send_wait(creation(uri))

@@ -17,7 +17,7 @@ import pytest
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.errors import GapError
 from lakefold_table.marks.marks import RebindReason
-from tests.integration.own_log import OwnLog
+from tests.integration.own_log import PATIENCE_S, OwnLog
 from tests.integration.stage import Stage
 from tests.integration.test_moving_verbs import Verbs
 from tests.proposals import ids_in
@@ -52,7 +52,7 @@ def test_other_entries_at_offsets_that_were_folded(
     stage = Stage(own_broker.bootstrap_servers, topic_names, own, tmp_path)
     stage.begin(1, 2)
     data, kept = own_broker.directory / "data" / part(own), tmp_path / "kept"
-    own_broker.stop()
+    own_broker.stop(PATIENCE_S)
     shutil.copytree(data, kept)
     own_broker.start()
     lost = [stage.batch(3), stage.batch(4)]
@@ -60,7 +60,7 @@ def test_other_entries_at_offsets_that_were_folded(
         stage.fold()
     stage.send(*lost)
     stage.fold()
-    own_broker.stop()
+    own_broker.stop(PATIENCE_S)
     shutil.rmtree(data)
     shutil.copytree(kept, data)
     own_broker.start()
@@ -113,7 +113,7 @@ def test_a_damaged_segment_loses_nothing_once_it_is_brought_back(
     stage = Stage(own_broker.bootstrap_servers, topic_names, own, tmp_path)
     stage.begin(1, 2)
     stage.send(stage.batch(3))
-    own_broker.stop()
+    own_broker.stop(PATIENCE_S)
     segment = own_broker.directory / "data" / transactions(own) / "00000000000000000000.log"
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -122,7 +122,7 @@ def test_a_damaged_segment_loses_nothing_once_it_is_brought_back(
         stage.fold()
     assert "restore the segment from a copy" in caught.value.hint
     assert ids_in(stage.uri) == [1, 2]
-    own_broker.stop()
+    own_broker.stop(PATIENCE_S)
     segment.write_bytes(whole)
     own_broker.start()
     stage.fold()

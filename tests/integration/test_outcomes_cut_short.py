@@ -50,13 +50,13 @@ def lost_afterwards(
     """
     own.answers()
     data, kept = broker.directory / "data" / f"{own.topics.outcomes}-0", folder / "kept"
-    broker.stop()
+    broker.stop(PATIENCE_S)
     shutil.copytree(data, kept)
     if with_last_marker:
         cut_last_batch(kept / f"{0:020}.log")
     broker.start()
     yield
-    broker.stop()
+    broker.stop(PATIENCE_S)
     shutil.rmtree(data)
     shutil.copytree(kept, data)
     broker.start()
@@ -204,7 +204,7 @@ def test_the_last_report_is_given_again_in_a_topic_that_was_created_again(stage:
         report(own, reporter, range(5))
     name = own.topics.outcomes
     own.admin.client.delete_topics([name])[name].result()
-    until(lambda: name not in own.admin.client.list_topics(timeout=5).topics, "the topic to be gone")
+    until(lambda: name not in own.admin.client.list_topics(timeout=PATIENCE_S).topics, "the topic to be gone")
     ensure_topics(own.admin, own.topics)
     with capture_logs() as lines, own.reporter():
         data = offset_metadata.read(own.admin, own.group, own.topics.transactions, 0)

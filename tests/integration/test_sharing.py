@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 SESSION_SECONDS = 6.0
-LONG_SESSION_SECONDS = 30.0
 """The shortest session that a broker grants by its defaults."""
-PATIENCE_SECONDS = 90.0
+LONG_SESSION_SECONDS = 60.0
+"""The longest that a committer may have by its defaults."""
+NO_SESSION_SECONDS = 0.8 * LONG_SESSION_SECONDS
+"""What takes less has not waited for a long session to run out: a busy machine may take nearly as long."""
+PATIENCE_SECONDS = 120.0
 OWNED = re.compile(r'^lakefold_lag_entries\{partition="(\d+)"\}', re.MULTILINE)
 
 
@@ -229,7 +232,7 @@ def test_a_committer_that_starts_and_one_that_stops_hand_over_while_writers_writ
         began = time.monotonic()
         until_owned((second, PARTITIONS))
         took = time.monotonic() - began
-        assert took < LONG_SESSION_SECONDS / 2, "the others wait for the session to run out"
+        assert took < NO_SESSION_SECONDS, "the others wait for the session to run out"
     bench.check()
 
 
@@ -238,7 +241,7 @@ def test_one_that_is_killed_and_started_again_under_its_name_continues_and_two_o
 ) -> None:
     def named(name: str) -> list[str]:
         # Much longer than three processes take to start on a busy machine.
-        longer = f"session.timeout.ms={2 * LONG_SESSION_SECONDS * 1000:.0f}"
+        longer = f"session.timeout.ms={LONG_SESSION_SECONDS * 1000:.0f}"
         return ["--kafka", longer, "--kafka", f"group.instance.id={name}"]
 
     first, second = bench.join(*named("a")), bench.join(*named("b"))
@@ -254,9 +257,9 @@ def test_one_that_is_killed_and_started_again_under_its_name_continues_and_two_o
         assert first.stop() == 0
         until_owned((second, PARTITIONS))
         took = time.monotonic() - began
-        assert took < LONG_SESSION_SECONDS, "a session had to run out"
+        assert took < NO_SESSION_SECONDS, "a session had to run out"
         third = bench.join(*named("b"))
-        assert second.process.wait(60) == 5
+        assert second.process.wait(120) == 5
         until_owned((third, PARTITIONS))
     bench.check()
     assert third.stop() == 0
@@ -274,7 +277,7 @@ def test_a_committer_without_partitions_stands_by_and_new_partitions_are_noticed
         for topic in (bench.topics.outcomes, bench.topics.transactions):
             client.create_partitions([NewPartitions(topic, 2)])[topic].result()
         until_owned(*((committer, 1) for committer in both))
-        until(lambda: roles(both) == ["ready", "ready"], "two that fold")
+        until(lambda: roles(both) == ["ready", "ready"], "two that fold", seconds=PATIENCE_SECONDS)
 
 
 def test_ordinals_divide_the_partitions_and_one_too_many_stands_by(bench: Bench) -> None:
@@ -282,10 +285,10 @@ def test_ordinals_divide_the_partitions_and_one_too_many_stands_by(bench: Bench)
     until(
         lambda: [owned(committer) for committer in several] == [{0}, {3}, set()],
         "a part each",
-        seconds=90,
+        seconds=PATIENCE_SECONDS,
         every=0.1,
     )
-    until(lambda: roles(several) == ["ready", "ready", "standby"], "two that fold", seconds=90)
+    until(lambda: roles(several) == ["ready", "ready", "standby"], "two that fold", seconds=PATIENCE_SECONDS)
     assert [committer.stop() for committer in several] == [0, 0, 0]
 
 
@@ -297,10 +300,14 @@ def test_what_somebody_else_takes_over_is_left_to_it_and_taken_back_later(bench:
     foreign = bench.start("--partitions", "1")
     foreign.wait_until_ready()
     bench.wait_for(bench.append(0, 0), bench.append(1, 0))
-    assert owned(sharing) == {0, 2, 3}
-    assert sharing.get("/readyz")[0] == 503
+    # It notices when it reports what it folded as well.
+    until(
+        lambda: owned(sharing) == {0, 2, 3} and sharing.get("/readyz")[0] == 503,
+        "the others",
+        seconds=PATIENCE_SECONDS,
+    )
     until_owned((sharing, PARTITIONS))
     bench.append(1, 1)
-    assert foreign.process.wait(60) == 5
+    assert foreign.process.wait(120) == 5
     bench.check()
     assert sharing.stop() == 0

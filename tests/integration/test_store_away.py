@@ -71,14 +71,17 @@ class Store:
         until(
             lambda: expected <= {outcome.position for outcome in self.ledger.outcomes()},
             "all answers",
-            seconds=60,
+            seconds=120,
         )
 
     def check_waiting(self, committer: CommitterProcess, reason: str) -> None:
         """It says why the table waits, keeps running, and is ready: the table is parked, not the process."""
-        until(lambda: reason in committer.get("/readyz")[1], f"a word of {reason!r}", seconds=60)
-        assert committer.get("/readyz")[0] == 200
-        assert 'lakefold_parked_tables{partition="0"} 1.0' in committer.get("/metrics")[1]
+
+        def is_parked() -> bool:
+            status, text = committer.get("/readyz")
+            return status == 200 and reason in text and has_parked(committer, 1)
+
+        until(is_parked, f"a word of {reason!r}", seconds=120)
         assert committer.get("/livez")[0] == 200
 
     def audit(self) -> None:
@@ -86,6 +89,11 @@ class Store:
         ledger = self.ledger
         fold_to_the_end(ledger.bootstrap, ledger.names, ledger.root)
         ledger.audit()
+
+
+def has_parked(committer: CommitterProcess, tables: int) -> bool:
+    """Whether its metrics say that so many tables are parked."""
+    return f'lakefold_parked_tables{{partition="0"}} {tables}.0' in committer.get("/metrics")[1]
 
 
 @contextmanager
@@ -160,7 +168,7 @@ def test_a_table_that_is_away_or_takes_no_writes_is_no_reason_to_refuse_anything
             disk.make_read_only()
             store.send()
             # Nothing mends itself there: it may leave as well, with a word of what to mend.
-            until(lambda: "read-only" in committer.log.read_text(), "the reason", seconds=60)
+            until(lambda: "read-only" in committer.log.read_text(), "the reason", seconds=120)
             assert ids_in(store.ledger.uri) == held
             committer.kill()
             disk.mend()
@@ -184,7 +192,7 @@ def test_a_table_that_is_away_holds_up_no_other_of_its_partition(
         committer.wait_until_ready()
         for ledger in ledgers:
             ledger.create(proposer)
-        until(lambda: answered(ledgers), "the tables", seconds=60)
+        until(lambda: answered(ledgers), "the tables", seconds=120)
         batches = [
             (ledger, *ledger.batch("app", number, 10 * number))
             for number in range(ROUND)
@@ -193,10 +201,10 @@ def test_a_table_that_is_away_holds_up_no_other_of_its_partition(
         (tmp_path / "t0").rename(tmp_path / "away")
         for ledger, envelope, ids in batches:
             ledger.send(proposer, envelope, "committed", ids)
-        until(lambda: answered(others), "the other tables' answers", seconds=60)
+        until(lambda: answered(others), "the other tables' answers", seconds=120)
         assert len(away.outcomes()) == 1
         (tmp_path / "away").rename(tmp_path / "t0")
-        until(lambda: answered(ledgers), "all answers", seconds=60)
+        until(lambda: answered(ledgers), "all answers", seconds=120)
         assert committer.stop() == 0
     for ledger in ledgers:
         ledger.audit()
@@ -230,9 +238,9 @@ def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
         never.send(proposer, stray, "invalid")
         with running_committer(bootstrap, topic_names, tmp_path) as committer:
             committer.wait_until_ready()
-            until(lambda: answered([other, never]), "the other tables' answers", seconds=60)
+            until(lambda: answered([other, never]), "the other tables' answers", seconds=120)
             until(lambda: "its store is away, or it was deleted" in committer.log.read_text(), "a word of it")
-            assert 'lakefold_parked_tables{partition="0"} 1.0' in committer.get("/metrics")[1]
+            until(lambda: has_parked(committer, 1), "the parked table")
             assert len(away.outcomes()) == 1, "only its creation"
             assert not (tmp_path / "t0").exists(), "nothing is begun in its place"
             status = ["lakefold", "status", "--bootstrap-servers", bootstrap, "--transactions-topic"]
@@ -251,9 +259,9 @@ def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
             assert "its store is away, or it was deleted" in shown.stdout
             assert f"lakefold drop {away.uri}" in shown.stdout
             (tmp_path / "away").rename(tmp_path / "t0")
-            until(lambda: answered(ledgers), "all answers", seconds=90)
+            until(lambda: answered(ledgers), "all answers", seconds=120)
             until(lambda: "unparked" in committer.log.read_text(), "a word that it goes on")
-            assert 'lakefold_parked_tables{partition="0"} 0.0' in committer.get("/metrics")[1]
+            until(lambda: has_parked(committer, 0), "no parked table")
             assert committer.stop() == 0
     for ledger in ledgers:
         ledger.audit()

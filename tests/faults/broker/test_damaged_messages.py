@@ -17,7 +17,7 @@ import pytest
 from lakefold.local.broker import Broker
 from lakefold_log.read.reread import end_at_gap
 from lakefold_table.errors import GapError
-from tests.integration.own_log import OwnLog, batches, take
+from tests.integration.own_log import PATIENCE_S, OwnLog, batches, take
 from tests.integration.stage import Stage
 from tests.proposals import ids_in
 
@@ -52,7 +52,7 @@ def propose_one_by_one(stage: Stage, *numbers: int) -> None:
 
 def damage(broker: Broker, topic: str, *offsets: int) -> None:
     """Inverts the last byte of the batches that begin at these offsets (negative: counted from the last)."""
-    broker.stop()
+    broker.stop(PATIENCE_S)
     (segment,) = (broker.directory / "data" / f"{topic}-0").glob("*.log")
     content = bytearray(segment.read_bytes())
     ends: dict[int, int] = {}

@@ -55,7 +55,7 @@ class RegrownLog:
     def grow(self, *, marker: bool = False) -> None:
         """Writes the entries; with `marker` the first of `LOST` is followed by a marker of a transaction."""
         self.own.propose(*KEPT)
-        self.broker.stop()
+        self.broker.stop(PATIENCE_S)
         shutil.copytree(self._data, self.copy)
         self.broker.start()
         first, *rest = LOST
@@ -68,7 +68,7 @@ class RegrownLog:
     def regrow(self) -> None:
         """The log loses `LOST`, and gets more entries than it had before a reader can fetch again."""
         self.relay.plan(None, always=Kind.FETCH, moment=CutMoment.BEFORE)
-        self.broker.stop()
+        self.broker.stop(PATIENCE_S)
         shutil.rmtree(self._data)
         shutil.copytree(self.copy, self._data)
         self.broker.start()
@@ -156,7 +156,7 @@ def test_a_reader_that_reads_messages_again_which_were_not_verified(
     log.grow()
     with log.reader(0, Verify.FIRST) as reader:
         assert batches(take(reader, 1)) == [0]
-        until(lambda: reader.poll(2, 0.2), "two more", seconds=PATIENCE_S)
+        take(reader, 2)
         assert reader.position == 3
         with monkeypatch.context() as patch:
             patch.setattr(reader._guard, "verify", _unreachable)
@@ -183,7 +183,7 @@ def test_a_reader_that_could_not_check_a_marker(log: RegrownLog, monkeypatch: py
 def test_markers_after_the_last_entry_are_no_gap(log: RegrownLog) -> None:
     """The epoch of the markers' leader may be later than that of the last entry."""
     log.own.propose(*KEPT)
-    log.broker.stop()
+    log.broker.stop(PATIENCE_S)
     log.broker.start()
     log.transact(2, commit=False)
     with log.reader(0, Verify.LATER) as before:
