@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def until(condition: Callable[[], Answer], what: str, *, seconds: float = 60, every: float = 0.02) -> Answer:
+def until(condition: Callable[[], Answer], what: str, *, seconds: float = 50, every: float = 0.02) -> Answer:
     """Ask `condition` again and again until its answer is true, and return that answer.
 
     Raises `TimeoutError` naming `what` was awaited when `seconds` have passed.

@@ -128,7 +128,7 @@ class Scene:
 
     def options(self, user: str) -> Options:
         """A committer's, who gives up early."""
-        return replace(self.stage.options(), kafka=self.config(user), give_up_after_s=10.0)
+        return replace(self.stage.options(), kafka=self.config(user), give_up_after_s=30.0)
 
     def once(self, name: str, act: Callable[[], object]) -> None:
         """Does this if nothing of this name was done before."""

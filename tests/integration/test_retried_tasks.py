@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,13 +102,18 @@ def spark_cluster(folder: Path) -> Iterator[str]:
                     command, env=environment, stdout=log, stderr=log, start_new_session=True
                 )
             processes.append(started)
-        registered = folder / "master.Master.log"
-        until(lambda: registered.read_text().count("Registering worker") == 2, "two workers", seconds=SECONDS)
+        until(lambda: workers(folder) == {"127.0.0.1", "127.0.0.2"}, "two workers", seconds=SECONDS)
         yield master
     finally:
         for process in processes:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def workers(folder: Path) -> set[str]:
+    """The hosts of the workers that the master knows. A slow one may have come twice."""
+    log = (folder / "master.Master.log").read_text()
+    return {*re.findall(r"Registering worker ([0-9.]+):", log)}
 
 
 def write_tables(

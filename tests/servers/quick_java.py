@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _PATIENCE_SECONDS: Final = 120.0
-"""How long the broker that writes the archive may take to start, and to stop: it does more than others."""
+"""How long a broker may take to start; that which writes the archive also to stop, because it does more."""
 
 _IDS: Final = "meta.properties"
 """The file of a data folder with the ids of the cluster, the folder and the node."""
@@ -60,13 +60,14 @@ class _PatientBroker(Broker):
 
 
 def quick_brokers() -> Iterator[None]:
-    """Let the brokers that this process starts use the archive.
+    """Let the brokers that this process starts use the archive, and give them more time to start.
 
     Their data folders are copies of the first one.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker, "_JVM", (*broker._JVM, *_broker_archive().options()))
         patch.setattr(Broker, "_format", _copied_folders())
+        patch.setattr(Broker.start, "__defaults__", (_PATIENCE_SECONDS,))
         yield
 
 
