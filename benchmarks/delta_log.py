@@ -121,7 +121,7 @@ def open_by_delta_rs(path: Path, files: int) -> dict[str, float]:
 
 def measure_steps(root: Path, sizes: Sequence[int]) -> dict[str, float]:
     """How long readers take to learn of a version and to read its rows, by the number of files."""
-    followed = {size: Followed(root / f"followed-{size}", size) for size in sizes}
+    followed = {size: FollowedDelta(root / f"followed-{size}", size) for size in sizes}
     for step in range(WARM_UP + STEPS):
         for each in followed.values():
             each.step(by_delta_rs=step < WARM_UP + PEER_STEPS)
@@ -136,7 +136,7 @@ def measure_steps(root: Path, sizes: Sequence[int]) -> dict[str, float]:
     return figures | {"CPU, most files to least": middle(most.ours.cpu) / middle(least.ours.cpu)}
 
 
-class Followed:
+class FollowedDelta:
     """A table of `size` files, which a tail and delta-rs follow."""
 
     def __init__(self, path: Path, size: int) -> None:
