@@ -70,7 +70,8 @@ may break those about protocol and metadata: a proposal may not begin to.
   and of simple types. With column mapping each column has an id and a physical name of its own,
   `delta.columnMapping.maxColumnId` is not below them and never goes back.
 - **Files that the table keeps** fit to new metadata: the table's id, partitioning, types and stored names
-  stay, also those of the columns for row ids, and without column mapping no column goes. A proposal that
+  stay, also those of the columns for row ids, and without column mapping no column goes. A type stays as
+  well, wider or not, while a CHECK constraint or a generated column uses the column. A proposal that
   removes all files may change them.
 - **Files**: a path below the table's root that is written in one way only and named once; its size;
   statistics as JSON, of columns that the table has; a value of each partition column that its type can

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -204,7 +205,7 @@ def log_of(path: Path, schema: list[dict[str, Any]], features: list[str], **conf
     """A table with these columns and writer features, as another client made it."""
     log = path / "_delta_log"
     log.mkdir(parents=True)
-    readers = [name for name in features if name == "columnMapping"]
+    readers = [name for name in features if name in ("columnMapping", "typeWidening")]
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers}
     text_of_schema = json.dumps({"type": "struct", "fields": schema})
     actions = [
@@ -379,6 +380,50 @@ def test_columns_become_wider_before_the_rows_that_need_it(tmp_path: Path) -> No
     for where, count in (("n = 1", 1), ("p = 7", 2), ("d = 1.25", 2), ("n > 5", 1), ("f = 0.5", 2)):
         assert lakefold.open(table.path).to_arrow(filter=where).num_rows == count, where
     assert sorted(lakefold.changes(table.path, 0).read_all()["n"].to_pylist()) == [1, 2**40]
+
+
+@pytest.mark.parametrize(
+    ("columns", "configuration", "message"),
+    [
+        (
+            [field("n", "integer"), field("m", "integer")],
+            {"delta.constraints.few": "n < 10"},
+            "'n' can't get the type long instead of integer: the constraint few uses it, which is 'n < 10'",
+        ),
+        (
+            [field("n", "integer"), field("m", metadata={"delta.generationExpression": "n + 1"})],
+            {},
+            "'n' can't get the type long instead of integer: the generated column m uses it",
+        ),
+        (
+            [field("n", "integer"), field("m", "integer")],
+            {"delta.constraints.even": "m % 2 = 0"},
+            "the constraint even, which is 'm % 2 = 0': a part of it is not understood",
+        ),
+    ],
+    ids=["a constraint", "a generated column", "rows that can't be checked"],
+)
+def test_no_column_is_changed_for_rows_that_can_not_be_written(
+    tmp_path: Path, columns: list[dict[str, Any]], configuration: dict[str, str], message: str
+) -> None:
+    features = ["typeWidening", "checkConstraints", "generatedColumns"]
+    table = log_of(tmp_path / "t", columns, features, **configuration, **{"delta.enableTypeWidening": "true"})
+    with pytest.raises(InvalidError, match=re.escape(message)):
+        table.view().addition(BatchColumns(pa.schema([("n", pa.int64())])))
+
+
+def test_a_column_becomes_wider_beside_one_that_a_constraint_uses(tmp_path: Path) -> None:
+    columns, features = [field("n", "integer"), field("m", "integer")], ["typeWidening", "checkConstraints"]
+    on = {"delta.constraints.few": "n < 10", "delta.enableTypeWidening": "true"}
+    table = log_of(tmp_path / "t", columns, features, **on)
+    rows = pa.table({"n": pa.array([1], pa.int32()), "m": [2**40]})
+    widening = table.view().addition(BatchColumns(rows.schema))
+    assert widening is not None
+    assert widening.text == "the wider types of m"
+    (result,) = table.fold(widening.envelope)
+    assert isinstance(result, Committed), result
+    table.append(rows)
+    assert lakefold.open(table.path).to_arrow().to_pylist() == rows.to_pylist()
 
 
 def test_a_table_keeps_its_format_and_its_partitions(tmp_path: Path) -> None:

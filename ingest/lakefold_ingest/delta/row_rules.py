@@ -29,6 +29,8 @@ from lakefold_table.delta.predicates.syntax import (
     Time,
     parse_predicate,
 )
+from lakefold_table.delta.table_features.dependent_expressions import GENERATED
+from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.table_actions import TableMetadata
     from lakefold_table.delta.predicates.syntax import Constant, Predicate
 
-CONSTRAINTS: Final = "delta.constraints."
-GENERATED: Final = "delta.generationExpression"
 DEFAULT: Final = "CURRENT_DEFAULT"
 _COMPARE: Final = {
     "=": pc.equal,

@@ -33,6 +33,7 @@ from lakefold_table.delta.commit_head import own_head
 from lakefold_table.delta.conflicts.rules import WRITE_SERIALIZABLE
 from lakefold_table.delta.proposal import NAME, WRITE, proposal_in
 from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.table_features.dependent_expressions import retyped_fault
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
 from lakefold_table.delta.table_features.type_widening import FEATURES as WIDENING_FEATURES
@@ -145,11 +146,20 @@ class DeltaView(View):
             highest = int(configuration.get(HIGHEST_ID) or 0)
             fields, highest = with_physical_names(fields, highest, f"{self.metadata.id} {self.version}")
             configuration[HIGHEST_ID] = str(highest)
-        text = schema_text(fields)
-        fit(columns.schema, self._chosen(columns, schema_of(text).arrow), self.uri)
-        metadata = replace(self.metadata, schema_text=text, configuration=configuration)
+        metadata = replace(self.metadata, schema_text=schema_text(fields), configuration=configuration)
+        self._check_addition(metadata, columns)
         proposal = metadata_proposal(self.uri, new_key(), self.version, metadata)
         return SchemaChange(self._in_words(added), proposal)
+
+    def _check_addition(self, metadata: TableMetadata, columns: BatchColumns) -> None:
+        """Raises `InvalidError` if rows would not fit the table with this metadata, or it can't have them."""
+        table = schema_of(metadata.schema_text).arrow
+        fit(columns.schema, self._chosen(columns, table), self.uri)
+        fault = retyped_fault(self.metadata, metadata)
+        if fault is not None:
+            raise InvalidError(fault[0], where=self.uri, hint=fault[1])
+        given = columns.schema.names if columns.are_all else table.names
+        rules_of(metadata, self.features, given, table, self.uri)
 
     def _in_words(self, changed: Sequence[str]) -> str:
         """Returns what a change does to these columns, which are new or wider."""

@@ -20,6 +20,7 @@ from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors, f
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
 from lakefold_table.delta.table_features.commit_times import has_commit_times, since
+from lakefold_table.delta.table_features.dependent_expressions import retyped_fault
 from lakefold_table.delta.table_features.metadata_rules import (
     DELETION_VECTORS,
     keeping_files,
@@ -231,15 +232,16 @@ class DeltaDraft:
     def _unfit_metadata(
         self, proposal: DeltaTableProposal, before: TableMetadata
     ) -> Rejected | Invalid | None:
-        """Returns why files that the table keeps don't fit to the metadata of a proposal, or None."""
+        """Returns why the metadata of a proposal don't fit to files that the table keeps, or None."""
         if proposal.metadata is None:
             return None
         unfit = unfit_for_files(before, proposal.metadata)
+        fault = keeping_files(unfit) if unfit else retyped_fault(before, proposal.metadata)
         gone = {file.path for file in proposal.removes} | self._removed
         files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
-        if not unfit or not (self._added.keys() - gone or any(path not in gone for path in files)):
+        if fault is None or not (self._added.keys() - gone or any(path not in gone for path in files)):
             return None
-        message, hint = keeping_files(unfit)
+        message, hint = fault
         if proposal.read_version < self.version - 1:
             return Rejected(Conflict(retryable=True, message=f"{message}; {BUILD_AGAIN}"))
         return Invalid(message, hint)

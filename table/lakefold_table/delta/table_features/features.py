@@ -136,7 +136,8 @@ FEATURES: Final = (
         read="values of older files are converted; refused if `delta.typeChanges` lists a change that is "
         "unknown to this release",
         write="with `delta.enableTypeWidening` = true a column may get a wider type, if its metadata list "
-        "the change; what they list stays. Refused if they list a change that is unknown to this release",
+        "the change, and no CHECK constraint or generated column uses it; what they list stays. Refused if "
+        "they list a change that is unknown to this release",
         refused_if=has_unknown_change,
     ),
     TableFeature(

@@ -209,9 +209,9 @@ def unfit_for_files(before: TableMetadata, after: TableMetadata) -> str:
             return f"{name} changes from {names[0]!r} to {names[1]!r}"
     if _partitions(before) != _partitions(after):
         return "the partition columns change"
-    old, new = (_by_identity(metadata, before) for metadata in (before, after))
-    for key, column in old.items():
-        kept = new.get(key)
+    kept_columns = {column.path: kept for column, kept in columns_of_both(before, after)}
+    for column in _by_identity(before, before).values():
+        kept = kept_columns.get(column.path)
         if kept is None and not before.maps_columns:
             return f"the column {column.name!r} is gone"
         if kept is None:
@@ -227,6 +227,17 @@ def unfit_for_files(before: TableMetadata, after: TableMetadata) -> str:
 def keeping_files(unfit: str) -> tuple[str, str]:
     """Returns the message and the hint of an outcome for what `unfit_for_files` says."""
     return f"{unfit}, but the table keeps files that were written before", _FILES
+
+
+def columns_of_both(
+    before: TableMetadata, after: TableMetadata
+) -> Iterator[tuple[SchemaColumn, SchemaColumn]]:
+    """Yields each column that stays, at any depth, as it was and as it is. It may have another name.
+
+    Raises `DamagedError` if there is no schema.
+    """
+    old, new = (_by_identity(metadata, before) for metadata in (before, after))
+    return ((column, new[key]) for key, column in old.items() if key in new)
 
 
 def _by_identity(metadata: TableMetadata, before: TableMetadata) -> Mapping[object, SchemaColumn]:
