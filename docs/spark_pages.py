@@ -156,8 +156,9 @@ partitions of `partitionBy`. Rows are appended by all of these functions, with `
 take as a filter; one on partition columns alone reads no rows. `upsert`, `delete` and `cdc` work as for
 Lance tables, with all clauses. CHECK constraints and invariants are checked for each row if they compare
 columns with constants. What else a table requires of its writers is refused by name before a file is
-written: other expressions, generated columns, defaults of columns that the batch lacks. Not built:
-`overwriteSchema` and `commitProperties`.
+written: other expressions, generated columns, defaults of columns that the batch lacks. Texts that are
+longer than `char(n)` or `varchar(n)` allows are bad rows, and those of `char(n)` get spaces up to n
+characters. Not built: `overwriteSchema` and `commitProperties`.
 
 - **Deletion vectors**: with `delta.enableDeletionVectors` = true deleted and updated rows are marked in a
   deletion vector of their file, and writers that change different rows of one file don't disturb each

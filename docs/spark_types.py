@@ -55,7 +55,8 @@ SPARK_TYPES: Final = (
         "string",
         "string",
         ("''", "'ä😀'", "repeat('x', 1000)"),
-        "`char(n)` and `varchar(n)` are strings; their length is not stored",
+        "`char(n)` and `varchar(n)` are strings; their length is not stored. A Delta table that has one by "
+        "another client keeps to it: longer texts are refused, and those of `char(n)` get spaces",
     ),
     SparkType("binary", "binary", ("X''", "X'00FF'")),
     SparkType("date", "date32:day", _casts("date", "0001-01-01", "1582-10-15", "1969-12-31", "9999-12-31")),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate, holds
+from lakefold_ingest.rows.text_lengths import padded
 from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.schema import schema_in
 from lakefold_reader.delta.versions import read_state
@@ -71,15 +72,15 @@ def replaced_files(view: DeltaView, source: Source, where: str) -> list[RemoveFi
 
 def _partition_values(view: DeltaView, files: Sequence[AddFile]) -> pa.Table:
     """Returns a row for each file, with the values of its partition."""
-    columns = {}
-    for name in view.partition_columns():
-        kind = view.schema.field(name).type
+    arrays, fields = [], [view.schema.field(name) for name in view.partition_columns()]
+    for field in fields:
+        name, kind = field.name, field.type
         texts = [file.partition_values.get(name) or None for file in files]
         try:
-            columns[name] = pa.array(texts, pa.string()).cast(kind)
+            arrays.append(padded(pa.array(texts, pa.string()).cast(kind), field))
         except pa.ArrowException as error:
             message = f"values of the partition column {name} can't be compared: {error}"
             raise InvalidError(
                 message, where=view.uri, hint="replace all rows, or use another client"
             ) from error
-    return pa.table(columns)
+    return pa.table(arrays, schema=pa.schema([field.with_nullable(nullable=True) for field in fields]))

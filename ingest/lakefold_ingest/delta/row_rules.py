@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lakefold_ingest.delta.schemas import expressions
+from lakefold_ingest.delta.table_schema import check_text_types
 from lakefold_ingest.rows.fitting import Fitting
+from lakefold_ingest.rows.text_lengths import length_of
 from lakefold_reader.delta.new_files.stored_columns import fields_in
 from lakefold_table.delta.predicates.syntax import (
     Always,
@@ -31,6 +33,7 @@ from lakefold_table.delta.predicates.syntax import (
 )
 from lakefold_table.delta.table_features.dependent_expressions import GENERATED
 from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS
+from lakefold_table.delta.table_features.text_types import in_full
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -103,6 +106,7 @@ def rules_of(
 
     Raises `InvalidError`, which names what the table requires, if that can't be evaluated or made here.
     """
+    check_text_types(metadata, where)
     fields = fields_in(metadata)
     for field in fields:
         of_column = field.get("metadata") or {}
@@ -191,7 +195,8 @@ def _met(predicate: Predicate, rows: Any, columns: pa.Schema) -> Any:  # noqa: A
             return pc.is_null(column) if predicate.is_null else pc.is_valid(column)
         case Comparison():
             column = _column(predicate.column, rows, columns)
-            constant = _scalar(predicate.constant, column.type)
+            field = columns.field(named(predicate.column, columns.names))
+            constant = _scalar(_in_full(predicate.constant, field), column.type)
             return _COMPARE[predicate.operator](column, constant)
         case _:
             raise UnknownPredicateError("a part of it is not understood by this release")
@@ -202,6 +207,13 @@ def _column(column: tuple[str, ...], rows: Any, columns: pa.Schema) -> Any:  # n
     if name in rows.schema.names:
         return rows.column(name)
     return pa.nulls(rows.num_rows, columns.field(name).type)
+
+
+def _in_full(constant: Constant, field: pa.Field) -> Constant:
+    """Returns a constant with the spaces that a value of the column has."""
+    length = length_of(field)
+    is_padded = isinstance(constant, str) and length is not None and length.is_padded
+    return in_full(str(constant), length.most) if length is not None and is_padded else constant
 
 
 def _scalar(constant: Constant, kind: pa.DataType) -> pa.Scalar:

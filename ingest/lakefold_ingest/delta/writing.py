@@ -18,6 +18,7 @@ from lakefold_ingest.delta.schemas import (
     schema_text,
     with_physical_names,
 )
+from lakefold_ingest.delta.table_schema import table_schema
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.fitting import Fitting, fit
 from lakefold_ingest.rows.row_order import check_order
@@ -25,7 +26,6 @@ from lakefold_ingest.view import BatchColumns, SchemaChange, TableSettings, View
 from lakefold_reader.delta.new_files.parquet_writer import codec_of
 from lakefold_reader.delta.new_files.statistics import indexed_columns
 from lakefold_reader.delta.new_files.stored_columns import PHYSICAL_NAME, fields_in, stored_schema
-from lakefold_reader.delta.schema import schema_of
 from lakefold_reader.delta.versions import CommitContent, read_state, read_summary
 from lakefold_reader.format.source import Source
 from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata, TableProtocol
@@ -153,7 +153,7 @@ class DeltaView(View):
 
     def _check_addition(self, metadata: TableMetadata, columns: BatchColumns) -> None:
         """Raises `InvalidError` if rows would not fit the table with this metadata, or it can't have them."""
-        table = schema_of(metadata.schema_text).arrow
+        table = table_schema(metadata)
         fit(columns.schema, self._chosen(columns, table), self.uri)
         fault = retyped_fault(self.metadata, metadata)
         if fault is not None:
@@ -294,7 +294,7 @@ def _view(
 ) -> DeltaView:
     check_committable(protocol, metadata, source.uri)
     marks = decode_marks(carried, source.uri) or Marks()
-    schema = schema_of(metadata.schema_text).arrow
+    schema = table_schema(metadata)
     own_marks = marks if own else Marks()
     return DeltaView(
         source.uri, version, schema, own_marks, marks, marks.position, metadata, protocol, identity

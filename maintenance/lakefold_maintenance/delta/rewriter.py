@@ -40,7 +40,9 @@ class DeltaRewriter:
         self._survey = survey
         schema = schema_in(metadata, uri)
         self._partitions = schema.partitions
-        self._columns = [each for each in schema.columns if each.physical not in schema.partitions]
+        # Values are copied as they are stored.
+        columns = (each for each in schema.columns if each.physical not in schema.partitions)
+        self._columns = [each.unpadded for each in columns]
         plain = pa.schema([column.field for column in self._columns])
         stored = stored_schema(fields_in(metadata), plain) if metadata.maps_columns else plain
         self._indexed = indexed_columns(metadata, stored)

@@ -1,6 +1,6 @@
 """Columns of data files as columns of the table: other names, missing fields, wider types.
 
-See Delta facts 8.2 and 8.3.
+See Delta facts 8.2, 8.3 and 8.5.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def stored_field(fields: Iterable[pa.Field], column: DeltaColumn) -> pa.Field | 
 def shaped(values: pa.Array, column: DeltaColumn) -> pa.Array:
     """Returns stored values in the type of their column. Raises `pa.ArrowException` if one doesn't fit.
 
-    A field of a struct that the data file lacks is null.
+    A field of a struct that the data file lacks is null. A value of `char(n)` gets the spaces that it may be
+    stored without.
     """
     kind = column.field.type
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
@@ -44,6 +45,8 @@ def shaped(values: pa.Array, column: DeltaColumn) -> pa.Array:
         offsets = values.offsets.cast(pa.int32())
         items = shaped(values.values, column.children[0])
         return pa.ListArray.from_arrays(offsets, items, type=kind, mask=_nulls(values))
+    if column.char_length is not None:
+        return pc.utf8_rpad(pc.cast(values, kind), width=column.char_length, padding=" ")
     if values.type == kind:
         return values
     # Files of old writers have times in nanoseconds (INT96).
@@ -60,8 +63,9 @@ def inner(values: pa.Array, column: DeltaColumn) -> pa.Array:
     return values
 
 
-def partition_values(text: str | None, field: pa.Field, rows: int) -> pa.Array:
+def partition_values(text: str | None, column: DeltaColumn, rows: int) -> pa.Array:
     """Returns the column of a partition's value, which is text in the log; empty text is null."""
+    field = column.field
     if text is None or text == _NULL_PARTITION or (not text and not pa.types.is_binary(field.type)):
         return pa.nulls(rows, field.type)
     if pa.types.is_timestamp(field.type):
@@ -70,7 +74,8 @@ def partition_values(text: str | None, field: pa.Field, rows: int) -> pa.Array:
     elif pa.types.is_binary(field.type):
         value = pa.scalar(text.encode("latin-1"), field.type)
     else:
-        value = pc.cast(pa.scalar(text), field.type)
+        full = text if column.char_length is None else text.ljust(column.char_length)
+        value = pc.cast(pa.scalar(full), field.type)
     return pa.repeat(value, rows)
 
 

@@ -182,7 +182,7 @@ class DataFile:
                 top = column.stored
                 field = fields.get(top.field.name)
                 if top.physical in given:
-                    arrays.append(partition_values(given[top.physical], top.field, rows))
+                    arrays.append(partition_values(given[top.physical], top, rows))
                 elif field is None:
                     arrays.append(pa.nulls(rows, column.field.type))
                 else:

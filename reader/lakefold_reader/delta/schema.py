@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lakefold_table.delta.json_text import parse_object
+from lakefold_table.delta.table_features.text_types import KEY, TextType, text_types
 from lakefold_table.errors import DamagedError, InvalidError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class DeltaColumn:
     field id by which data files have it instead, None if they have it by its name. `type_name`: of a simple
     type as the schema names it, empty for others. `children`: the fields of a struct, the element of a list,
     the key and the value of a map. `path`: for a field of a nested column that was chosen alone, the structs
-    that it is in, the outermost first.
+    that it is in, the outermost first. `length`: that of `char(n)` and `varchar(n)`.
     """
 
     field: pa.Field
@@ -54,6 +55,22 @@ class DeltaColumn:
     type_name: str = ""
     children: tuple[DeltaColumn, ...] = ()
     path: tuple[DeltaColumn, ...] = ()
+    length: TextType | None = None
+
+    @property
+    def char_length(self) -> int | None:
+        """How many characters its values have with their spaces, None if it is not `char(n)`."""
+        return self.length.most if self.length is not None and self.length.is_padded else None
+
+    @property
+    def kind(self) -> str:
+        """Its type as values in the log have it: `char(n)`, or the name of another simple type."""
+        return self.type_name if self.length is None or not self.length.is_padded else self.length.name
+
+    @property
+    def unpadded(self) -> DeltaColumn:
+        """The same column, whose values are read as they are stored, without the spaces of `char(n)`."""
+        return replace(self, length=None, children=tuple(child.unpadded for child in self.children))
 
     @property
     def stored(self) -> DeltaColumn:
@@ -66,7 +83,9 @@ class DeltaColumn:
         nullable = outer.field.nullable or self.field.nullable
         field = pa.field(name, self.field.type, nullable=nullable)
         path = (*(outer.path or ()), outer)
-        return DeltaColumn(field, self.physical, self.id, self.type_name, self.children, path)
+        return DeltaColumn(
+            field, self.physical, self.id, self.type_name, self.children, path, length=self.length
+        )
 
 
 @dataclass(frozen=True)
@@ -173,7 +192,21 @@ def _column(given: Any, where: str, *, is_mapped: bool, by_id: bool) -> DeltaCol
         raise DamagedError(f"the mapping of the column {name!r} is malformed", where=where)
     arrow, children = _type(kind, where, is_mapped=is_mapped, by_id=by_id)
     field = pa.field(name, arrow, nullable=more.get("nullable") is not False)
-    return DeltaColumn(field, physical, number, kind if isinstance(kind, str) else "", children)
+    column = DeltaColumn(field, physical, number, kind if isinstance(kind, str) else "", children)
+    said = known.get(KEY)
+    return _with_lengths(column, text_types(said) or {}) if isinstance(said, str) else column
+
+
+def _with_lengths(column: DeltaColumn, lengths: Mapping[tuple[str, ...], TextType]) -> DeltaColumn:
+    """Returns a column with the lengths of its texts, by their paths in it."""
+    children = tuple(
+        _with_lengths(
+            child, {path[1:]: each for path, each in lengths.items() if path[:1] == (child.field.name,)}
+        )
+        for child in column.children
+    )
+    length = lengths.get((), column.length) if pa.types.is_string(column.field.type) else None
+    return replace(column, children=children, length=length)
 
 
 def _type(

@@ -40,7 +40,7 @@ class KeyBounds:
             column.physical: _ascending(array) for column, array in zip(columns, keys.arrays, strict=True)
         }
         self._keys = {name: values for name, values in ordered.items() if values is not None}
-        self._types = {column.physical: column.type_name for column in columns}
+        self._types = {column.physical: column.kind for column in columns}
         self._partitions = partitions
 
     def may_have(self, file: AddFile) -> bool:

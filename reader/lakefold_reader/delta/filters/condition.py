@@ -16,6 +16,7 @@ from lakefold_table.delta.actions.table_actions import TableMetadata
 from lakefold_table.delta.predicates.conditions import CastTerm, ColumnTerm, LiteralTerm, OperatorTerm, Term
 from lakefold_table.delta.predicates.matching import FileFilter
 from lakefold_table.delta.predicates.syntax import predicate_of
+from lakefold_table.delta.table_features.text_types import KEY
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Condition:
     def _files(self) -> FileFilter:
         """Decides by physical names, as statistics and partition values have them."""
         fields = [
-            {"name": column.physical, "type": column.type_name}
+            {"name": column.physical, "type": column.type_name, "metadata": {KEY: column.kind}}
             for column in self._schema.table
             if column.type_name
         ]

@@ -34,6 +34,7 @@ from lakefold_table.delta.predicates.conditions import (
     OperatorTerm,
     parse_condition,
 )
+from lakefold_table.delta.table_features.text_types import in_full
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -119,12 +120,13 @@ def _fail(what: str) -> NoReturn:
 
 
 def _among(left: Node, items: Sequence[Node]) -> Node:
-    kind = left.column.field.type if isinstance(left, ColumnNode) else None
+    column = left.column if isinstance(left, ColumnNode) else None
+    kind = None if column is None else column.field.type
     constants = []
     for item in items:
         if not isinstance(item, LiteralNode):
             _fail("IN needs a list of constants")
-        constants.append((item if kind is None else fitted(item, kind)).scalar)
+        constants.append((item if column is None else _in_column(item, column)).scalar)
     valid = [scalar.as_py() for scalar in constants if scalar.is_valid]
     try:
         among = pa.array(valid) if kind is None else _of_type(valid, kind)
@@ -135,10 +137,18 @@ def _among(left: Node, items: Sequence[Node]) -> Node:
 
 def _compared(operator: str, left: Node, right: Node) -> Node:
     if isinstance(right, LiteralNode) and isinstance(left, ColumnNode):
-        right = fitted(right, left.column.field.type)
+        right = _in_column(right, left.column)
     elif isinstance(left, LiteralNode) and isinstance(right, ColumnNode):
-        left = fitted(left, right.column.field.type)
+        left = _in_column(left, right.column)
     return CallNode(operator, (left, right))
+
+
+def _in_column(literal: LiteralNode, column: DeltaColumn) -> LiteralNode:
+    """Returns a constant as a column that it is compared with has values: of `char(n)` with their spaces."""
+    node = fitted(literal, column.field.type)
+    if column.char_length is None or not pa.types.is_string(node.scalar.type) or not node.scalar.is_valid:
+        return node
+    return LiteralNode(pa.scalar(in_full(node.scalar.as_py(), column.char_length)))
 
 
 def _literal(literal: LiteralTerm) -> LiteralNode:

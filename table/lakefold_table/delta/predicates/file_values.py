@@ -1,7 +1,8 @@
 """What the log says of the values of a column in a file: the partition value, or bounds by the statistics.
 
 A value whose type is not compared here and statistics that are missing leave it open. Floating-point numbers
-are not compared: a constant may be rounded to them, and NaN may be missing in statistics.
+are not compared: a constant may be rounded to them, and NaN may be missing in statistics. A value of
+`char(n)` counts as it is stored and with its spaces, since clients compare it as either.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.json_text import is_long
 from lakefold_table.delta.record_counts import statistics_members
+from lakefold_table.delta.table_features.text_types import above, is_char
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -28,7 +30,10 @@ _STATS_STEP: Final = dt.timedelta(milliseconds=1)
 
 
 class FileValues:
-    """The values of a file. `types`: of the columns, by the names under which the log has them."""
+    """The values of a file.
+
+    `types`: of the columns as `char_kind` has them, by the names under which the log has them.
+    """
 
     def __init__(
         self, file: AddFile | RemoveFile, types: Mapping[str, str], partitions: Collection[str]
@@ -49,9 +54,9 @@ class FileValues:
             if known and text is None:
                 return None
             exact = parsed_value(text, kind) if text is not None else None
-            return exact, exact
+            return exact, _greatest(exact, kind)
         least, most = (_of_statistics(self._statistic(end, name), kind) for end in ("minValues", "maxValues"))
-        return least, _above(most) if isinstance(most, dt.datetime) else most
+        return least, _above(most) if isinstance(most, dt.datetime) else _greatest(most, kind)
 
     def may_be_null(self, name: str, *, is_null: bool) -> bool:
         """Returns whether the column can have a null, or a value that is none."""
@@ -87,7 +92,7 @@ def parsed_value(text: str, kind: str) -> Value:
         if kind in INTEGERS or kind.startswith("decimal"):
             number = Decimal(text)
             return number if number.is_finite() else None
-        if kind == "string":
+        if kind == "string" or is_char(kind):
             return text
         if kind == "boolean":
             return {"true": True, "false": False}.get(text.lower())
@@ -101,6 +106,11 @@ def parsed_value(text: str, kind: str) -> Value:
     except (ArithmeticError, ValueError):
         return None
     return None
+
+
+def _greatest(most: Value, kind: str) -> Value:
+    """Returns a bound that is not below values of `char(n)` up to `most` either, with their spaces."""
+    return above(most) if isinstance(most, str) and is_char(kind) else most
 
 
 def _above(most: dt.datetime) -> dt.datetime | None:

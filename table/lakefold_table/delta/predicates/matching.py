@@ -20,6 +20,7 @@ from lakefold_table.delta.predicates.syntax import (
     Time,
     parse_predicate,
 )
+from lakefold_table.delta.table_features.text_types import above, char_kind, is_char, shortest
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -74,7 +75,11 @@ class FileFilter:
             return True
         bounds = values.bounds(name)
         # A comparison with a null is never true.
-        return bounds is not None and _between(*bounds, comparison.operator, constant)
+        if bounds is None:
+            return False
+        if is_char(self._types[name]):
+            return _between_padded(*bounds, comparison.operator, constant)
+        return _between(*bounds, comparison.operator, constant)
 
     def _known(self, column: tuple[str, ...]) -> str | None:
         """Returns the name of a column of the table, None for nested and for unknown ones."""
@@ -105,6 +110,20 @@ def _between(least: Value, most: Value, operator: str, constant: Value) -> bool:
             return below
 
 
+def _between_padded(least: Value, most: Value, operator: str, constant: Value) -> bool:
+    """Returns the same for values and a constant that may have any spaces at their end."""
+    low, high = shortest(constant), above(shortest(constant))
+    match operator:
+        case "=":
+            return _between(least, most, "<=", high) and _between(least, most, ">=", low)
+        case "!=":
+            return True
+        case "<" | "<=":
+            return _between(least, most, operator, high)
+        case _:
+            return _between(least, most, operator, low)
+
+
 def _constant(constant: Constant, kind: str) -> Value:
     """Returns a constant of a predicate as values of a column are compared, None if that is not known."""
     if kind == "boolean":
@@ -126,4 +145,4 @@ def _column_types(metadata: TableMetadata) -> dict[str, str]:
     except DamagedError:
         return {}
     named = [field for field in fields or [] if isinstance(field, dict)]
-    return {str(field.get("name")): field["type"] for field in named if isinstance(field.get("type"), str)}
+    return {str(field.get("name")): char_kind(field) for field in named if isinstance(field.get("type"), str)}

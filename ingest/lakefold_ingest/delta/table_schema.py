@@ -1,0 +1,44 @@
+"""The columns of a Delta table as batches are fitted to them: with the lengths that texts may have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefold_ingest.rows.text_lengths import limited_field
+from lakefold_reader.delta.new_files.stored_columns import fields_in
+from lakefold_reader.delta.schema import schema_of
+from lakefold_table.delta.table_features.text_types import KEY, text_types
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from lakefold_reader.delta.schema import DeltaColumn
+    from lakefold_table.delta.actions.table_actions import TableMetadata
+
+
+def table_schema(metadata: TableMetadata) -> pa.Schema:
+    """Returns the columns of a table. Raises as `schema_of`."""
+    return pa.schema([_limited(column) for column in schema_of(metadata.schema_text).columns])
+
+
+def check_text_types(metadata: TableMetadata, where: str) -> None:
+    """Raises `InvalidError` if a column has a type of texts that is not understood, and so not checked."""
+    for field in fields_in(metadata):
+        said = (field.get("metadata") or {}).get(KEY)
+        if said is not None and (not isinstance(said, str) or text_types(said) is None):
+            message = f"the column {field['name']} has the type {said!r}, which is not understood"
+            raise InvalidError(
+                message, where=where, hint="write such rows by another client, as Spark with Delta"
+            )
+
+
+def _limited(column: DeltaColumn) -> pa.Field:
+    field, children = column.field, [_limited(child) for child in column.children]
+    if pa.types.is_struct(field.type):
+        field = field.with_type(pa.struct(children))
+    elif pa.types.is_map(field.type):
+        field = field.with_type(pa.map_(*children))
+    elif pa.types.is_list(field.type):
+        field = field.with_type(pa.list_(*children))
+    return limited_field(field, column.length)

@@ -1,0 +1,219 @@
+"""Columns of the types `char(n)` and `varchar(n)`. delta-rs stores their values as it is given them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import lakefold
+from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.append import append_source
+from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
+from lakefold_ingest.operations.replace_delta import ReplaceDelta
+from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_ingest.rows.row_faults import BadRowsError
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_table.delta.table_features.text_types import KEY
+from lakefold_table.entry import Rejected
+from lakefold_table.errors import InvalidError
+from tests.delta_merging import FEED, VECTORS, DeltaFolding
+from tests.oracle.delta_maintenance import DeltaWorld
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAIN = ("appendOnly", "invariants", "checkConstraints")
+NESTED = pa.struct(
+    [("a", pa.string()), ("l", pa.list_(pa.string())), ("m", pa.map_(pa.string(), pa.string()))]
+)
+ROWS = pa.schema({"id": pa.int64(), "c": pa.string(), "v": pa.string(), "s": NESTED})
+
+
+def field(name: str, kind: Any, said: str = "") -> dict[str, Any]:  # noqa: ANN401 - a JSON value
+    return {"name": name, "type": kind, "nullable": True, "metadata": {KEY: said} if said else {}}
+
+
+def fields(
+    said_of_struct: str = "struct<a:char(2),l:array<char(2)>,m:map<char(2),varchar(2)>>",
+) -> list[dict[str, Any]]:
+    texts = {"type": "array", "elementType": "string", "containsNull": True}
+    by_text = {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}
+    struct = {"type": "struct", "fields": [field("a", "string"), field("l", texts), field("m", by_text)]}
+    return [
+        field("id", "long"),
+        field("c", "string", "char(3)"),
+        field("v", "string", "varchar(3)"),
+        field("s", struct, said_of_struct),
+    ]
+
+
+def created(path: Path, configuration: dict[str, str], partition_by: tuple[str, ...] = ()) -> DeltaFolding:
+    folding = DeltaFolding(path)
+    features = ("deletionVectors", "changeDataFeed", *PLAIN) if configuration else PLAIN
+    folding.create(ROWS, configuration, partition_by, features, fields())
+    return folding
+
+
+def rows(*given: tuple[int, str | None], column: str = "c") -> pa.Table:
+    ids, texts = zip(*given, strict=True)
+    return pa.table({"id": pa.array(ids, pa.int64()), column: pa.array(texts, pa.string())})
+
+
+def append(folding: DeltaFolding, batch: pa.Table) -> None:
+    assert folding.put(append_source(RowSource(batch))) is not None
+
+
+def values(path: Path, where: str | None = None) -> dict[int, Any]:
+    read = lakefold.open(path).to_arrow(filter=where)
+    return dict(zip(read["id"].to_pylist(), read["c"].to_pylist(), strict=True))
+
+
+def test_texts_get_the_spaces_of_their_type(tmp_path: Path) -> None:
+    folding = created(tmp_path / "t", {})
+    nested = [
+        {"a": "x", "l": ["y", None, "zz"], "m": [("k", "v")]},
+        None,
+        {"a": None, "l": None, "m": None},
+    ]
+    batch = pa.table(
+        {
+            "id": pa.array([1, 2, 3]),
+            "c": ["ab", None, "éü"],
+            "v": ["ab", "abc", ""],
+            "s": pa.array(nested, NESTED),
+        }
+    )
+    append(folding, batch.slice(1))
+    append(folding, batch.slice(0, 1))
+    theirs = sorted(
+        DeltaTable(str(folding.path)).to_pyarrow_table().to_pylist(), key=lambda row: int(row["id"])
+    )
+    assert [row["c"] for row in theirs] == ["ab ", None, "éü "]
+    assert [row["v"] for row in theirs] == ["ab", "abc", ""]
+    assert [row["s"] for row in theirs] == [
+        {"a": "x ", "l": ["y ", None, "zz"], "m": [("k ", "v")]},
+        None,
+        {"a": None, "l": None, "m": None},
+    ]
+    assert values(folding.path) == {1: "ab ", 2: None, 3: "éü "}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("c", "abcd", r"a text is longer than the table's char\(3\) allows"),
+        ("c", "abc ", r"char\(3\)"),
+        ("v", "éééé", r"varchar\(3\)"),
+        ("s", {"a": "xxx"}, r"char\(2\)"),
+        ("s", {"l": ["x", "xxx"]}, r"char\(2\)"),
+        ("s", {"m": [("k", "vvv")]}, r"varchar\(2\)"),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused_before_a_file_is_written(
+    tmp_path: Path, column: str, value: object, message: str
+) -> None:
+    folding = created(tmp_path / "t", {})
+    batch = pa.table({"id": pa.array([1, 2]), column: pa.array([None, value], ROWS.field(column).type)})
+    with pytest.raises(BadRowsError, match=message) as caught:
+        folding.build(append_source(RowSource(batch)))
+    assert (caught.value.columns, caught.value.rows) == ((column,), 1)
+    with pytest.raises(InvalidError, match=message):
+        folding.build(UpsertRows(batch, Merge(("id",))))
+    assert [path.name for path in folding.path.iterdir()] == ["_delta_log"]
+    # With the rows that fit apart.
+    appended = append_source(RowSource(batch), leaves_rows_out=True)
+    assert folding.put(appended, bad_records=str(tmp_path / "bad")) is not None
+    assert lakefold.open(folding.path).to_arrow()["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("said", ["char(0)", "struct<a:char(2)", "text(3)<"])
+def test_a_type_that_is_not_understood_is_refused(tmp_path: Path, said: str) -> None:
+    folding = DeltaFolding(tmp_path / "t")
+    folding.create(ROWS, {}, (), PLAIN, fields(said))
+    with pytest.raises(InvalidError, match="which is not understood"):
+        folding.build(append_source(RowSource(rows((1, "a")))))
+
+
+@pytest.mark.parametrize("partition_by", [(), ("c",)], ids=["a column", "a partition"])
+def test_a_value_is_the_same_with_and_without_its_spaces(
+    tmp_path: Path, partition_by: tuple[str, ...]
+) -> None:
+    """delta-spark stores it without, and reads it with its spaces."""
+    folding = created(tmp_path / "t", {}, partition_by)
+    for number, stored in ((1, "ab"), (2, "a"), (3, None)):
+        write_deltalake(folding.path, rows((number, stored)), mode="append", schema_mode="merge")
+    append(folding, rows((4, "ab"), (5, "abc")))
+    everything = {1: "ab ", 2: "a  ", 3: None, 4: "ab ", 5: "abc"}
+    assert values(folding.path) == everything
+    for where, ids in (
+        ("c = 'ab'", {1, 4}),
+        ("'ab   ' = c", {1, 4}),
+        ("c IN ('a', 'abc')", {2, 5}),
+        ("c > 'ab'", {5}),
+        ("c >= 'ab'", {1, 4, 5}),
+        ("c < 'ab '", {2}),
+        ("c != 'a'", {1, 4, 5}),
+        ("c IS NULL", {3}),
+        ("c LIKE 'ab_'", {1, 4, 5}),
+        ("c = 'abcd'", set()),
+    ):
+        assert values(folding.path, where).keys() == ids, where
+    # The rows that have the key, whoever has stored it.
+    assert folding.put(UpsertRows(rows((40, "ab")), Merge(("c",)))) is not None
+    assert sorted(lakefold.open(folding.path).to_arrow()["id"].to_pylist()) == [2, 3, 5, 40, 40]
+    assert folding.put(delete_keys(rows((0, "a")).select(["c"]), ["c"])) is not None
+    assert folding.put(DeleteWhere("c = 'abc'")) is not None
+    assert values(folding.path) == {3: None, 40: "ab "}
+    replaced = folding.put(
+        ReplaceDelta([], folding.view().metadata.schema_text, "c = 'ab'")  # type: ignore[attr-defined] # of Delta
+    )
+    assert replaced is not None
+    assert values(folding.path) == {3: None}
+
+
+@pytest.mark.parametrize("configuration", [VECTORS | FEED, FEED], ids=["vectors", "copies"])
+def test_merged_rows_have_their_spaces(tmp_path: Path, configuration: dict[str, str]) -> None:
+    folding = created(tmp_path / "t", configuration)
+    append(folding, rows((1, "a"), (2, "b")))
+    assert folding.put(UpsertRows(rows((2, "xy"), (3, "z")), Merge(("id",)))) is not None
+    assert values(folding.path) == {1: "a  ", 2: "xy ", 3: "z  "}
+    feed = lakefold.changes(folding.path, 1).read_all()
+    assert set(feed["c"].to_pylist()) == {"b  ", "xy ", "z  "}
+
+
+def test_an_insert_of_a_key_conflicts_with_one_stored_without_its_spaces(tmp_path: Path) -> None:
+    folding = created(tmp_path / "t", {})
+    first = folding.build(UpsertRows(rows((1, "ab")), Merge(("c",))))
+    write_deltalake(folding.path, rows((2, "ab")), mode="append", schema_mode="merge")
+    assert first is not None
+    (result,) = folding.fold(first)
+    assert isinstance(result, Rejected), result
+
+
+def test_a_constraint_compares_values_with_their_spaces(tmp_path: Path) -> None:
+    folding = created(tmp_path / "t", {"delta.constraints.one": "c = 'ab' OR c >= 'x'"})
+    append(folding, rows((1, "ab"), (2, "x")))
+    with pytest.raises(InvalidError, match="don't meet the constraint one"):
+        append(folding, rows((1, "a")))
+
+
+def test_a_compaction_copies_values_as_they_are_stored(tmp_path: Path) -> None:
+    folding = created(tmp_path / "t", {})
+    for number in (1, 2):
+        write_deltalake(folding.path, rows((number, "ab")), mode="append", schema_mode="merge")
+    append(folding, rows((3, "ab")))
+    world = DeltaWorld(folding.path, logs=100)
+    assert world.compaction().run(full=True).fragments_after == 1
+    stored = DeltaTable(str(folding.path)).to_pyarrow_table()
+    assert dict(zip(stored["id"].to_pylist(), stored["c"].to_pylist(), strict=True)) == {
+        1: "ab",
+        2: "ab",
+        3: "ab ",
+    }
+    (file,) = world.files.values()
+    assert json.loads(file.stats or "")["maxValues"]["c"] == "ab "
+    assert values(folding.path, "c = 'ab'").keys() == {1, 2, 3}
