@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from lakefold_reader.delta.schema import schema_in
 from lakefold_table.delta.json_text import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
+    from lakefold_reader.delta.schema import DeltaColumn
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
 INDEXED: Final = "delta.dataSkippingNumIndexedCols"
@@ -33,21 +36,56 @@ _EXACT_DIGITS: Final = 15
 """So many digits a number of JSON keeps in every reader."""
 _LAST: Final = 0x10FFFF
 _SURROGATES: Final = (0xD800, 0xDFFF)
+_PART: Final = re.compile(r"`(?:[^`]|``)*`|[,.]|[^,.`]+|`")
 Path = tuple[str, ...]
 
 
-def indexed_columns(metadata: TableMetadata, schema: pa.Schema) -> tuple[Path, ...]:
-    """Returns the columns of which files get statistics, by their paths. `schema`: what files store."""
-    leaves = list(_leaves(schema, ()))
+def indexed_columns(
+    metadata: TableMetadata, stored: pa.Schema, clustering: Collection[Path] = ()
+) -> tuple[Path, ...]:
+    """Returns the columns of which files get statistics, by their paths in the files.
+
+    They are those that the table names, in the names that people see, else as many as it says of the first
+    ones at any depth, without partition columns. `stored`: what the files store, which may lack some.
+    `clustering`: columns by which the table is clustered, which always get some.
+    """
+    schema = schema_in(metadata)
+    columns = [column for column in schema.columns if column.physical not in schema.partitions]
+    leaves = [leaf for column in columns for leaf in _named_leaves(column, (), ())]
     named = metadata.configuration.get(NAMED)
     if named is not None:
-        chosen = [name.strip().strip("`") for name in named.split(",")]
-        return tuple(
-            path for path in leaves if any(".".join(path[: at + 1]) in chosen for at in range(len(path)))
-        )
-    text = metadata.configuration.get(INDEXED) or str(MOST_COLUMNS)
-    most = int(text) if text.lstrip("-").isdecimal() else MOST_COLUMNS
-    return tuple(leaves if most < 0 else leaves[:most])
+        names = _names_in(named)
+        chosen = {path for name, path in leaves if any(name[: at + 1] in names for at in range(len(name)))}
+    else:
+        text = metadata.configuration.get(INDEXED) or str(MOST_COLUMNS)
+        most = int(text) if text.lstrip("-").isdecimal() else MOST_COLUMNS
+        chosen = {path for _, path in (leaves if most < 0 else leaves[:most])}
+    return tuple(path for path in _leaves(stored, ()) if path in chosen or path in clustering)
+
+
+def _names_in(listed: str) -> set[Path]:
+    """Returns the names in a list, each as its path, in lower case. They may be in backticks."""
+    names: list[list[str]] = [[""]]
+    for part in _PART.findall(listed.lower()):
+        match part:
+            case ",":
+                names.append([""])
+            case ".":
+                names[-1].append("")
+            case _:
+                quoted = len(part) > 1 and part[0] == part[-1] == "`"
+                names[-1][-1] += part[1:-1].replace("``", "`") if quoted else part.strip()
+    return {tuple(name) for name in names}
+
+
+def _named_leaves(column: DeltaColumn, name: Path, path: Path) -> Iterator[tuple[Path, Path]]:
+    """Yields the columns without fields in a column: the path of names in lower case, and that in files."""
+    name, path = (*name, column.field.name.lower()), (*path, column.physical)
+    if not types.is_struct(column.field.type):
+        yield name, path
+        return
+    for child in column.children:
+        yield from _named_leaves(child, name, path)
 
 
 def _leaves(fields: Iterable[pa.Field], path: Path) -> Iterator[Path]:
