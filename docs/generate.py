@@ -79,7 +79,8 @@ may break those about protocol and metadata: a proposal may not begin to.
   `delta.enableDeletionVectors` is true.
 - **One commit** has at most one action about a file, the metadata, the protocol, an application and a
   domain; `cdc` files are below the root, with `dataChange` false; domains of the protocol's own (`delta.`)
-  are not set."""
+  are not set, but `delta.clustering` with the feature `clustering`: its columns are in the schema, of types
+  with bounds, the table has no partition columns, and all files have statistics of them."""
 
 DELTA_CONFLICTS = """\
 A proposal for a Delta table is compared with each version after its read version, and with the proposals

@@ -327,7 +327,6 @@ class Refusal(NamedTuple):
 
 EMPTY: Final = Refusal("the proposal has no actions", "a version that says nothing is no change of a table")
 DROPPED: Final = Refusal("takes the feature vacuumProtocolCheck", "proposals that wait may rely on it")
-CLUSTERED: Final = Refusal("clustering", "the statistics that it needs of files are not checked")
 IDENTITY: Final = Refusal("identityColumns", "two proposals would generate the same values")
 VARIANT: Final = Refusal("variantType", "nothing here writes or reads such values")
 ICEBERG: Final = Refusal("icebergCompatV2", "what it needs of files is not checked")
@@ -336,8 +335,6 @@ OUTSIDE: Final = Refusal("is not below the table's root", "another table may rem
 REFUSED: Final[dict[str, dict[int, Refusal]]] = {
     "plain": {17: EMPTY, 18: EMPTY},
     "features": {30: EMPTY, 31: EMPTY, 32: EMPTY, 33: DROPPED},
-    "clustered": dict.fromkeys(range(6), CLUSTERED),
-    "clustered later": {2: CLUSTERED},
     "identity": dict.fromkeys(range(3), IDENTITY),
     "cloned": {0: OUTSIDE},
     "variant": dict.fromkeys(range(2), VARIANT),

@@ -132,10 +132,10 @@ def test_the_table_says_its_policy_in_its_properties() -> None:
 def test_a_table_that_may_not_be_committed_to_is_refused(tmp_path: Path) -> None:
     world = made(tmp_path / "t", 2)
     commit = world.path / "_delta_log" / f"{3:020}.json"
-    features = ["appendOnly", "invariants", "deletionVectors", "clustering", "domainMetadata"]
+    features = ["appendOnly", "invariants", "deletionVectors", "futureFeature"]
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features[2:3]}
     commit.write_text(json.dumps({"protocol": {**protocol, "writerFeatures": features}}))
-    with pytest.raises(InvalidError, match="clustering"):
+    with pytest.raises(InvalidError, match="futureFeature"):
         world.compaction().run(full=True)
     assert world.asked == []
 

@@ -89,10 +89,7 @@ def test_each_feature_is_read_or_refused_as_the_table_says(name: str) -> None:
         check_readable(listed(name))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["clustering", "catalogManaged"],
-)
+@pytest.mark.parametrize("name", ["catalogManaged", "catalogOwned-preview"])
 def test_features_that_are_refused_wherever_they_are_listed(name: str) -> None:
     with pytest.raises(InvalidError, match=f"the feature {name}: ") as caught:
         check_committable(listed(name), METADATA, "s3://b/t")

@@ -349,8 +349,8 @@ FAULTS: dict[str, tuple[list[Members | str], str]] = {
         "takes the feature appendOnly",
     ),
     "a feature that is refused": (
-        [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["clustering"]}}],
-        "clustering",
+        [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["catalogManaged"]}}],
+        "catalogManaged",
     ),
     "cdc alone": ([changed("_change_data/c")], "cdc"),
     "cdc outside": ([add("a.parquet"), changed("s3://b/c")], "not below the table's root"),

@@ -28,10 +28,17 @@ from lakefold_reader.delta.new_files.statistics import indexed_columns
 from lakefold_reader.delta.new_files.stored_columns import PHYSICAL_NAME, fields_in, stored_schema
 from lakefold_reader.delta.versions import CommitContent, read_state, read_summary
 from lakefold_reader.format.source import Source
-from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata, TableProtocol
+from lakefold_table.delta.actions.table_actions import (
+    DomainMetadata,
+    FileFormat,
+    TableMetadata,
+    TableProtocol,
+)
 from lakefold_table.delta.commit_head import own_head
 from lakefold_table.delta.conflicts.rules import WRITE_SERIALIZABLE
 from lakefold_table.delta.proposal import NAME, WRITE, proposal_in
+from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
+from lakefold_table.delta.table_features.clustering import clustering_columns
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.dependent_expressions import retyped_fault
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
@@ -60,12 +67,17 @@ _NAMESPACE: Final = uuid.UUID("5b0cb9f7-3a3f-4b0d-8f0b-8f8f4b1f6a55")
 
 @dataclass(frozen=True, slots=True)
 class DeltaView(View):
-    """A Delta table at its newest version. `identity`: of the version's commit, so that it is recognised."""
+    """A Delta table at its newest version.
+
+    `identity`: of the version's commit, so that it is recognised. `clustering`: the columns by which it is
+    clustered, by their paths in data files.
+    """
 
     format: ClassVar[str] = NAME
     metadata: TableMetadata = field(default_factory=lambda: TableMetadata("", "{}"))
     protocol: TableProtocol = _PLAIN
     identity: str = ""
+    clustering: tuple[tuple[str, ...], ...] = ()
 
     def target(self, columns: pa.Schema, settings: TableSettings) -> ParquetTarget:
         """See `View.target`. Also refuses what the table requires of rows and can't be checked here."""
@@ -108,7 +120,7 @@ class DeltaView(View):
             partitions,
             tuple(map(self._stored_name, partitions)),
             mapped,
-            indexed_columns(metadata, plain if mapped is None else mapped),
+            indexed_columns(metadata, plain if mapped is None else mapped, self.clustering),
             codec_of(metadata, self.uri),
             storage_options=settings.storage_options,
             max_rows_per_file=settings.max_rows_per_file,
@@ -236,6 +248,7 @@ class DeltaWriting:
             state.marks,
             state.uuid,
             own=state.own is not None,
+            clustering=clustering_columns(snapshot.domains.values(), writer_features(snapshot.protocol)),
         )
 
     def creation(self, settings: TableSettings, key: Key, schema: pa.Schema) -> Envelope:
@@ -291,13 +304,23 @@ def _view(
     identity: str,
     *,
     own: bool,
+    clustering: tuple[tuple[str, ...], ...],
 ) -> DeltaView:
     check_committable(protocol, metadata, source.uri)
     marks = decode_marks(carried, source.uri) or Marks()
     schema = table_schema(metadata)
     own_marks = marks if own else Marks()
     return DeltaView(
-        source.uri, version, schema, own_marks, marks, marks.position, metadata, protocol, identity
+        source.uri,
+        version,
+        schema,
+        own_marks,
+        marks,
+        marks.position,
+        metadata,
+        protocol,
+        identity,
+        clustering,
     )
 
 
@@ -315,6 +338,7 @@ def _followed(source: Source, version: int, before: DeltaView) -> DeltaView | No
     if version == before.version:
         return before
     metadata, protocol, identity, own = before.metadata, before.protocol, before.identity, False
+    domains: list[DomainMetadata] = []
     marks: Mapping[str, str] | None = None
     for number in range(before.version + 1, version + 1):
         summary = read_summary(source, number)
@@ -324,10 +348,13 @@ def _followed(source: Source, version: int, before: DeltaView) -> DeltaView | No
         for action in content.actions:
             metadata = action if isinstance(action, TableMetadata) else metadata
             protocol = action if isinstance(action, TableProtocol) else protocol
+            domains += [action] if isinstance(action, DomainMetadata) and action.domain == CLUSTERING else []
         head = own_head(content.actions, number)
         marks = marks if head is None else head.metadata
         identity, own = summary.uuid, head is not None
+    features = writer_features(protocol)
+    clustering = clustering_columns(domains, features) if domains else before.clustering
     if marks is None:
-        kept = _view(source, version, metadata, protocol, {}, identity, own=False)
+        kept = _view(source, version, metadata, protocol, {}, identity, own=False, clustering=clustering)
         return replace(kept, carried=before.carried, bound=before.bound)
-    return _view(source, version, metadata, protocol, marks, identity, own=own)
+    return _view(source, version, metadata, protocol, marks, identity, own=own, clustering=clustering)

@@ -23,6 +23,8 @@ from lakefold_reader.delta.row_tracking import kept_columns, row_ids, row_versio
 from lakefold_reader.delta.schema import schema_in
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF
+from lakefold_table.delta.table_features.clustering import clustering_columns
+from lakefold_table.delta.table_features.protocol_check import writer_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +47,10 @@ class DeltaRewriter:
         self._columns = [each.unpadded for each in columns]
         plain = pa.schema([column.field for column in self._columns])
         stored = stored_schema(fields_in(metadata), plain) if metadata.maps_columns else plain
-        self._indexed = indexed_columns(metadata, stored)
+        clustering = clustering_columns(
+            survey.snapshot.domains.values(), writer_features(survey.snapshot.protocol)
+        )
+        self._indexed = indexed_columns(metadata, stored, clustering)
         self._codec = codec_of(metadata, uri)
         # Paths of mapped columns would show names that nobody has given.
         self._folders = () if metadata.maps_columns else schema.partitions

@@ -99,7 +99,7 @@ class DeltaSurveyor:
             FragmentFigures(*(column[order] for column in columns)),
             policy,
             None if marks is None else marks.position,
-            fixed=frozenset(number for number, file in files.items() if _is_outside(file)),
+            fixed=frozenset(number for number, file in files.items() if _is_fixed(file)),
             snapshot=snapshot,
             files=files,
             numbers=self._numbers,
@@ -120,8 +120,13 @@ def _figures(files: Mapping[int, AddFile]) -> FragmentFigures:
     return FragmentFigures(*columns)
 
 
-def _is_outside(file: AddFile) -> bool:
-    """Returns whether a file or its deletion vector is outside of the table: it is not read from there."""
+def _is_fixed(file: AddFile) -> bool:
+    """Returns whether a file stays as it is: another client has clustered its rows, or it can't be read.
+
+    A file or a deletion vector outside of the table is not read from there.
+    """
+    if file.clustering_provider:
+        return True
     vector = file.deletion_vector
     return file_path(file.path).absolute or (vector is not None and vector.storage_type == ABSOLUTE)
 

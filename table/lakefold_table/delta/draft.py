@@ -19,6 +19,7 @@ from lakefold_table.delta.record_counts import record_count
 from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors, file_of
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
+from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
 from lakefold_table.delta.table_features.commit_times import has_commit_times, since
 from lakefold_table.delta.table_features.dependent_expressions import retyped_fault
 from lakefold_table.delta.table_features.metadata_rules import (
@@ -29,6 +30,7 @@ from lakefold_table.delta.table_features.metadata_rules import (
 )
 from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVED, RowIds
 from lakefold_table.delta.validity import (
+    clustering_fault,
     enables_row_tracking,
     metadata_fault,
     new_protocol_fault,
@@ -48,7 +50,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
-    from lakefold_table.delta.actions.table_actions import Action, TableMetadata, TableProtocol
+    from lakefold_table.delta.actions.table_actions import (
+        Action,
+        DomainMetadata,
+        TableMetadata,
+        TableProtocol,
+    )
     from lakefold_table.delta.validity import TableRules
 
 ISOLATION: Final = "delta.isolationLevel"
@@ -140,7 +147,7 @@ class DeltaDraft:
         self._vectors.update(fitted.vectors)
         rows = self._take(committed)
         self._shared.add(committed)
-        if proposal.protocol is not None or proposal.metadata is not None:
+        if proposal.protocol is not None or proposal.metadata is not None or proposal.domains:
             self._rules = None
         before = -1 if self._state is None else self._state.version
         rebased = proposal.based_on is not None and proposal.based_on < before
@@ -200,13 +207,16 @@ class DeltaDraft:
             message = f"the table exists, its newest version is {max(self.version - 1, 0)}"
             return Rejected(Conflict(retryable=True, message=message, other_version=max(self.version - 1, 0)))
         then = rules
-        if proposal.protocol is not None or proposal.metadata is not None:
-            then = table_rules(proposal.protocol or rules.protocol, proposal.metadata or rules.metadata)
+        if proposal.protocol is not None or proposal.metadata is not None or proposal.domains:
+            protocol, metadata = proposal.protocol or rules.protocol, proposal.metadata or rules.metadata
+            then = table_rules(protocol, metadata, [*self._domains(), *proposal.domains])
         fault = proposal_fault(proposal, then) or self._change_fault(proposal, rules, then)
         if fault is not None and not self._has_other_rules(proposal):
             return fault
-        conflict = self._conflict(entry, proposal, rules.metadata) or fault
-        return conflict or self._unfit_metadata(proposal, rules.metadata)
+        conflict = self._conflict(entry, proposal, rules.metadata)
+        if conflict is None and fault is not None and self._is_clustered_since(proposal):
+            conflict = Rejected(Conflict(retryable=True, message=f"{fault.message}; {BUILD_AGAIN}"))
+        return conflict or fault or self._unfit_metadata(proposal, rules.metadata)
 
     def _has_other_rules(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether others changed the protocol or the metadata after the version that it was built on.
@@ -215,7 +225,14 @@ class DeltaDraft:
         """
         if self._state is None or proposal.based_on is None or proposal.metadata or proposal.protocol:
             return False
-        return any(each.metadata or each.protocol for each in self._state.since(proposal.based_on))
+        later = self._state.since(proposal.based_on)
+        return any(each.metadata or each.protocol for each in later) or self._is_clustered_since(proposal)
+
+    def _is_clustered_since(self, proposal: DeltaTableProposal) -> bool:
+        """Returns whether others changed the clustering columns after the version that it was built on."""
+        if self._state is None or proposal.based_on is None:
+            return False
+        return any(CLUSTERING in each.domains for each in self._state.since(proposal.based_on))
 
     def _change_fault(
         self, proposal: DeltaTableProposal, before: TableRules, after: TableRules
@@ -225,8 +242,16 @@ class DeltaDraft:
         if proposal.protocol is not None:
             fault = protocol_fault(before.protocol, proposal.protocol)
         if fault is None and proposal.metadata is not None:
-            fault = replaced_fault(before.metadata, proposal.metadata) or metadata_fault(before, after)
-            fault = fault or self._untracked(before, after)
+            fault = replaced_fault(before.metadata, proposal.metadata)
+        if fault is None and (proposal.metadata is not None or proposal.domains):
+            fault = metadata_fault(before, after)
+        if fault is None and proposal.metadata is not None:
+            fault = self._untracked(before, after)
+        if fault is None and before.clustering != after.clustering:
+            gone = {file.path for file in proposal.removes}
+            files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
+            kept = (files[path] for path in files if path not in gone) if files else ()
+            fault = clustering_fault(before, after, kept)
         return fault
 
     def _unfit_metadata(
@@ -287,8 +312,14 @@ class DeltaDraft:
     def _present(self) -> TableRules:
         """Returns the rules of the table for the next proposal."""
         if self._rules is None:
-            self._rules = table_rules(*self._protocol_and_metadata())
+            self._rules = table_rules(*self._protocol_and_metadata(), self._domains())
         return self._rules
+
+    def _domains(self) -> list[DomainMetadata]:
+        """Returns the domains of the table for the next proposal; of one domain the last counts."""
+        snapshot = None if self._state is None else self._state.snapshot
+        known = () if snapshot is None else snapshot.domains.values()
+        return [*known, *(domain for _, proposal in self._accepted for domain in proposal.domains)]
 
     def _protocol_and_metadata(self) -> tuple[TableProtocol, TableMetadata]:
         snapshot = None if self._state is None else self._state.snapshot
@@ -304,7 +335,7 @@ class DeltaDraft:
         if proposal.protocol is None or proposal.metadata is None or proposal.based_on is not None:
             hint = "create it first, by a proposal with protocol and metaData and no read version"
             return Invalid(f"there is no table at {entry.envelope.table}", hint)
-        rules = table_rules(proposal.protocol, proposal.metadata)
+        rules = table_rules(proposal.protocol, proposal.metadata, proposal.domains)
         fault = proposal_fault(proposal, rules) or new_protocol_fault(proposal.protocol)
         fault = fault or metadata_fault(None, rules)
         return fault or neighbour_fault(entry.envelope.table, self._observed.neighbours)

@@ -12,6 +12,17 @@ from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.actions.paths import file_path, needless_part
 from lakefold_table.delta.commit_head import RESERVED
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
+from lakefold_table.delta.table_features.clustering import (
+    DOMAIN as CLUSTERING,
+)
+from lakefold_table.delta.table_features.clustering import (
+    FEATURE as CLUSTERED,
+)
+from lakefold_table.delta.table_features.clustering import (
+    clustering_columns,
+    clustering_faults,
+    lacking_statistics,
+)
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, metadata_faults
 from lakefold_table.delta.table_features.partition_values import fits_type
@@ -30,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
-    from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
+    from lakefold_table.delta.actions.table_actions import DomainMetadata, TableMetadata, TableProtocol
     from lakefold_table.delta.proposal import DeltaTableProposal
     from lakefold_table.delta.record_counts import StatisticsSummary
 
@@ -48,7 +59,8 @@ class TableRules:
     `features`: those of writers. `partitions`: the types of the partition columns by the names under which
     files give their values. `lacking`: partition columns that are not in the schema. `columns`: the names
     under which statistics have columns, None if they may have others. `tracks_rows`: files get row ids.
-    `writes_vectors`: files may get deletion vectors. `fault`: why nothing may be committed to such a table.
+    `writes_vectors`: files may get deletion vectors. `clustering`: the columns by which it is clustered, by
+    their paths in data files. `fault`: why nothing may be committed to such a table.
     """
 
     protocol: TableProtocol
@@ -60,13 +72,17 @@ class TableRules:
     is_append_only: bool = False
     tracks_rows: bool = False
     writes_vectors: bool = False
+    clustering: tuple[tuple[str, ...], ...] = ()
     fault: Invalid | None = None
 
 
-def table_rules(protocol: TableProtocol, metadata: TableMetadata) -> TableRules:
-    """Returns what counts for a table with this protocol and metadata."""
+def table_rules(
+    protocol: TableProtocol, metadata: TableMetadata, domains: Iterable[DomainMetadata] = ()
+) -> TableRules:
+    """Returns what counts for a table with this protocol, metadata and domains."""
     try:
         check_committable(protocol, metadata)
+        clustering = clustering_columns(domains, writer_features(protocol))
         columns = {column.path[0]: column for column in all_columns(metadata) if len(column.path) == 1}
     except (DamagedError, InvalidError) as error:
         return TableRules(protocol, metadata, fault=Invalid(error.reason, error.hint))
@@ -89,6 +105,7 @@ def table_rules(protocol: TableProtocol, metadata: TableMetadata) -> TableRules:
         metadata.is_on(APPEND_ONLY),
         ROW_TRACKING in features,
         "deletionVectors" in features and metadata.is_on(DELETION_VECTORS),
+        clustering,
     )
 
 
@@ -111,6 +128,7 @@ def proposal_fault(proposal: DeltaTableProposal, rules: TableRules) -> Invalid |
 
 def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[str, str]]:
     yield from _of_whole(proposal)
+    yield from _of_domains(proposal, rules)
     if rules.lacking:
         yield f"the partition column {rules.lacking[0]!r} is not in the schema", _FOLLOW
     yield from _twice("add", proposal.adds)
@@ -149,6 +167,9 @@ def _of_features(
         if unknown:
             message = f"{file.path!r} has the column {unknown[0]!r}, which is not in the table's schema"
             yield message, "add the column to the table first, by a proposal with metaData"
+    unclustered = lacking_statistics(file, rules.clustering)
+    if unclustered is not None:
+        yield unclustered
     if rules.tracks_rows and statistics.stored_rows is None:
         yield f"{file.path!r} needs row ids, but its statistics lack numRecords", _FOLLOW
 
@@ -164,7 +185,8 @@ def _of_whole(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:
         yield "the proposal has no actions", "send the actions of a commit, one in each line"
     if proposal.changes and not any((proposal.adds, proposal.removes)):
         yield "the proposal has cdc actions, but adds and removes no file", _FOLLOW
-    if proposal.based_on is None and (proposal.removes or proposal.domains):
+    domains = () if proposal.begins_table else proposal.domains
+    if proposal.based_on is None and (proposal.removes or domains):
         yield "the proposal removes files or sets domains, but names no read version", "name the version"
     if proposal.based_on is None and (proposal.protocol is None) is not (proposal.metadata is None):
         yield "a table is created by a protocol and a metaData action", "send both, or name a read version"
@@ -197,8 +219,12 @@ def _of_names(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:
             yield f"the app id {app.app_id!r} is reserved for committers", "name the application otherwise"
     if len({app.app_id for app in proposal.apps}) < len(proposal.apps):
         yield "there are two txn actions of one app id", _FOLLOW
+
+
+def _of_domains(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[str, str]]:
     for domain in proposal.domains:
-        if domain.domain.startswith(SYSTEM_DOMAINS):
+        is_clustering = domain.domain == CLUSTERING and CLUSTERED in rules.features
+        if domain.domain.startswith(SYSTEM_DOMAINS) and not is_clustering:
             yield f"the domain {domain.domain!r} is controlled by the protocol", "set domains of your own"
     if len({each.domain for each in proposal.domains}) < len(proposal.domains):
         yield "there are two domainMetadata actions of one domain", _FOLLOW
@@ -245,16 +271,27 @@ def _of_file(
 
 
 def metadata_fault(before: TableRules | None, after: TableRules) -> Invalid | None:
-    """Returns which rule the metadata of a table break that they did not break before, or None."""
+    """Returns which rule a table's metadata and domains break that they did not break before, or None."""
     try:
-        known = () if before is None else metadata_faults(before.metadata, before.features)
-        messages = {message for message, _ in known}
-        for message, hint in metadata_faults(after.metadata, after.features):
+        messages = set[str]() if before is None else {message for message, _ in _table_faults(before)}
+        for message, hint in _table_faults(after):
             if message not in messages:
                 return Invalid(message, hint)
     except DamagedError as error:
         return Invalid(error.reason, error.hint)
     return None
+
+
+def _table_faults(rules: TableRules) -> Iterator[tuple[str, str]]:
+    yield from metadata_faults(rules.metadata, rules.features)
+    yield from clustering_faults(rules.clustering, rules.metadata)
+
+
+def clustering_fault(before: TableRules, after: TableRules, files: Iterable[AddFile]) -> Invalid | None:
+    """Returns why a table with these files can't get other clustering columns, or None."""
+    added = set(after.clustering) - set(before.clustering)
+    faults = (lacking_statistics(file, added) for file in files) if added else ()
+    return next((Invalid(*fault) for fault in faults if fault is not None), None)
 
 
 def enables_row_tracking(before: TableMetadata, after: TableMetadata) -> bool:

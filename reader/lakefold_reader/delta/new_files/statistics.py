@@ -47,7 +47,7 @@ def indexed_columns(
 
     They are those that the table names, in the names that people see, else as many as it says of the first
     ones at any depth, without partition columns. `stored`: what the files store, which may lack some.
-    `clustering`: columns by which the table is clustered, which always get some.
+    `clustering`: columns by which the table is clustered, which always get some, also if files lack them.
     """
     schema = schema_in(metadata)
     columns = [column for column in schema.columns if column.physical not in schema.partitions]
@@ -60,7 +60,9 @@ def indexed_columns(
         text = metadata.configuration.get(INDEXED) or str(MOST_COLUMNS)
         most = int(text) if text.lstrip("-").isdecimal() else MOST_COLUMNS
         chosen = {path for _, path in (leaves if most < 0 else leaves[:most])}
-    return tuple(path for path in _leaves(stored, ()) if path in chosen or path in clustering)
+    held = list(_leaves(stored, ()))
+    lacking = (path for path in clustering if path not in held)
+    return (*(path for path in held if path in chosen or path in clustering), *lacking)
 
 
 def _names_in(listed: str) -> set[Path]:
@@ -111,6 +113,9 @@ class FileStatistics:
         """Adds rows of the file."""
         self._rows += rows.num_rows
         for path in self._columns:
+            if path[0] not in rows.column_names:
+                self._nulls[path] += rows.num_rows
+                continue
             column = rows.column(path[0])
             for name in path[1:]:
                 column = pc.struct_field(column, name)

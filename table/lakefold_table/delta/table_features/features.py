@@ -171,8 +171,9 @@ FEATURES: Final = (
         ("clustering",),
         readers=False,
         read="the clustering columns are domain metadata",
-        write="refused: the statistics that it requires of new files are not checked yet",
-        refused_if=always,
+        write="a new file needs `nullCount` of the clustering columns; a proposal may set the domain "
+        "`delta.clustering` on a table without partition columns if all files have it. Nothing here clusters "
+        "rows: a compaction leaves files with a `clusteringProvider` as they are",
     ),
     TableFeature(
         ("vacuumProtocolCheck",),
