@@ -25,6 +25,7 @@ from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.listing import numbers_of
 from lakefold_reader.versions.proposals import sought_of
 from lakefold_reader.versions.times import time_of
+from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,10 +138,14 @@ def _kept(source: Source, policy: MaintenancePolicy) -> dict[str, Any]:
     old = numbers[: len(numbers) - planned.kept[POLICY]]
     needed = min((consumer.version for consumer in planned.held_by), default=planned.newest)
     without_consumers = sorted({*planned.versions, *(number for number in old if number >= needed)})
-    removable, and_consumers, everything = (
-        clean_up(source, replace(planned, versions=versions), dry_run=True)
-        for versions in (planned.versions, without_consumers, numbers[:-1])
-    )
+    try:
+        removable, and_consumers, everything = (
+            clean_up(source, replace(planned, versions=versions), dry_run=True)
+            for versions in (planned.versions, without_consumers, numbers[:-1])
+        )
+    except InvalidError as error:
+        held = [consumer.name for consumer in planned.held_by]
+        return {"kept": [], "held_by": held, "note": f"No old version can be removed: {error.message}."}
     rows = (
         ("removable", len(planned.versions), removable.data_files, removable.bytes),
         (

@@ -13,6 +13,9 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import lakefold
 from lakefold import cli
+from lakefold.web.documents import kept_document
+from lakefold_maintenance.delta.survey import delta_policy
+from lakefold_reader.delta.clean_up import LOG_CLEANUP
 from lakefold_reader.delta.sidecars import NamedSidecars, checkpoints_of, stored_sidecars, unnamed_sidecars
 from lakefold_reader.opening import open_source
 from lakefold_table.delta.actions.table_actions import Sidecar
@@ -129,6 +132,21 @@ def test_versions_that_a_consumer_has_not_read_stay(table: Path, capsys: pytest.
         assert sum(change.feed().read_all().num_rows for change in lakefold.tail(table, 4)) > 0
         tail.commit()
     assert cleaned(capsys, table)["removed_versions"] == 2
+
+
+def test_a_table_that_keeps_its_log_loses_no_version(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    properties = {**EXPIRED, LOG_CLEANUP: "false"}
+    DeltaTable(table).alter.set_table_properties({LOG_CLEANUP: "False"})
+    before = sorted(path.name for path in (table / "_delta_log").iterdir())
+    for more in ([], ["--dry-run"]):
+        assert cli.run(["cleanup", str(table), "--older-than", "0s", *more]) != 0
+        assert f"{LOG_CLEANUP} is false" in capsys.readouterr().err
+    assert sorted(path.name for path in (table / "_delta_log").iterdir()) == before
+    assert LOG_CLEANUP in kept_document(table.as_uri(), {})["note"]
+    assert delta_policy(properties, {"version_age": "0s"}, "t").version_age.days == 365_000
+    assert delta_policy({**properties, LOG_CLEANUP: "true"}, {"version_age": "0s"}, "t").version_age.days == 0
+    DeltaTable(table).alter.set_table_properties({LOG_CLEANUP: "true"})
+    assert cleaned(capsys, table)["removed_versions"] == 6
 
 
 def test_tombstones_that_have_not_expired_keep_their_versions(

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -179,6 +180,23 @@ def test_files_that_the_table_has_removed_go_after_its_retention(tmp_path: Path)
     assert world.rows() == list(range(10, 30))
     with pytest.raises(lakefold.VersionExpiredError):
         lakefold.open(world.path, 3).to_arrow()
+
+
+def test_a_table_that_keeps_its_log_loses_files_alone(tmp_path: Path) -> None:
+    """Without the property versions 0 to 3 would go with the file."""
+    world = made(tmp_path / "t", 3, **AT_ONCE, **{"delta.enableExpiredLogCleanup": "false"})
+    around = DeltaSurroundings(world)
+    DeltaTable(world.path).delete("x < 10")
+    DeltaTable(world.path).create_checkpoint()
+    write_deltalake(world.path, pa.table({"x": [30]}), mode="append")
+    (gone,) = stored(world) - set(world.files)
+    upkeep = around.upkeep(compaction="false", version_age="0s")
+    assert around.rounds(upkeep, FOREVER, NOTICE)[-1] == (0, 1)
+    assert gone not in stored(world)
+    assert {f"{number:020}.json" for number in range(6)} <= {
+        path.name for path in (world.path / "_delta_log").iterdir()
+    }
+    assert world.rows() == list(range(10, 31))
 
 
 def test_a_consumer_and_the_newest_versions_of_the_policy_keep_files(tmp_path: Path) -> None:

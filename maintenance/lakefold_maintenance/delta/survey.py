@@ -15,6 +15,7 @@ from lakefold_maintenance.format import MaintenanceFormat, TableSurvey
 from lakefold_maintenance.planning.fragments import FragmentFigures
 from lakefold_maintenance.planning.plan import classes_of, weights_of
 from lakefold_maintenance.planning.policy import PREFIX, MaintenancePolicy, policy_of
+from lakefold_reader.delta.clean_up import keeps_old_versions
 from lakefold_reader.delta.versions import FORMAT, read_state
 from lakefold_reader.versions.listing import newest_of
 from lakefold_table.delta.actions.paths import file_path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 LOG_RETENTION: Final = DurationProperty("delta.logRetentionDuration", 30 * DAY_MS)
 FILE_SIZE: Final = "delta.targetFileSize"
+_NEVER: Final = "365000d"
 _SIZE: Final = re.compile(r"(\d{1,18})\s*(k|m|g|)b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -136,8 +138,9 @@ def delta_policy(
 ) -> MaintenancePolicy:
     """Returns the policy of a table with these properties. Raises `InvalidError` if one makes no sense.
 
-    `delta.logRetentionDuration` is the age from which versions are removed, `delta.targetFileSize` the bytes
-    from which a file is large enough.
+    `delta.logRetentionDuration` is the age from which versions are removed, none are if
+    `delta.enableExpiredLogCleanup` is false. `delta.targetFileSize` is the bytes from which a file is large
+    enough.
     """
     properties = {name: text for name, text in configuration.items() if text is not None}
     foreign: dict[str, str] = {}
@@ -146,6 +149,8 @@ def delta_policy(
             foreign["version_age"] = f"{property_ms(properties, LOG_RETENTION)}ms"
         except DamagedError as error:
             raise InvalidError(error.reason, where=where, hint=error.hint) from error
+    if keeps_old_versions(configuration):
+        foreign["version_age"] = _NEVER
     if FILE_SIZE in properties:
         foreign["target_bytes"] = _bytes(properties[FILE_SIZE], where)
     defaults = {"version_age": f"{LOG_RETENTION.default_ms}ms", **settings}

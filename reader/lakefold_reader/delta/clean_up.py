@@ -9,7 +9,7 @@ names are left alone: they may belong to a proposal that waits in the log.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.delta.sidecars import NamedSidecars, checkpoints_of, stored_sidecars
 from lakefold_reader.delta.versions import FORMAT, content_of, read_state
@@ -27,21 +27,33 @@ from lakefold_table.delta.table_features.protocol_check import unknown_features
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakefold_reader.format.source import Source
+
+
+LOG_CLEANUP: Final = "delta.enableExpiredLogCleanup"
+"""The property by which a table keeps its log, whatever the age of its versions."""
+
+
+def keeps_old_versions(configuration: Mapping[str, str | None]) -> bool:
+    """Returns whether a table with these properties keeps its old versions."""
+    return (configuration.get(LOG_CLEANUP) or "").strip().lower() == "false"
 
 
 def clean_up(source: Source, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
     """Removes those of these versions that nothing needs, data files first, then the log from its beginning.
 
     Returns what was removed, or would be with `dry_run`: fewer versions if no checkpoint is where they end.
-    If it is interrupted, another call continues. Raises `InvalidError` if the table has features that this
-    release can't write: it might need files of which only they know.
+    If it is interrupted, another call continues. Raises `InvalidError` if the table keeps old versions, or
+    has features that this release can't write: it might need files of which only they know.
     """
     newest = source.versions.latest()
     state, snapshot = read_state(source, newest)
     FORMAT.check_writable(state, source.uri)
+    if keeps_old_versions(snapshot.metadata.configuration):
+        message = f"the table keeps its old versions: {LOG_CLEANUP} is false"
+        raise InvalidError(message, where=source.uri, hint="leave them, or set the property to true before")
     names = source.storage.names(FOLDER)
     first = _first_kept(source, snapshot, names, versions)
     going = [version for version in versions if version < first]
