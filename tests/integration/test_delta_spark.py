@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakefold
@@ -20,8 +21,10 @@ from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
+from lakefold_table.delta.table_features.clustering import DOMAIN
+from lakefold_table.delta.table_features.text_types import KEY
 from lakefold_table.entry import Committed
-from tests.delta_logs.actions import data_file, snapshot_in
+from tests.delta_logs.actions import add, data_file, snapshot_in
 from tests.delta_logs.comparing import check_same, facts, proposable
 from tests.delta_logs.pairs import PAIRS, VERDICTS, PairTable
 from tests.delta_merging import FEATURES, FEED, TRACKED, VECTORS, DeltaFolding
@@ -107,6 +110,44 @@ def test_commits_of_delta_spark_between_ours_are_read_by_all_and_built_on(
     left = {3: ("second 3", -1), 6: ("third 6", 60), 7: ("third 7", 70), 100: ("second 100", 1000)}
     kept = {n: (f"first {n}", 10 * n) for n in (0, 1, 2, 8, 9)}
     assert {row["id"]: (row["name"], row["n"]) for row in folding.rows()} == left | kept
+    check_same(snapshot_in(folding.path), judge.state(folding.path))
+
+
+def test_texts_of_a_length_in_a_clustered_table_are_the_same_for_both(
+    judge: DeltaSpark, tmp_path: Path
+) -> None:
+    """delta-spark reads a value of char(n) with its spaces, which it stores without them."""
+    folding = DeltaFolding(tmp_path / "t")
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {KEY: said} if said else {}}
+        for name, kind, said in (
+            ("id", "long", ""),
+            ("c", "string", "char(3)"),
+            ("v", "string", "varchar(3)"),
+        )
+    ]
+    features = ("clustering", "domainMetadata", "appendOnly", "invariants")
+    schema = pa.schema({"id": pa.int64(), "c": pa.string(), "v": pa.string()})
+    folding.create(schema, {"delta.dataSkippingNumIndexedCols": "1"}, (), features, fields)
+    clustering = {"domain": DOMAIN, "configuration": '{"clusteringColumns":[["c"]]}', "removed": False}
+    (changed,) = folding.fold(Table(folding.path).propose({"domainMetadata": clustering}, read=0))
+    assert isinstance(changed, Committed), changed
+    folding.append(pa.table([[1, 2], ["ab", "abc"], ["ab", None]], schema=schema))
+    # This release of delta-spark fails to write such columns with this release of Spark.
+    pq.write_table(pa.table([[3], ["ab"], ["v"]], schema=schema), folding.path / "theirs.parquet")
+    size = (folding.path / "theirs.parquet").stat().st_size
+    bounds = {"id": 3, "c": "ab"}
+    said = {"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"id": 0, "c": 0}}
+    added = add("theirs.parquet", size=size, stats=json.dumps(said))
+    (appended,) = folding.fold(Table(folding.path).propose(added))
+    assert isinstance(appended, Committed), appended
+    for where in ("c = 'ab'", "c = 'ab '"):
+        ids = judge.sql(f"SELECT id FROM delta.`{folding.path}` WHERE {where} ORDER BY id")  # noqa: S608 - ours
+        assert ids == [[1], [3]]
+        ours = lakefold.open(folding.path).to_arrow(filter=where)
+        assert sorted(ours["id"].to_pylist()) == [1, 3]
+        assert set(ours["c"].to_pylist()) == {"ab "}
+    assert judge.rows(folding.path) == [[1, "ab ", "ab"], [2, "abc", None], [3, "ab ", "v"]]
     check_same(snapshot_in(folding.path), judge.state(folding.path))
 
 
