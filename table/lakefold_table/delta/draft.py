@@ -16,7 +16,7 @@ from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
 from lakefold_table.delta.rebasing import RebasedFiles, rebased
 from lakefold_table.delta.record_counts import record_count
-from lakefold_table.delta.row_changes.vectors import NotFetchedError, Vectors, file_of
+from lakefold_table.delta.row_changes.vectors import false_vector
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
@@ -425,27 +425,7 @@ class DeltaDraft:
             if size is not None and stored != size:
                 message = f"the file {path!r} has {stored} bytes, its action says {size}"
                 return Invalid(message, "write the file completely, and give its size")
-        return self._false_vector(proposal)
-
-    def _false_vector(self, proposal: DeltaTableProposal) -> Invalid | None:
-        """Returns why no client could read a deletion vector of a proposal, or None."""
-        for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
-            if file.deletion_vector is None:
-                continue
-            path = file_of(file.deletion_vector)
-            content = None if path is None else self._observed.contents.get(path)
-            vectors = Vectors({} if path is None or content is None else {path: content})
-            try:
-                rows = vectors.rows(file.deletion_vector, f"the deletion vector of {file.path!r}")
-            except NotFetchedError:
-                # A replay, after the file was removed.
-                continue
-            except DamagedError as error:
-                return Invalid(error.reason, "write the deletion vector before you propose it")
-            if rows and statistics.stored_rows is not None and rows.max() >= statistics.stored_rows:
-                message = f"the deletion vector of {file.path!r} has row {rows.max()}, the file has fewer"
-                return Invalid(message, "use the positions of rows in the data file, from 0 on")
-        return None
+        return false_vector(zip(proposal.adds, proposal.statistics, strict=True), self._observed.contents)
 
     def _file(self, path: str) -> AddFile | None:
         """Returns the logical file that the table has at a path by now."""

@@ -16,13 +16,15 @@ from lakefold_table.delta.deletion_vectors.storage import (
     vector_file,
     vector_path,
 )
+from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import NewFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from lakefold_table.delta.actions.file_actions import DeletionVector
+    from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector
+    from lakefold_table.delta.record_counts import StatisticsSummary
 
 MOST_INLINE: Final = 1024
 """The most bytes of a vector that is stored in its action. A larger one gets a file."""
@@ -88,3 +90,29 @@ def new_vector(rows: Bitmap, path: str) -> tuple[DeletionVector, NewFile | None]
     name = UUID(bytes=hashlib.sha256(path.encode() + b"\0" + data).digest()[:16])
     content, (vector,) = vector_file([by_key], name)
     return vector, NewFile(str(vector_path(vector)), content)
+
+
+def false_vector(
+    files: Iterable[tuple[AddFile, StatisticsSummary]], contents: Mapping[str, bytes | None]
+) -> Invalid | None:
+    """Returns why no client could read a deletion vector of these files, or None.
+
+    `contents`: the files of vectors that were read, by path.
+    """
+    for file, statistics in files:
+        if file.deletion_vector is None:
+            continue
+        path = file_of(file.deletion_vector)
+        content = None if path is None else contents.get(path)
+        vectors = Vectors({} if path is None or content is None else {path: content})
+        try:
+            rows = vectors.rows(file.deletion_vector, f"the deletion vector of {file.path!r}")
+        except NotFetchedError:
+            # A replay, after the file was removed.
+            continue
+        except DamagedError as error:
+            return Invalid(error.reason, "write the deletion vector before you propose it")
+        if rows and statistics.stored_rows is not None and rows.max() >= statistics.stored_rows:
+            message = f"the deletion vector of {file.path!r} has row {rows.max()}, the file has fewer"
+            return Invalid(message, "use the positions of rows in the data file, from 0 on")
+    return None
