@@ -13,7 +13,7 @@ import lakefold
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
-from lakefold_ingest.operations.replace_delta import ReplaceDelta
+from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_ingest.rows.row_source import RowSource
