@@ -11,12 +11,12 @@ import http.client
 import threading
 import time
 from collections import deque
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold.setup.status import parked_tables
 from lakefold.web.letter_count import LetterCount
-from lakefold_log.client.admin import Admin
+from lakefold.web.loopback import is_this_machine
+from lakefold_log.client.admin import INSTANCE, Admin
 from lakefold_log.client.members import SUFFIX
 from lakefold_log.client.overview import Overview, overview
 from lakefold_log.client.questions import group_members
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from lakefold.console.settings import Settings
     from lakefold.web.activity import Activity
+    from lakefold_log.client.questions import GroupMember
 
 WATCHED_S: Final = 2.0
 """How often the brokers are asked while a page is open."""
@@ -61,8 +62,18 @@ class ClusterWatch:
         self._seen_at = time.monotonic()
         self._listed_at: float | None = None
         self._letters = LetterCount()
-        self._document: dict[str, Any] = {"partitions": [], **self._letters.document, "problem": NOT_YET}
-        self._committer: dict[str, Any] = {"problem": "no committer was asked yet", "parked": []}
+        self._document: dict[str, Any] = {
+            "partitions": [],
+            "members": None,
+            **self._letters.document,
+            "problem": NOT_YET,
+        }
+        self._asked = {"address": f"{settings.http_host}:{settings.http_port}", "name": _asked_name(settings)}
+        self._committer: dict[str, Any] = {
+            **self._asked,
+            "problem": "no committer was asked yet",
+            "parked": [],
+        }
         self._changes: deque[dict[str, Any]] = deque(maxlen=_CHANGES)
         self.problem = ""
         self._threads = [
@@ -93,7 +104,7 @@ class ClusterWatch:
         return {**self._document, "feed_problem": self.problem, "committer": committer}
 
     def parked_of(self, uri: str) -> list[dict[str, Any]]:
-        """Returns the branches of the table that the committer has parked."""
+        """Returns the branches of the table that the committer which is asked has parked."""
         return [each for each in self._committer["parked"] if each["table"] == uri]
 
     def _follow(self) -> None:
@@ -165,12 +176,13 @@ class ClusterWatch:
         before = self._committer
         parked = parked_tables(host, port, _TIMEOUT_S)
         if parked is None:
-            where = f"{host}:{port}"
-            problem = f"no committer answers at {where}, so its state and parked tables are not known"
-            self._committer = {"problem": problem, "parked": [], "state": "", "ready": False}
+            problem = f"no committer answers at {self._asked['address']}"
+            problem += ", so its state and parked tables are not known"
+            answer = {"problem": problem, "parked": [], "state": "", "ready": False}
         else:
             ready, state = _readiness(host, port)
-            self._committer = {"problem": "", "parked": parked, "state": state, "ready": ready}
+            answer = {"problem": "", "parked": parked, "state": state, "ready": ready}
+        self._committer = {**self._asked, **answer}
         state = _state_of(self._committer)
         if not self._changes or self._changes[-1]["state"] != state:
             self._changes.append({"time": time.time(), "state": state})
@@ -185,22 +197,39 @@ def _state_of(committer: dict[str, Any]) -> str:
     return "ready" if committer["ready"] else "not ready"
 
 
-def _members(admin: Admin, settings: Settings) -> list[dict[str, Any]]:
-    """Returns the committers that share the partitions, none if they don't share them or it isn't known."""
+def _asked_name(settings: Settings) -> str:
+    """Returns the name in the group of the committer that is asked; empty if it has none, or none is known.
+
+    A page that a committer serves has the settings of the committer, so it asks the member of that name.
+    """
+    name = settings.kafka_config().options.get(INSTANCE, "")
+    return str(name) if is_this_machine(settings.http_host) else ""
+
+
+def _members(admin: Admin, settings: Settings) -> list[GroupMember] | None:
+    """Returns the committers that share the partitions, none if they don't share them. None: not known."""
     try:
-        members = group_members(admin, settings.group + SUFFIX)
+        return group_members(admin, settings.group + SUFFIX)
     except LakefoldError:
-        return []
-    return [asdict(member) for member in members]
+        return None
 
 
-def _plain(cluster: Overview, settings: Settings, members: list[dict[str, Any]]) -> dict[str, Any]:
-    folders = {
-        partition: member["host"].lstrip("/")
+def plain_members(members: list[GroupMember], topic: str) -> list[dict[str, Any]]:
+    """Returns the members of the committers' group with their names, hosts, and partitions of the topic."""
+    plain = [
+        {
+            "name": member.name,
+            "host": member.host.lstrip("/"),
+            "partitions": [partition for name, partition in member.partitions if name == topic],
+        }
         for member in members
-        for topic, partition in member["partitions"]
-        if topic == settings.transactions_topic
-    }
+    ]
+    return sorted(plain, key=lambda each: (each["name"], each["host"], each["partitions"]))
+
+
+def _plain(cluster: Overview, settings: Settings, members: list[GroupMember] | None) -> dict[str, Any]:
+    shared = None if members is None else plain_members(members, settings.transactions_topic)
+    folders = {partition: member for member in shared or () for partition in member["partitions"]}
     log = [view for view in cluster.partitions if view.topic == settings.transactions_topic]
     return {
         "cluster_id": cluster.cluster_id,
@@ -215,11 +244,12 @@ def _plain(cluster: Overview, settings: Settings, members: list[dict[str, Any]])
                 "high": view.high,
                 "committed": view.committed,
                 "lag": view.lag,
-                "committer": folders.get(view.partition, ""),
+                "committer": folders.get(view.partition, {}).get("host", ""),
+                "committer_name": folders.get(view.partition, {}).get("name", ""),
             }
             for view in log
         ],
-        "members": len(members),
+        "members": shared,
     }
 
 

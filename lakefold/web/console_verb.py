@@ -61,7 +61,8 @@ def command(settings: Settings, host: str, port: int, token: str | None, *, as_j
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    from lakefold.web.site import ConsoleSite, is_loopback
+    from lakefold.web.loopback import is_loopback
+    from lakefold.web.site import ConsoleSite
     from lakefold_committer.observability.web_server import WebServer
 
     token = token or settings.console_token

@@ -12,7 +12,6 @@ import hmac
 import json
 from http import HTTPStatus
 from importlib.resources import files
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -27,6 +26,7 @@ from lakefold.web.documents import (
     table_document,
     versions_document,
 )
+from lakefold.web.loopback import is_loopback
 from lakefold.web.tables import TableCatalog
 from lakefold_committer.observability.web_server import NOT_FOUND, WebRequest, WebResponse
 from lakefold_table.closing import Closing
@@ -219,14 +219,6 @@ class ConsoleSite(Closing):
                 yield f"data: {json.dumps(event)}\n\n".encode()
             previous = event
             self._activity.pause(MIN_PAUSE_S)
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether this names the machine itself."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _host_of(request: WebRequest) -> str:

@@ -171,6 +171,33 @@ def test_the_verb_serves_the_page_until_it_is_stopped_and_shows_a_committers_dea
             assert ends[-3:] == ["ready", "no answer", "ready"]
 
 
+def test_the_page_names_all_committers_that_share_the_partitions_and_the_asked_one(
+    bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    OwnLog.make(bootstrap, topic_names)
+    shares = ["--partitions", "shared", "--console", "true", "--kafka"]
+    with (
+        running_committer(bootstrap, topic_names, tmp_path, *shares, "group.instance.id=pod-0") as asked,
+        running_committer(bootstrap, topic_names, tmp_path, *shares, "group.instance.id=pod-1"),
+    ):
+        page = Page(asked.http_port)
+        until(lambda: asked.get("/livez")[0] == 200, "its port", seconds=SECONDS)
+
+        def both() -> list[dict[str, Any]]:
+            members = page.get("overview")["members"] or []
+            return members if len(members) == 2 and any(each["partitions"] for each in members) else []
+
+        members = until(both, "both members", seconds=SECONDS)
+        assert [each["name"] for each in members] == ["pod-0", "pod-1"]
+        [folding] = [each for each in members if each["partitions"]]
+        overview = page.get("overview")
+        address = f"127.0.0.1:{asked.http_port}"
+        assert [overview["committer"][key] for key in ("name", "address")] == ["pod-0", address]
+        [partition] = overview["partitions"]
+        assert partition["committer"] == folding["host"] != ""
+        assert partition["committer_name"] in {"pod-0", "pod-1"}
+
+
 @contextmanager
 def served_by_the_verb(own: OwnLog, bootstrap: str, root: Path, committer_port: str) -> Iterator[Page]:
     """The page of `lakefold console`, which is stopped by a signal at the end."""

@@ -41,6 +41,7 @@ const given = JSON.parse(readFileSync(0, "utf8"));
 const made = {
   overview: [views.overviewCards(given.overview), views.committerChanges(given.overview.committer)],
   uncounted: [...views.problems(given.uncounted).map((text) => new Text(text)), views.overviewCards(given.uncounted)],
+  shared: [views.overviewCards(given.shared), ...views.log(given.shared)],
   kept: [views.kept(given.kept)],
   tables: [views.tableList(given.tables, new Set([given.tables.tables[0].table]))],
   none: [views.tableList({ total: 0, tables: [], problem: "" }, new Set())],

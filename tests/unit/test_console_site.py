@@ -14,7 +14,8 @@ from urllib.parse import quote
 import pytest
 
 from lakefold.console.settings import Settings
-from lakefold.web.site import ASSETS, ConsoleSite, is_loopback
+from lakefold.web.loopback import is_loopback
+from lakefold.web.site import ASSETS, ConsoleSite
 from lakefold_committer.observability.web_server import WebServer
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
@@ -260,6 +261,30 @@ def refused(uri: str) -> dict[str, Any]:
     }
 
 
+def shared(committer: dict[str, Any]) -> dict[str, Any]:
+    """What two committers that share the partitions add to the overview; the page asks the first of them."""
+    asked = {"name": HOSTILE, "host": "10.0.0.7", "partitions": [0]}
+    other = {"name": "pod-1", "host": "10.0.0.8", "partitions": []}
+    return {"members": [asked, other], "committer": committer | {"name": HOSTILE}}
+
+
+def check_committers(made: dict[str, Any]) -> None:
+    """The page says which committer its figures are of, and that it doesn't know the others."""
+    address = "127.0.0.1:0"
+    for name in ("overview", "log"):
+        assert f"Only the committer at {address} was asked. Whether others share" in made[name]["text"]
+    assert f"1 parked tables of the committer at {address}" in " ".join(made["overview"]["text"].split())
+    words = (
+        f"2 committers share the partitions. Only the committer at {HOSTILE} was asked: whether the others"
+    )
+    assert words in made["shared"]["text"]
+    log = " ".join(made["shared"]["text"].split())
+    assert f"{HOSTILE} 10.0.0.7 0 not ready" in log
+    assert "pod-1 10.0.0.8 none, it stands by unknown: not asked here" in log
+    # Who folds a partition is shown by name and host.
+    assert f"{HOSTILE} at 10.0.0.7" in log
+
+
 @NODE
 def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     site: Site, root: Path, tmp_path: Path
@@ -268,10 +293,11 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     until(lambda: site.json("/api/tables")["total"] == 2, "the list of tables", seconds=ANSWER_SECONDS)
     parked = {"table": uri, "branch": HOSTILE, "seconds": 5, "entries": 3}
     parked |= {"reason": HOSTILE, "hint": HOSTILE}
-    partition = {"partition": 0, "low": 0, "high": 9, "committed": 9, "lag": 0, "committer": HOSTILE}
+    partition = {"partition": 0, "low": 0, "high": 9, "committed": 9, "lag": 0, "committer": "10.0.0.7"}
+    partition["committer_name"] = HOSTILE
     overview = site.json("/api/overview") | {"partitions": [partition], "topic": HOSTILE}
     overview |= {"dead_letters": 12_345, "about_dead_letters": True, "more_dead_letters": True}
-    overview["committer"] = {"problem": "", "ready": False, "state": HOSTILE, "parked": [parked]}
+    overview["committer"] |= {"problem": "", "ready": False, "state": HOSTILE, "parked": [parked]}
     overview["committer"]["changes"] = [{"time": 1, "state": "ready"}, {"time": 2, "state": "no answer"}]
     tables = site.json("/api/tables?order=name")
     last = {
@@ -303,6 +329,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     documents |= {
         "kept": {"kept": [held], "held_by": [HOSTILE], "note": HOSTILE},
         "overview": overview,
+        "shared": overview | shared(overview["committer"]),
         "uncounted": overview | {"dead_letters": None, "dead_letters_problem": HOSTILE},
         "tables": tables,
         "table": table,
@@ -319,6 +346,7 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
         assert all(each.startswith("#/") for each in view["links"]), name
     assert "no answer" in made["overview"]["text"]
     assert "about 12,345 or more" in made["overview"]["text"]
+    check_committers(made)
     assert re.search(rf"counted: {re.escape(HOSTILE)}.*unknown\s+dead letters", made["uncounted"]["text"])
     assert "version 3" in made["proposal"]["text"]
     assert "lakefold explain" in made["proposal"]["text"]

@@ -86,13 +86,37 @@ function deadLetters(overview) {
 /** Returns the figures of the log and of all tables. */
 export function overviewCards(overview) {
   const committer = overview.committer;
-  return cards([
+  const others = otherCommitters(overview);
+  return make("div", {}, cards([
     ["tables", count(overview.tables)],
     ["entries without an outcome (lag)", count(overview.lag), overview.lag > 1000 ? "rejected" : ""],
-    ["parked tables", committer.problem ? "unknown" : count(committer.parked.length), committer.parked.length ? "parked" : ""],
+    [`parked tables of the committer at ${asked(committer)}`, committer.problem ? "unknown" : count(committer.parked.length), committer.parked.length ? "parked" : ""],
     ["dead letters", deadLetters(overview), overview.dead_letters ? "rejected" : ""],
-    ["committer", committer.problem ? "unknown" : committer.ready ? "ready" : "not ready", committer.ready ? "committed" : "rejected"],
-  ]);
+    [`committer at ${asked(committer)}`, committer.problem ? "unknown" : committer.ready ? "ready" : "not ready", committer.ready ? "committed" : "rejected"],
+  ]), others ? make("p", {}, others) : null);
+}
+
+/** Returns the committer that was asked: its name in the group, else its address. */
+function asked(committer) {
+  return committer.name || committer.address;
+}
+
+/** Returns what is not known of committers that were not asked, empty if there are none. */
+function otherCommitters(overview) {
+  const only = `Only the committer at ${asked(overview.committer)} was asked`;
+  if (!overview.members) return `${only}. Whether others share the partitions is not known.`;
+  return overview.members.length < 2 ? "" : `${count(overview.members.length)} committers share the partitions. ${only}: whether the others are ready, and which tables they have parked, is not known here.`;
+}
+
+/** Returns the committers that share the partitions, with the state of the committer that was asked. */
+function members(overview) {
+  if (!overview.members || !overview.members.length) return null;
+  const state = (each) => (each.name && each.name === overview.committer.name && !overview.committer.problem
+    ? overview.committer.ready ? "ready" : "not ready" : "unknown: not asked here");
+  return grid("committers that share the partitions", [
+    ["name", (each) => each.name || "–"], ["host", (each) => each.host],
+    ["partitions", (each) => (each.partitions.length ? each.partitions.join(", ") : "none, it stands by")],
+    ["state", state]], overview.members);
 }
 
 /** Returns when the committer went away and came back, the newest change first; nothing if it never changed. */
@@ -384,16 +408,18 @@ export function log(overview) {
   const committer = overview.committer;
   return [
     make("h1", {}, `Log: ${overview.topic || "not known yet"}`),
-    make("p", {}, committer.problem || `The committer says: ${committer.state}`),
+    make("p", {}, committer.problem || `The committer at ${asked(committer)} says: ${committer.state}`),
+    otherCommitters(overview) ? make("p", {}, otherCommitters(overview)) : null,
     grid(`partitions; group ${overview.group || ""}`, [
       ["partition", (row) => count(row.partition), true], ["oldest offset", (row) => count(row.low), true],
       ["end", (row) => count(row.high), true], ["answered up to", (row) => count(row.committed), true],
-      ["lag", (row) => count(row.lag), true], ["folded by", (row) => row.committer || "–"]], overview.partitions),
+      ["lag", (row) => count(row.lag), true], ["folded by", (row) => [row.committer_name, row.committer].filter(Boolean).join(" at ") || "–"]], overview.partitions),
     make("p", { class: "faint" }, "Who folds a partition is known if the committers share the partitions (--partitions shared)."),
+    members(overview),
     make("h2", {}, "Brokers"),
     make("p", {}, `cluster ${overview.cluster_id || "–"}: `, (overview.brokers || []).map((broker) => make("span", { class: "chip" }, `${broker.id}: ${broker.address}`))),
-    make("h2", {}, "Parked tables"),
+    make("h2", {}, `Parked tables of the committer at ${asked(committer)}`),
     committer.parked.length ? make("ul", {}, committer.parked.map((each) => make("li", {}, link(each.table, "table", { uri: each.table }), parked([each]))))
       : make("p", { class: "faint" }, committer.problem ? "Not known." : "None."),
-  ];
+  ].filter(Boolean);
 }

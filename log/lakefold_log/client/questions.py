@@ -178,9 +178,13 @@ def cluster_metadata(admin: Admin) -> ClusterMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a consumer group: its host as the brokers see it, and the partitions that it has."""
+    """A member of a consumer group: its host as the brokers see it, and the partitions that it has.
+
+    `name`: its `group.instance.id`, such as that of its pod; empty if it has none.
+    """
 
     member_id: str
+    name: str
     host: str
     partitions: tuple[Partition, ...]
 
@@ -192,6 +196,7 @@ def group_members(admin: Admin, group: str) -> list[GroupMember]:
     return [
         GroupMember(
             member.member_id,
+            member.group_instance_id or "",
             member.host,
             tuple(sorted((each.topic, each.partition) for each in member.assignment.topic_partitions)),
         )
