@@ -25,7 +25,7 @@ from lakefold_table.errors import LakefoldError
 from lakefold_table.new_threads import start_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from lakefold.console.settings import Settings
     from lakefold.web.activity import Activity
@@ -102,6 +102,13 @@ class ClusterWatch:
         """Returns what is known of the brokers, the partitions and the committer."""
         committer = {**self._committer, "changes": list(self._changes)}
         return {**self._document, "feed_problem": self.problem, "committer": committer}
+
+    def lag_of(self, position: Mapping[str, Any] | None) -> int | None:
+        """Returns how many entries wait in the partition of this position of a table's marks. None: unknown.
+
+        Those of a single table are not counted: the log would have to be read for it.
+        """
+        return lag_at(position, self._settings.transactions_topic, self._document["partitions"])
 
     def parked_of(self, uri: str) -> list[dict[str, Any]]:
         """Returns the branches of the table that the committer which is asked has parked."""
@@ -225,6 +232,15 @@ def plain_members(members: list[GroupMember], topic: str) -> list[dict[str, Any]
         for member in members
     ]
     return sorted(plain, key=lambda each: (each["name"], each["host"], each["partitions"]))
+
+
+def lag_at(
+    position: Mapping[str, Any] | None, topic: str, partitions: Iterable[Mapping[str, Any]]
+) -> int | None:
+    """Returns the lag of the partition of a position, None if it isn't among the partitions of this topic."""
+    if position is None or position["topic"] != topic:
+        return None
+    return next((row["lag"] for row in partitions if row["partition"] == position["partition"]), None)
 
 
 def _plain(cluster: Overview, settings: Settings, members: list[GroupMember] | None) -> dict[str, Any]:

@@ -170,13 +170,16 @@ class ConsoleSite(Closing):
         )
         for row in page["tables"]:
             row["parked"] = self._cluster.parked_of(row["table"])
+            row["partition_lag"] = self._cluster.lag_of(row.get("position"))
         return page
 
     def _table(self, query: Mapping[str, str]) -> dict[str, Any]:
         uri = self._uri(query)
         document = table_document(uri, self._options)
+        marks = document["marks"]
         return {
             **document,
+            "partition_lag": self._cluster.lag_of(None if marks is None else marks["position"]),
             "activity": self._activity.of(uri),
             "parked": self._cluster.parked_of(uri),
         }

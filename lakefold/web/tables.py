@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefold.setup.tables import all_tables
 from lakefold.web.activity import MAX_TABLES, Activity
 from lakefold_maintenance.planning.policy import MaintenancePolicy, policy_of
-from lakefold_reader.as_json import iso, plain_consumer
+from lakefold_reader.as_json import iso, plain_consumer, plain_position
 from lakefold_reader.consumers.consumers import lags
 from lakefold_reader.opening import in_its_format, open_source
 from lakefold_reader.snapshot.history import history_page
@@ -195,6 +195,7 @@ def summary_of(source: Source, version: int) -> dict[str, Any]:
     """Returns what the list shows of a version."""
     table = table_of(source, version, is_checked=True)
     row = next(iter(history_page(source, version, 1)), None)
+    position = None if table.marks is None else table.marks.position
     return {
         "format": table.format,
         "version": version,
@@ -202,6 +203,7 @@ def summary_of(source: Source, version: int) -> dict[str, Any]:
         "rows": table.count_rows(),
         "fragments": table.fragment_count,
         "small_fragments": small_fragments(table),
+        "position": None if position is None else plain_position(position),
         "operation": "" if row is None else row.operation,
         "own": row is not None and row.own,
         "seconds_to_visible": None if row is None else row.seconds_to_visible,

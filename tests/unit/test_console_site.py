@@ -311,6 +311,9 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     for row in tables["tables"]:
         row["parked"] = [parked]
         row["activity"]["last"] = last
+        assert row["partition_lag"] is None
+    assert len(tables["tables"]) == 2
+    tables["tables"][0]["partition_lag"] = 1_234
     table = site.json(f"/api/table?uri={quote(uri)}")
     table["tags"] = [{"name": HOSTILE, "version": 1, "branch": ""}]
     table["branches"] = [{"name": HOSTILE, "version": 2, "parent_branch": "", "parent_version": 1}]
@@ -345,6 +348,8 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
         assert not {each for each in view["attributes"] if each.startswith("on") or each == "src"}, name
         assert all(each.startswith("#/") for each in view["links"]), name
     assert "no answer" in made["overview"]["text"]
+    assert re.search(r"waiting in its partition.*1,234.*unknown", made["tables"]["text"], re.DOTALL)
+    assert re.search(r"unknown\s+entries waiting in its partition", made["table"]["text"])
     assert "about 12,345 or more" in made["overview"]["text"]
     check_committers(made)
     assert re.search(rf"counted: {re.escape(HOSTILE)}.*unknown\s+dead letters", made["uncounted"]["text"])

@@ -67,6 +67,11 @@ function parked(rows) {
     `${count(each.entries)} entries wait.`)));
 }
 
+/** Returns how many entries of all tables wait in the partition of the table. */
+function waiting(table) {
+  return table.partition_lag === null ? "unknown" : count(table.partition_lag);
+}
+
 function readers(consumers) {
   return consumers.map((each) => make("span", { class: "chip" },
     `${each.name}: ${each.unread_versions === null ? "its branch is gone" : each.unread_versions === 0 ? "up to date" : `${count(each.unread_versions)} behind`}`));
@@ -140,6 +145,7 @@ export function tableList(page, fresh) {
     ["rows", (row) => count(row.rows), true],
     ["fragments", (row) => count(row.fragments), true],
     ["small", (row) => count(row.small_fragments), true],
+    ["waiting in its partition", (row) => (row.loading ? "–" : waiting(row)), true],
     ["outcomes/s", (row) => rate(row.activity.rate), true],
     ["log to visible", (row) => seconds(row.seconds_to_visible), true],
     ["last outcome", (row) => (row.loading ? "loading…" : outcome(row.activity.last, row.table))],
@@ -262,7 +268,7 @@ export function tableHead(table) {
     make("h1", {}, table.table),
     parked(table.parked),
     cards([["version", count(table.version)], ["rows", count(table.rows)], ["deleted rows", count(table.deleted_rows)],
-      ["fragments", count(table.fragments)], ["format", table.format], ["outcomes per second", rate(table.activity.rate)]]),
+      ["fragments", count(table.fragments)], ["format", table.format], ["entries waiting in its partition", waiting(table)], ["outcomes per second", rate(table.activity.rate)]]),
     make("p", {}, "Last outcome: ", outcome(table.activity.last, table.table)),
     marks && marks.position ? make("p", { class: "faint" },
       `Folded up to ${marks.position.topic}/${marks.position.partition}@${marks.position.offset}, by the committer with epoch ${marks.epoch}.`)
