@@ -12,10 +12,12 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from lakefold import cli
+from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.uri import canonical
 from tests.integration.committers import running_committer
 from tests.integration.copies import command_line
 from tests.integration.own_log import OwnLog
+from tests.integration.raw import send_raw
 from tests.proposals import append, creation, rows
 from tests.waiting import until
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.position import Position
     from tests.integration.committers import CommitterProcess
     from tests.integration.conftest import TopicNames
@@ -80,7 +81,7 @@ def sent(own: OwnLog, *envelopes: Envelope) -> list[Position]:
         return [proposer.send_wait(envelope) for envelope in envelopes]
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> list[Any]:
     """What a verb prints as JSON."""
     capsys.readouterr()
     assert cli.run([*words, "--json"]) == 0
@@ -145,6 +146,58 @@ def test_the_page_shows_what_the_verbs_show(
     until(lambda: counted() == [2, 3], "the outcomes in the plots", seconds=SECONDS)
     assert created.offset == 0
     assert committer.stop() == 0
+
+
+def test_status_consumers_and_refs_are_those_that_the_verbs_print(
+    served: tuple[OwnLog, CommitterProcess], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, committer = served
+    page, uri = Page(committer.http_port), canonical(tmp_path / "t")
+    sent(own, creation(uri))
+    until(lambda: len(own.answers()) == 1, "the table", seconds=SECONDS)
+    sent(own, append(uri, rows([1]), 1, "app", 0))
+    until(lambda: len(own.answers()) == 2, "two outcomes", seconds=SECONDS)
+    assert cli.run(["consumers", uri, "--set", "nightly", "1"]) == 0
+    # A proposal of an unknown kind parks its table, and the entries of the table wait.
+    unknown = Envelope(table=uri).SerializeToString() + b"\x62\x00"
+    servers = own.config.bootstrap_servers
+    send_raw(servers, own.topics.transactions, uri.encode(), unknown)
+    sent(own, append(uri, rows([2]), 1, "app", 1))
+
+    def parked() -> list[dict[str, Any]]:
+        waiting = page.get("overview")["committer"]["parked"]
+        return [each | {"seconds": 0} for each in waiting if each["entries"] == 2]
+
+    until(parked, "the parked table", seconds=SECONDS)
+    until(lambda: page.get("overview")["lag"] == 2, "the lag", seconds=SECONDS)
+    topics = ["--transactions-topic", own.topics.transactions, "--outcomes-topic", own.topics.outcomes]
+    topics += ["--dead-letters-topic", own.topics.dead_letters, "--group", own.group]
+    asks = ["--bootstrap-servers", servers, "--root", str(tmp_path), "--http-port", str(committer.http_port)]
+    [status] = shown(capsys, "status", *topics, *asks)
+    overview = page.get("overview")
+    assert [each | {"seconds": 0} for each in status["parked"]] == parked()
+    assert {name: overview[name] for name in ("cluster_id", "brokers", "topic", "group")} == {
+        name: (status["lag"] if name in {"topic", "group"} else status)[name]
+        for name in ("cluster_id", "brokers", "topic", "group")
+    }
+    assert overview["lag"] == status["lag"]["total"] == 2
+    same = ("partition", "committed", "lag")
+    assert [{name: each[name] for name in same} for each in overview["partitions"]] == status["lag"][
+        "partitions"
+    ]
+    [offsets] = [each["partitions"] for each in status["topics"] if each["topic"] == overview["topic"]]
+    same = ("partition", "low", "high")
+    assert [{name: each[name] for name in same} for each in overview["partitions"]] == offsets
+    [listed], table = page.get("tables")["tables"], page.get("table", uri=uri)
+    assert listed["version"] == status["tables"][0]["version"]
+    assert [listed["partition_lag"], table["partition_lag"]] == [2, 2]
+    assert [each["table"] for each in table["parked"]] == [uri]
+    [consumers] = shown(capsys, "consumers", uri)
+    assert listed["consumers"] == table["consumers"] == consumers
+    assert [(each["name"], each["unread_versions"]) for each in table["consumers"]] == [("nightly", 1)]
+    [refs] = shown(capsys, "refs", uri)
+    assert (table["tags"], table["branches"]) == (refs["tags"], refs["branches"])
+    assert len(table["tags"]) == 1
 
 
 def test_the_verb_serves_the_page_until_it_is_stopped_and_shows_a_committers_death_and_return(
