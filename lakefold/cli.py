@@ -22,6 +22,7 @@ import click
 from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_imports
 from lakefold.console.output import print_json, print_line
 from lakefold.console.streams import mend_streams
+from lakefold.errors import missing_package
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RefusedError, shortened
 from lakefold_table.new_threads import new_threads
 
@@ -36,15 +37,6 @@ _BROKEN_PIPE: Final = 1
 
 MOST_NAMED: Final = 10
 """A hint names at most this many tables."""
-
-INSTALLED_BY: Final = {
-    "confluent_kafka": "pip install 'lakefold[kafka]'",
-    "prometheus_client": "pip install 'lakefold[committer]'",
-    "pyspark": "pip install 'lakefold[ingest]'",
-    "lance": "the committer's image leaves pylance out: run this verb where lakefold is installed by pip",
-    "duckdb": "only the demo needs it: run `make demo` in a clone of the repository",
-}
-"""The libraries that an installation may lack, and what to do then."""
 
 EXIT_CODES: Final = {
     0: "done; also if Ctrl-C or SIGTERM ended a committer or tail --follow",
@@ -245,9 +237,9 @@ def _run(args: Sequence[str], *, as_json: bool) -> int:
         _print_error(error, as_json=as_json, logged=logged())
         return error.exit_code
     except ModuleNotFoundError as error:
-        if error.name not in INSTALLED_BY:
+        missing = missing_package(error)
+        if missing is None:
             raise
-        missing = InvalidError(f"{error.name} is not installed", hint=INSTALLED_BY[error.name])
         _print_error(missing, as_json=as_json, logged=logged(), code=USAGE)
         return USAGE
     except click.ClickException as caught:

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from lakefold.errors import MissingPackageError, missing_package
 from lakefold.web.activity import Activity
 from lakefold.web.cluster import ClusterWatch
 from lakefold.web.documents import (
@@ -244,11 +245,26 @@ def _whole(query: Mapping[str, str], name: str, default: int, most: int = _LARGE
     return min(int(text), most)
 
 
+def _made(make: Callable[[Mapping[str, str]], dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the document of a request. Raises `MissingPackageError` if it needs a package that isn't there.
+
+    The committer's image has no pylance, which adds up the files of old versions.
+    """
+    try:
+        return make(query)
+    except ModuleNotFoundError as error:
+        missing = missing_package(error)
+        if missing is None:
+            raise
+        raise missing from error
+
+
 def _document(make: Callable[[Mapping[str, str]], dict[str, Any]], query: Mapping[str, str]) -> WebResponse:
     try:
-        return _answer(json.dumps(make(query)).encode(), JSON)
+        return _answer(json.dumps(_made(make, query)).encode(), JSON)
     except LakefoldError as error:
         kinds: tuple[tuple[type[LakefoldError], HTTPStatus], ...] = (
+            (MissingPackageError, HTTPStatus.NOT_IMPLEMENTED),
             (NotATableError, HTTPStatus.NOT_FOUND),
             (RetryError, HTTPStatus.SERVICE_UNAVAILABLE),
             (InvalidError, HTTPStatus.BAD_REQUEST),

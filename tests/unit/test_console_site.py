@@ -7,12 +7,14 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
 
+from lakefold import cli
 from lakefold.console.settings import Settings
 from lakefold.web.loopback import is_loopback
 from lakefold.web.site import ASSETS, ConsoleSite
@@ -26,6 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ANSWER_SECONDS = 30.0
+DOCUMENTS = [
+    f"/api/{name}"
+    for name in (
+        "overview",
+        "activity",
+        "tables",
+        "table",
+        "versions",
+        "fragments",
+        "kept",
+        "schemas",
+        "proposal",
+        "dead-letters",
+    )
+]
 HOSTILE = "<img src=x onerror=alert(1)>"
 ASSET_FOLDER = Path(__file__).parents[2] / "lakefold" / "web" / "assets"
 
@@ -53,6 +70,10 @@ class Site:
         assert (status, headers["Content-Type"]) == (code, "application/json"), body
         document: dict[str, Any] = json.loads(body)
         return document
+
+    def paths(self) -> list[str]:
+        """The paths of all documents."""
+        return list(self._site._documents)
 
     def first_event(self) -> dict[str, Any]:
         """The first event of a stream."""
@@ -107,6 +128,10 @@ def test_every_file_of_the_page_is_served_and_asks_for_nothing_from_elsewhere(si
     assert links <= {b"http://www.w3.org/2000/svg"} or name.startswith("uPlot")
 
 
+def test_every_document_is_in_the_list_of_them(site: Site) -> None:
+    assert site.paths() == DOCUMENTS
+
+
 def test_the_folder_has_no_file_that_is_not_served() -> None:
     assert {path.name for path in ASSET_FOLDER.iterdir()} == ASSETS.keys()
 
@@ -156,6 +181,31 @@ def test_brokers_that_are_away_are_reported_and_tables_are_shown_all_the_same(si
 )
 def test_a_wrong_request_gets_a_reason(site: Site, path: str) -> None:
     assert site.json(path, 400)["error"]["message"]
+
+
+def test_what_needs_a_package_that_is_not_installed_says_so_as_cleanup_does(
+    site: Site, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The committer's image has no pylance."""
+    monkeypatch.setitem(sys.modules, "lance", None)
+    uri = canonical(root / "flights")
+    assert cli.run(["cleanup", uri, "--older-than", "0s", "--dry-run"]) == cli.USAGE
+    printed = capsys.readouterr().err
+    answers = {}
+    for path in DOCUMENTS:
+        status, headers, body = site.get(f"{path}?uri={quote(uri)}&proposal=app:5")
+        assert headers["Content-Type"] == "application/json", path
+        answers[path] = status, json.loads(body)
+    status, document = answers.pop("/api/kept")
+    assert status == 501
+    assert document["error"]["message"] == "lance is not installed"
+    for words in (document["error"]["message"], document["error"]["hint"]):
+        assert words in printed
+    # These need brokers, which are away.
+    for path in ("/api/proposal", "/api/dead-letters"):
+        status, document = answers.pop(path)
+        assert (status, document["error"]["message"] != "") == (503, True), path
+    assert {path: status for path, (status, _) in answers.items()} == dict.fromkeys(answers, 200)
 
 
 def test_a_missing_table_is_not_found(site: Site, root: Path) -> None:
