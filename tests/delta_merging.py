@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Result
 
-READERS = ("deletionVectors", "columnMapping", "timestampNtz")
+READERS = ("deletionVectors", "columnMapping", "timestampNtz", "typeWidening")
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
 TRACKED = {

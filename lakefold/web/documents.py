@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import shlex
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from lakefold.proposals.explain import brokers_of, explanation_document
@@ -22,10 +23,10 @@ from lakefold_reader.opening import in_its_format, on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
 from lakefold_reader.snapshot.snapshot import Table, table_of
 from lakefold_reader.versions.branches import branched, main_and_branch
-from lakefold_reader.versions.listing import numbers_of
+from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.proposals import sought_of
 from lakefold_reader.versions.times import time_of
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold.proposals.explanation import Explanation
     from lakefold_maintenance.planning.policy import MaintenancePolicy
-    from lakefold_reader.format.source import Source
+    from lakefold_reader.format.source import Schema, Source
     from lakefold_table.position import LogId
 
 MOST_VERSIONS: Final = 200
@@ -187,32 +188,57 @@ def versions_document(
     return in_its_format(open_source(uri, options), read)
 
 
-def schemas_document(uri: str, options: Mapping[str, str], *, most: int) -> dict[str, Any]:
-    """Returns the schema's changes among the newest `most` versions: the columns that came and went.
+def schemas_document(
+    uri: str, options: Mapping[str, str], *, most: int, last: int | None = None
+) -> dict[str, Any]:
+    """Returns the schema's changes in `most` versions from `last` (None: the newest) on down, newest first.
 
-    A version is read whole only if its format has to.
+    `older`: the `last` of the next page, None if no older version is left. Only the oldest of these versions,
+    and those that may have another schema than the version before, are read whole.
     """
 
     def read(source: Source) -> dict[str, Any]:
-        newest = table_of(source)
-        columns = {field.name: str(field.type) for field in newest.schema}
-        changes: list[dict[str, Any]] = []
-        oldest = newest.version
-        for number in range(newest.version - 1, max(-1, newest.version - 1 - most), -1):
-            summary = source.summary(number, whole=True)
+        newest = newest_of(source)
+        start = newest if last is None else min(last, newest)
+        end = max(0, start - most)
+        schemas: list[tuple[int, dict[str, str]]] = []
+        oldest = start
+        for number in range(start, end, -1):
+            summary = source.summary(number)
             if summary is None:
                 break
             oldest = number
             schema = source.format.schema(summary)
-            if schema is None:
-                continue
-            before = {field.name: str(field.type) for field in schema.arrow}
-            if before != columns:
-                changes.append(_schema_change(number + 1, before, columns))
-            columns = before
-        return {"changes": changes, "searched_from": oldest, "searched_to": newest.version}
+            if schema is not None:
+                schemas.append((number, _columns(schema)))
+        else:
+            oldest = end if source.summary(end) is not None else oldest
+        first = _columns_at(source, oldest)
+        if first is not None:
+            schemas.append((oldest, first))
+        changes = [
+            _schema_change(number, before, after)
+            for (number, after), (_, before) in pairwise(schemas)
+            if list(before.items()) != list(after.items())
+        ]
+        older = oldest if oldest == end > 0 else None
+        return {"changes": changes, "searched_from": oldest, "searched_to": start, "older": older}
 
     return in_its_format(open_source(uri, options), read)
+
+
+def _columns_at(source: Source, version: int) -> dict[str, str] | None:
+    """Returns the columns of a version, None if it can't be read any more."""
+    try:
+        summary = source.summary(version, whole=True)
+        schema = None if summary is None else source.format.schema(summary)
+    except VersionExpiredError:
+        return None
+    return None if schema is None else _columns(schema)
+
+
+def _columns(schema: Schema) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema.arrow}
 
 
 def _schema_change(version: int, before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:

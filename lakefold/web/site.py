@@ -19,6 +19,7 @@ from lakefold.errors import MissingPackageError, missing_package
 from lakefold.web.activity import Activity
 from lakefold.web.cluster import ClusterWatch
 from lakefold.web.documents import (
+    MOST_VERSIONS,
     dead_letters_document,
     fragments_document,
     kept_document,
@@ -91,9 +92,7 @@ class ConsoleSite(Closing):
             "/api/versions": self._versions,
             "/api/fragments": lambda query: fragments_document(self._uri(query), self._options),
             "/api/kept": lambda query: kept_document(self._uri(query), self._options),
-            "/api/schemas": lambda query: schemas_document(
-                self._uri(query), self._options, most=_whole(query, "most", 20, 200)
-            ),
+            "/api/schemas": self._schemas,
             "/api/proposal": self._proposal,
             "/api/dead-letters": lambda query: dead_letters_document(settings, _whole(query, "most", 100)),
         }
@@ -186,9 +185,13 @@ class ConsoleSite(Closing):
         }
 
     def _versions(self, query: Mapping[str, str]) -> dict[str, Any]:
-        last = _whole(query, "last", 0) if "last" in query else None
+        last = _last(query)
         most, branch = _whole(query, "most", 25), query.get("branch", "")
         return versions_document(self._uri(query), self._options, branch=branch, last=last, most=most)
+
+    def _schemas(self, query: Mapping[str, str]) -> dict[str, Any]:
+        most, last = max(1, _whole(query, "most", 20, MOST_VERSIONS)), _last(query)
+        return schemas_document(self._uri(query), self._options, most=most, last=last)
 
     def _proposal(self, query: Mapping[str, str]) -> dict[str, Any]:
         proposal = query.get("proposal", "").strip()
@@ -243,6 +246,11 @@ def _whole(query: Mapping[str, str], name: str, default: int, most: int = _LARGE
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_LARGEST))):
         raise InvalidError("this is not a whole number from 0 on", where=name)
     return min(int(text), most)
+
+
+def _last(query: Mapping[str, str]) -> int | None:
+    """Returns the version from which on a page goes down. None: the newest."""
+    return _whole(query, "last", 0) if "last" in query else None
 
 
 def _made(make: Callable[[Mapping[str, str]], dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:

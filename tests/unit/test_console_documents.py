@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance as pylance
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lakefold import cli
@@ -23,7 +24,11 @@ from lakefold.web.documents import (
 )
 from lakefold.web.evidence import CELLS, FragmentChange, changed_by_others, evidence_document
 from lakefold.web.tables import TableCatalog
+from lakefold_ingest.formats import FORMATS, read_view, seen_source
+from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
+from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.view import BatchColumns
 from lakefold_reader.format.snapshots import FragmentRows
 from lakefold_reader.opening import on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
@@ -36,7 +41,7 @@ from lakefold_table.storage import open_storage
 from lakefold_table.uri import canonical
 from lakefold_table.versions.versions import Versions
 from tests.delta_logs.actions import PROTOCOL, data_file, metadata, text
-from tests.delta_merging import VECTORS, DeltaFolding
+from tests.delta_merging import FEATURES, VECTORS, DeltaFolding
 from tests.merging import Folding, people
 from tests.tables import LOG, TOPIC, Folded
 
@@ -132,6 +137,80 @@ def test_a_schema_that_did_not_change_has_no_changes(kind: str, request: pytest.
     document = schemas_document(request.getfixturevalue(kind), OPTIONS, most=3)
     assert document["changes"] == []
     assert document["searched_from"] < document["searched_to"]
+
+
+def numbers(*columns: pa.Field[Any]) -> pa.Table:
+    """A row of these columns of numbers."""
+    return pa.table({field.name: pa.array([1], field.type) for field in columns})
+
+
+def put(folding: Folding | DeltaFolding, rows: pa.Table, *, is_new: bool = False) -> int:
+    """Returns the version with these rows. `is_new`: the version before it gets their columns."""
+    if is_new:
+        view = read_view(canonical(folding.path), OPTIONS, afresh=True)
+        assert view is not None
+        evolution = FORMATS[view.format].evolution(folding.settings())
+        change = evolution.change(view, BatchColumns(rows.schema), seen_source(view.uri, OPTIONS))
+        (result,) = folding.fold(change.envelope)
+        assert isinstance(result, Committed), result
+    committed = folding.put(append_source(RowSource(rows)))
+    assert committed is not None
+    return committed.version
+
+
+@pytest.fixture(params=["lance", "delta"])
+def evolving(request: pytest.FixtureRequest, tmp_path: Path) -> Folding | DeltaFolding:
+    """A table of a column of 32 bits, to which others are added, and which becomes wider."""
+    first = numbers(pa.field("a", pa.int32()))
+    if request.param == "lance":
+        pylance.write_dataset(first, str(tmp_path / "t"))
+        return Folding(tmp_path / "t")
+    folding = DeltaFolding(tmp_path / "t")
+    wider = {"delta.enableTypeWidening": "true"}
+    folding.create(first.schema, wider, features=(*FEATURES, "typeWidening"))
+    return folding
+
+
+def test_schema_changes_are_found_in_all_versions_a_page_at_a_time(evolving: Folding | DeltaFolding) -> None:
+    a, b, wide = pa.field("a", pa.int32()), pa.field("b", pa.int64()), pa.field("a", pa.int64())
+    for _ in range(2):
+        put(evolving, numbers(a))
+    added_in = put(evolving, numbers(a, b), is_new=True) - 1
+    for _ in range(2):
+        put(evolving, numbers(a, b))
+    widened_in = put(evolving, numbers(wide, b), is_new=True) - 1
+    newest = put(evolving, numbers(wide, b))
+    uri = canonical(evolving.path)
+    added = {"version": added_in, "added": {"b": "int64"}, "removed": {}, "changed": {}, "reordered": False}
+    widened = {"version": widened_in, "added": {}, "removed": {}}
+    widened |= {"changed": {"a": ["int32", "int64"]}, "reordered": False}
+    for most in (1, 2, 3, 5, 200):
+        changes: list[dict[str, Any]] = []
+        last: int | None = newest
+        while last is not None:
+            page = schemas_document(uri, OPTIONS, most=most, last=last)
+            assert page["searched_to"] == last
+            assert last - most <= page["searched_from"] <= last
+            changes += page["changes"]
+            assert page["older"] is None or page["older"] < last
+            last = page["older"]
+        assert changes == [widened, added], most
+    assert schemas_document(uri, OPTIONS, most=3)["changes"] == [widened]
+
+
+def test_schema_changes_end_where_versions_are_gone(tmp_path: Path) -> None:
+    pylance.write_dataset(numbers(pa.field("a", pa.int32())), str(tmp_path / "t"))
+    folding = Folding(tmp_path / "t")
+    a, b = pa.field("a", pa.int32()), pa.field("b", pa.int64())
+    for _ in range(2):
+        put(folding, numbers(a))
+    assert put(folding, numbers(a, b), is_new=True) == 5
+    uri = canonical(folding.path)
+    (tmp_path / "t" / Versions(open_storage(uri), LanceFormat.folder, LanceFormat().detect).path(2)).unlink()
+    document = schemas_document(uri, OPTIONS, most=20)
+    # The version before the change keeps the schema of one that is gone, so its whole file says which.
+    assert [change["version"] for change in document["changes"]] == [4]
+    assert [document[name] for name in ("searched_from", "searched_to", "older")] == [3, 5, None]
 
 
 def test_old_versions_are_counted_by_what_keeps_them(tmp_path: Path) -> None:

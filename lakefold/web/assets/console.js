@@ -7,6 +7,7 @@ const { make } = views;
 const PAGE = 50;
 const REFRESH_MS = 1000;
 const PLOTS_MS = 10000;
+const SEARCHED = 200;
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -98,7 +99,24 @@ async function table(parameters, number) {
   const last = parameters.last;
   newest.disabled = last === undefined;
   newest.addEventListener("click", () => { location.hash = address("table", { uri, branch }); });
-  let known = null;
+  let known = null, schemas = null;
+  const more = make("button", { type: "button" }, "Search older versions for changes");
+  const showSchema = (current) => {
+    columns.replaceChildren(...views.schema(current, schemas));
+    more.hidden = schemas.older === null;
+    columns.append(make("div", { class: "tools" }, more));
+    more.onclick = async () => {
+      more.disabled = true;
+      try {
+        const page = await fetched("schemas", { uri, last: schemas.older, most: SEARCHED });
+        schemas = { ...page, searched_to: schemas.searched_to, changes: [...schemas.changes, ...page.changes] };
+        if (shown.number === number) showSchema(current);
+      } catch (error) {
+        columns.append(make("p", { class: "rejected", role: "alert" }, error.message));
+      }
+      more.disabled = false;
+    };
+  };
 
   const refresh = async () => {
     const current = await fetched("table", { uri });
@@ -112,13 +130,21 @@ async function table(parameters, number) {
     older.onclick = () => { location.hash = address("table", { uri, branch, last: page.older }); };
     refs.replaceChildren(views.graph(current), ...current.branches.slice(0, 20).map((each) => views.link(`versions of ${each.name}`, "table", { uri, branch: each.name })));
     readers.replaceChildren(views.consumers(current));
-    const [fragments, schemas] = await Promise.all([fetched("fragments", { uri }), fetched("schemas", { uri })]);
+    const [fragments, changes] = await Promise.all([fetched("fragments", { uri }), fetched("schemas", { uri })]);
     if (shown.number !== number) return;
     sizes.replaceChildren(...views.fragments(fragments));
-    columns.replaceChildren(...views.schema(current, schemas));
+    schemas = joined(changes, schemas);
+    showSchema(current);
     known = current.version;
   };
   return { refresh, uri };
+}
+
+/** Returns the newest changes of a schema with those of older versions that were found before, if no version is between. */
+function joined(newest, before) {
+  if (!before || before.searched_to < newest.searched_from || before.searched_from >= newest.searched_from) return newest;
+  const older = before.changes.filter((change) => change.version <= newest.searched_from);
+  return { ...before, searched_to: newest.searched_to, changes: [...newest.changes, ...older] };
 }
 
 async function proposal(parameters, number) {

@@ -297,7 +297,7 @@ export function schema(table, history) {
   return [
     grid("columns of the newest version", [["column", (field) => field.name], ["type", (field) => field.type],
       ["null", (field) => (field.nullable ? "yes" : "no")]], table.schema),
-    make("p", { class: "faint" }, `Changes in versions ${history.searched_from} to ${history.searched_to}: ${changes.length ? "" : "none."}`),
+    make("p", { class: "faint" }, `Changes in versions ${count(history.searched_from)} to ${count(history.searched_to)}: ${changes.length ? "" : "none."}`),
     make("ul", {}, changes),
   ];
 }
