@@ -88,6 +88,7 @@ class Activity:
             step = self._step(self._now())
             if step is not None and step.lag != entries:
                 step.lag = entries
+                self._sequence += 1
                 self._changed.notify_all()
 
     def wake(self) -> None:

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import lance as pylance
+import pyarrow as pa
 import pytest
 
+from lakefold import cli
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_table.uri import canonical
 from tests.delta_merging import VECTORS, DeltaFolding
@@ -165,6 +168,40 @@ def test_a_person_sees_tables_and_their_changes_and_no_name_becomes_a_script(
     browser.wait_for("not connected")
     # That the connection is lost is said on the page; the browser's own log has it as an error as well.
     browser.troubles[:] = [each for each in browser.troubles if "ERR_" not in each]
+
+
+def test_a_page_follows_branches_tags_and_consumers_while_the_log_is_quiet(
+    browser: Browser, served: tuple[OwnLog, CommitterProcess], tmp_path: Path
+) -> None:
+    _, committer = served
+    uri, address = canonical(tmp_path / "quiet"), f"http://127.0.0.1:{committer.http_port}/"
+    dataset = pylance.write_dataset(pa.table({"id": [1]}), tmp_path / "quiet")
+    dataset.add_columns({"twice": "id * 2"})
+    for _ in range(30):
+        pylance.write_dataset(pa.table({"id": [1], "twice": [2]}), tmp_path / "quiet", mode="append")
+    audit = pylance.dataset(tmp_path / "quiet").create_branch("audit")
+    assert cli.run(["consumers", uri, "--set", "nightly", "30"]) == 0
+    browser.open(f"{address}#/table?uri={quote(uri, safe='')}&branch=audit")
+    browser.wait_for("Versions of branch audit")
+    until(lambda: "nightly" in browser.text(), "the consumer", seconds=60)
+    newest = "document.querySelector('main tbody td')?.innerText"
+    until(lambda: browser.value(newest) == f"{audit.version}", "the branch's versions", seconds=60)
+    written = pylance.write_dataset(pa.table({"id": [2], "twice": [4]}), audit, mode="append")
+    assert written.version == audit.version + 1
+    until(lambda: browser.value(newest) == f"{written.version}", "its new version", seconds=60)
+    pylance.dataset(tmp_path / "quiet").tags.create("release", 12)
+    until(lambda: "release: version 12" in browser.text(), "the tag", seconds=60)
+    # Nothing was added to the newest 20 versions.
+    assert "added twice" not in browser.text()
+    button = (
+        "[...document.querySelectorAll('button')].find((each) => each.innerText.startsWith('Search older'))"
+    )
+    browser.value(f"{button}.click()")
+    until(lambda: "version 2: added twice (int64)" in browser.text(), "the change", seconds=60)
+    browser.open(address)
+    until(lambda: "nightly: 2 behind" in browser.text(), "the list", seconds=60)
+    assert cli.run(["consumers", uri, "--set", "nightly", "32"]) == 0
+    until(lambda: "nightly: up to date" in browser.text(), "the progress of the consumer", seconds=60)
 
 
 def test_ten_thousand_tables_are_shown_a_page_at_a_time(

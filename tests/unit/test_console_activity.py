@@ -84,6 +84,19 @@ def test_hostile_messages_take_little_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert max(map(len, names)) == len(activity.of(names[0])["last"]["message"]) == MAX_TEXT
 
 
+def test_another_lag_is_a_change_and_the_same_lag_is_none() -> None:
+    activity = Activity(lambda: NOW)
+    activity.add([reported("a", Committed(1))])
+    before = activity.wait(0, 0)
+    activity.add_lag(5)
+    # It returns at once.
+    after = activity.wait(before, 600)
+    assert after > before
+    assert activity.changed_since(before, 10) == []
+    activity.add_lag(5)
+    assert activity.wait(after, 0) == after
+
+
 def test_changes_are_reported_since_a_number() -> None:
     activity = Activity(lambda: NOW)
     before = activity.wait(0, 0)

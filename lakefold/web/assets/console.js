@@ -7,6 +7,8 @@ const { make } = views;
 const PAGE = 50;
 const REFRESH_MS = 1000;
 const PLOTS_MS = 10000;
+// Tags, branches and the progress of consumers are files beside the table, which no outcome reports.
+const FILES_MS = 5000;
 const SEARCHED = 200;
 
 const main = document.getElementById("main");
@@ -15,7 +17,7 @@ const problem = document.getElementById("problem");
 const footer = document.getElementById("footer");
 
 // What is shown now. A view that is replaced while it is fetched is dropped by its number.
-let shown = { number: 0, refresh: null, uri: null, plottedAt: 0 };
+let shown = { number: 0, refresh: null, uri: null, follows: false, plottedAt: 0 };
 let waiting = null;
 
 /** Returns the answer to a request. Throws an error with the server's message. */
@@ -53,12 +55,16 @@ async function tables(parameters, number) {
   next.addEventListener("click", () => go(state.offset + PAGE));
   main.replaceChildren(make("h1", {}, "Tables"), figures, make("div", { class: "tools" }, search, order, back, next), list, make("h2", {}, "The last hour"), plots);
 
+  let seen = "";
   const refresh = async (changed) => {
     const [overview, page] = await Promise.all([fetched("overview"), fetched("tables", { ...state, limit: PAGE })]);
     if (shown.number !== number) return;
     report(overview);
     figures.replaceChildren(...[views.overviewCards(overview), views.committerChanges(overview.committer)].filter(Boolean));
-    list.replaceChildren(views.tableList(page, changed));
+    const text = JSON.stringify(page);
+    // What has the focus stays if nothing has changed.
+    if (text !== seen) list.replaceChildren(views.tableList(page, changed));
+    seen = text;
     back.disabled = state.offset === 0;
     next.disabled = state.offset + PAGE >= page.total;
     if (Date.now() - shown.plottedAt > PLOTS_MS && window.uPlot) {
@@ -68,7 +74,7 @@ async function tables(parameters, number) {
     }
     if (page.tables.some((row) => row.loading)) later(new Set());
   };
-  return { refresh, uri: null };
+  return { refresh, uri: null, follows: true };
 }
 
 async function table(parameters, number) {
@@ -99,7 +105,7 @@ async function table(parameters, number) {
   const last = parameters.last;
   newest.disabled = last === undefined;
   newest.addEventListener("click", () => { location.hash = address("table", { uri, branch }); });
-  let known = null, schemas = null;
+  let listed, seen = "", known = null, schemas = null;
   const more = make("button", { type: "button" }, "Search older versions for changes");
   const showSchema = (current) => {
     columns.replaceChildren(...views.schema(current, schemas));
@@ -121,23 +127,33 @@ async function table(parameters, number) {
   const refresh = async () => {
     const current = await fetched("table", { uri });
     if (shown.number !== number) return;
+    const text = JSON.stringify(current);
+    // What has the focus stays if nothing has changed.
+    if (text === seen) return;
     head.replaceChildren(...views.tableHead(current).filter(Boolean));
-    if (known === current.version) return;
-    const page = await fetched("versions", { uri, branch, ...(last === undefined ? {} : { last }) });
-    if (shown.number !== number) return;
-    history.replaceChildren(views.versions(page, uri, branch));
-    older.disabled = page.older === null || page.older < 0;
-    older.onclick = () => { location.hash = address("table", { uri, branch, last: page.older }); };
     refs.replaceChildren(views.graph(current), ...current.branches.slice(0, 20).map((each) => views.link(`versions of ${each.name}`, "table", { uri, branch: each.name })));
     readers.replaceChildren(views.consumers(current));
-    const [fragments, changes] = await Promise.all([fetched("fragments", { uri }), fetched("schemas", { uri })]);
-    if (shown.number !== number) return;
-    sizes.replaceChildren(...views.fragments(fragments));
-    schemas = joined(changes, schemas);
-    showSchema(current);
-    known = current.version;
+    const shownBranch = current.branches.find((each) => each.name === branch);
+    const newestOf = branch ? (shownBranch ? shownBranch.version : null) : current.version;
+    if (listed !== newestOf) {
+      const page = await fetched("versions", { uri, branch, ...(last === undefined ? {} : { last }) });
+      if (shown.number !== number) return;
+      history.replaceChildren(views.versions(page, uri, branch));
+      older.disabled = page.older === null || page.older < 0;
+      older.onclick = () => { location.hash = address("table", { uri, branch, last: page.older }); };
+      listed = newestOf;
+    }
+    if (known !== current.version) {
+      const [fragments, changes] = await Promise.all([fetched("fragments", { uri }), fetched("schemas", { uri })]);
+      if (shown.number !== number) return;
+      sizes.replaceChildren(...views.fragments(fragments));
+      schemas = joined(changes, schemas);
+      showSchema(current);
+      known = current.version;
+    }
+    seen = text;
   };
-  return { refresh, uri };
+  return { refresh, uri, follows: true };
 }
 
 /** Returns the newest changes of a schema with those of older versions that were found before, if no version is between. */
@@ -194,7 +210,7 @@ const VIEWS = { tables, table, proposal, "dead-letters": letters, log };
 async function show() {
   const { name, parameters } = route(location.hash);
   const number = shown.number + 1;
-  shown = { number, refresh: null, uri: null, plottedAt: 0 };
+  shown = { number, refresh: null, uri: null, follows: false, plottedAt: 0 };
   for (const each of document.querySelectorAll("nav a")) {
     if (route(each.hash).name === (name === "table" || name === "proposal" ? "tables" : name)) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
@@ -204,9 +220,10 @@ async function show() {
     main.replaceChildren(make("h1", {}, "There is no such page"));
     return;
   }
-  const { refresh, uri } = await view(parameters, number);
+  const { refresh, uri, follows } = await view(parameters, number);
   shown.refresh = refresh;
   shown.uri = uri;
+  shown.follows = follows;
   await update(new Set(), null);
 }
 
@@ -254,5 +271,6 @@ document.querySelector(".skip").addEventListener("click", (event) => { event.pre
 // A plot keeps the colours that it was drawn in.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown.plottedAt = 0; later(new Set()); });
 window.addEventListener("hashchange", () => { show(); main.focus(); });
+setInterval(() => { if (shown.follows && !document.hidden) later(new Set()); }, FILES_MS);
 show();
 listen();
