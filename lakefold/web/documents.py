@@ -18,7 +18,8 @@ from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import MissingTopicError, describe, watermarks
 from lakefold_log.read.dead_letters import read_dead_letters
 from lakefold_reader.as_json import iso, plain_history, plain_table
-from lakefold_reader.consumers.expire_versions import CONSUMERS, POLICY, REFS, clean_up, plan
+from lakefold_reader.consumers.expire_versions import CONSUMERS, POLICY, REFS, Plan, clean_up, plan
+from lakefold_reader.format.snapshots import Cleaned
 from lakefold_reader.opening import in_its_format, on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
 from lakefold_reader.snapshot.snapshot import Table, table_of
@@ -26,7 +27,9 @@ from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.proposals import sought_of
 from lakefold_reader.versions.times import time_of
+from lakefold_table.branch_names import MAIN
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.versions.refs import Refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +51,10 @@ SEARCHED: Final = 1_000
 MOST_ADDED_UP: Final = 2_000
 """The old versions of a table with more versions are not added up."""
 TIMEOUT_S: Final = 10.0
+_NOT_CLEANED: Final = (
+    "A dash: not known, because a clean-up would not remove all of these versions. Of a Delta table it "
+    "removes versions before a checkpoint only, and none in which a tombstone has not expired."
+)
 ROW_BOUNDS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 """The bounds of the groups in which fragments are counted by their rows."""
 SHARE_BOUNDS: Final = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75)
@@ -118,9 +125,9 @@ def _fragments(table: Table) -> dict[str, Any]:
 def kept_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Returns how many old versions the main branch has, what keeps them, and the files that only they need.
 
-    The figures of files are None if the versions are too many to be read for a page, or if the format doesn't
-    count them. Nothing is removed. Raises as `table_document`, and `InvalidError` if a version that a branch
-    was made from is gone.
+    The figures of files are None if a clean-up would not remove all of these versions, as of a Delta table
+    without a checkpoint. Nothing is removed. Raises as `table_document`, and `InvalidError` if a version that
+    a branch was made from is gone.
     """
 
     def read(source: Source) -> dict[str, Any]:
@@ -141,36 +148,46 @@ def _kept(source: Source, policy: MaintenancePolicy) -> dict[str, Any]:
     without_consumers = sorted({*planned.versions, *(number for number in old if number >= needed)})
     try:
         removable, and_consumers, everything = (
-            clean_up(source, replace(planned, versions=versions), dry_run=True)
+            _counted(source, replace(planned, versions=versions))
             for versions in (planned.versions, without_consumers, numbers[:-1])
         )
     except InvalidError as error:
         held = [consumer.name for consumer in planned.held_by]
         return {"kept": [], "held_by": held, "note": f"No old version can be removed: {error.message}."}
     rows = (
-        ("removable", len(planned.versions), removable.data_files, removable.bytes),
-        (
-            CONSUMERS,
-            planned.kept[CONSUMERS],
-            and_consumers.data_files - removable.data_files,
-            and_consumers.bytes - removable.bytes,
-        ),
+        ("removable", len(planned.versions), *_more(removable, Cleaned(0, 0, 0))),
+        (CONSUMERS, planned.kept[CONSUMERS], *_more(and_consumers, removable)),
         # A clean-up leaves tagged versions out, so the files that only they need are not known.
         ("refs", planned.kept[REFS], None, None),
-        (
-            POLICY,
-            planned.kept[POLICY] - 1,
-            everything.data_files - and_consumers.data_files,
-            everything.bytes - and_consumers.bytes,
-        ),
+        (POLICY, planned.kept[POLICY] - 1, *_more(everything, and_consumers)),
     )
+    unknown = None in (removable, and_consumers, everything)
     names = ("reason", "versions", "files", "bytes")
     return {
         "kept": [dict(zip(names, row, strict=True)) for row in rows],
         "held_by": [consumer.name for consumer in planned.held_by],
         "note": f"Not counted: what the newest version, {planned.newest:,}, needs, and files that only "
-        "tagged versions need. A consumer tags the version that it has read last.",
+        "tagged versions need. A consumer tags the version that it has read last."
+        + (f" {_NOT_CLEANED}" if unknown else ""),
     }
+
+
+def _counted(source: Source, planned: Plan) -> Cleaned | None:
+    """Returns what a clean-up of these versions would remove, None if it would not remove all of them.
+
+    Then the files that only they need are not known. Tagged versions are left out by every clean-up.
+    """
+    tags = Refs(source.storage).tags().values()
+    tagged = {tag.version for tag in tags if (tag.branch or MAIN) == MAIN}
+    cleaned = clean_up(source, planned, dry_run=True)
+    return cleaned if cleaned.versions == len(set(planned.versions) - tagged) else None
+
+
+def _more(after: Cleaned | None, before: Cleaned | None) -> tuple[int | None, int | None]:
+    """Returns how many more files and bytes the first one has, None if one of the two is not known."""
+    if after is None or before is None:
+        return None, None
+    return after.data_files - before.data_files, after.bytes - before.bytes
 
 
 def versions_document(

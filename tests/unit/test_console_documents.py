@@ -235,6 +235,28 @@ def test_old_versions_are_counted_by_what_keeps_them(tmp_path: Path) -> None:
     assert kept_document(table.uri, OPTIONS)["held_by"] == ["nightly"]
 
 
+def test_files_of_old_versions_that_no_clean_up_would_remove_are_not_known(
+    delta: str, tmp_path: Path
+) -> None:
+    """A clean-up keeps all versions of a Delta table after its last checkpoint."""
+    document = kept_document(delta, OPTIONS)
+    rows = {row["reason"]: (row["versions"], row["files"], row["bytes"]) for row in document["kept"]}
+    # The first version is kept for the policy.
+    assert rows["policy"] == (1, None, None)
+    assert rows["removable"] == (0, 0, 0)
+    assert "A dash: not known" in document["note"]
+    # A tagged version is left out, and the others are counted.
+    table = Folded(open_storage(canonical(tmp_path / "tagged")))
+    for number in range(3):
+        table.append_ids([number])
+    pylance.dataset(table.uri).tags.create("release", 2)
+    document = kept_document(table.uri, OPTIONS)
+    [removable] = [row for row in document["kept"] if row["reason"] == "removable"]
+    assert removable["versions"] == 2
+    assert removable["bytes"] > 0
+    assert "A dash: not known" not in document["note"]
+
+
 def conflicting(folding: Folding | DeltaFolding, others: str) -> Explanation:
     """A refused Delete of rows 10 to 14. Before it was built row 9 was deleted, and since then `others`."""
     folding.put(DeleteWhere("id = 9"))
