@@ -7,7 +7,6 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 import click
-import structlog
 
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
@@ -16,7 +15,6 @@ from lakefold.errors import SettingError
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
 
-LOG = structlog.get_logger("lakefold.console")
 PORT: Final = 8081
 
 
@@ -61,7 +59,6 @@ def command(settings: Settings, host: str, port: int, token: str | None, *, as_j
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    from lakefold.web.loopback import is_loopback
     from lakefold.web.site import ConsoleSite
     from lakefold_committer.observability.web_server import WebServer
 
@@ -77,8 +74,6 @@ def command(settings: Settings, host: str, port: int, token: str | None, *, as_j
             hint = "give another --port, or 0 for any free one; --host must be an address of this machine"
             raise SettingError(message, where="--port", hint=hint) from error
         with server:
-            if not token and not is_loopback(host):
-                LOG.warning("served without a token", hint="anyone who reaches this port can read the page")
             _print_address(host, server.port, token, as_json=as_json)
             stopped.wait()
 

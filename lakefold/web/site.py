@@ -15,6 +15,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+import structlog
+
 from lakefold.errors import MissingPackageError, missing_package
 from lakefold.web.activity import Activity
 from lakefold.web.cluster import ClusterWatch
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from lakefold.console.settings import Settings
 
+LOG = structlog.get_logger("lakefold.console")
 JSON: Final = "application/json"
 ASSETS: Final = {
     "index.html": "text/html; charset=utf-8",
@@ -72,13 +75,18 @@ _LARGEST: Final = 2**63 - 1
 class ConsoleSite(Closing):
     """Answers the requests for the page. `host`: the address that the port is bound to.
 
-    `token`: what a client has to know, empty if nothing. Its threads read the log until it is closed.
+    `token`: what a client has to know, empty if nothing; without it other machines read the page, which is
+    logged. Its threads read the log until it is closed.
     """
 
     def __init__(self, settings: Settings, host: str, token: str = "") -> None:
         self._settings = settings
         self._token = token
         self._local = is_loopback(host)
+        if not token and not self._local:
+            LOG.warning(
+                "served without a token", host=host, hint="anyone who reaches this port can read the page"
+            )
         self._activity = Activity()
         self._catalog = TableCatalog(settings.roots, settings.storage_options, self._activity)
         self._cluster = ClusterWatch(settings, self._activity, self._catalog.refresh_names)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
+from structlog.testing import capture_logs
 
 from lakefold import cli
 from lakefold.console.settings import Settings
@@ -236,6 +237,17 @@ def test_a_token_is_required_and_kept_in_a_cookie(root: Path) -> None:
         assert site.get("/api/overview", **port_cookie)[0] == 200
     finally:
         site.close()
+
+
+def test_a_page_that_other_machines_read_without_a_token_is_logged(root: Path) -> None:
+    def logged(host: str, token: str = "") -> list[str]:
+        with capture_logs() as lines:
+            Site(settings_for(root), token, host).close()
+        return [line["event"] for line in lines if line["log_level"] == "warning"]
+
+    # A committer gives its http_host, the verb its --host.
+    assert logged("0.0.0.0") == ["served without a token"]  # noqa: S104 - a test of the warning
+    assert logged("0.0.0.0", "secret") == logged("127.0.0.1") == []  # noqa: S104 - as above
 
 
 NODE = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
