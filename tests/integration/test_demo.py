@@ -6,15 +6,18 @@ environments of all processes of the machine.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pytest
@@ -129,6 +132,7 @@ def test_proves_itself_survives_the_kill_and_gives_advice_that_works(
     folder: Path, format_: str, client: str
 ) -> None:
     with running_demo(folder, format_=format_) as demo:
+        see_the_page(demo)
         assert demo.process.wait(WHOLE_RUN_SECONDS) == 0, demo.screen
         assert demo.processes() == []
         assert demo.left_over() == []
@@ -155,6 +159,36 @@ def test_proves_itself_survives_the_kill_and_gives_advice_that_works(
     assert min(versions) == {"lance": 1, "delta": 0}[format_]
     assert 11 <= len(versions) <= 20
     try_advice(folder, screen)
+
+
+def see_the_page(demo: Running) -> None:
+    """The page answers before the committer is killed, and again after the next committer has begun."""
+    demo.wait_for("page: open ")
+    address = re.search(r"page: open http://127\.0\.0\.1:(\d+)/ in a browser", demo.screen)
+    assert address is not None, demo.screen
+
+    def overview() -> dict[str, Any]:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{address[1]}/api/overview", timeout=STOP_SECONDS
+        ) as answer:
+            document: dict[str, Any] = json.load(answer)
+            return document
+
+    def is_shown() -> bool:
+        assert demo.process.poll() is None, demo.screen
+        try:
+            return bool(overview()["committer"].get("ready"))
+        except urllib.error.URLError:
+            # Its address is shown as soon as it is started.
+            return False
+
+    until(is_shown, "the committer on the page", seconds=WHOLE_RUN_SECONDS)
+    assert "SIGKILL: the committer" not in demo.screen
+    demo.wait_for("continues where the killed one stopped")
+    shown = overview()
+    assert (shown["problem"], shown["feed_problem"]) == ("", "")
+    assert shown["tables"] > 0
+    assert shown["partitions"]
 
 
 def try_advice(folder: Path, screen: str) -> None:
