@@ -323,6 +323,17 @@ def refused(uri: str) -> dict[str, Any]:
     }
 
 
+LAST = {
+    "kind": "rejected",
+    "message": HOSTILE,
+    "version": 3,
+    "position": HOSTILE,
+    "branch": "",
+    "time": 9,
+}
+"""A table's last outcome, with hostile texts."""
+
+
 def shared(committer: dict[str, Any]) -> dict[str, Any]:
     """What two committers that share the partitions add to the overview; the page asks the first of them."""
     asked = {"name": HOSTILE, "host": "10.0.0.7", "partitions": [0]}
@@ -362,17 +373,9 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     overview["committer"] |= {"problem": "", "ready": False, "state": HOSTILE, "parked": [parked]}
     overview["committer"]["changes"] = [{"time": 1, "state": "ready"}, {"time": 2, "state": "no answer"}]
     tables = site.json("/api/tables?order=name")
-    last = {
-        "kind": "rejected",
-        "message": HOSTILE,
-        "version": 3,
-        "position": HOSTILE,
-        "branch": "",
-        "time": 9,
-    }
     for row in tables["tables"]:
         row["parked"] = [parked]
-        row["activity"]["last"] = last
+        row["activity"]["last"] = LAST
         assert row["partition_lag"] is None
     assert len(tables["tables"]) == 2
     tables["tables"][0]["partition_lag"] = 1_234
