@@ -72,7 +72,8 @@ may break those about protocol and metadata: a proposal may not begin to.
 - **Files that the table keeps** fit to new metadata: the table's id, partitioning, types and stored names
   stay, also those of the columns for row ids, and without column mapping no column goes. A type stays as
   well, wider or not, while a CHECK constraint or a generated column uses the column. A proposal that
-  removes all files may change them.
+  removes all files may change them, and so may one with the operation `RESTORE` that has read all rows:
+  its writer has seen that the files which stay were in the version with these metadata.
 - **Files**: a path below the table's root that is written in one way only and named once; its size;
   statistics as JSON, of columns that the table has; a value of each partition column that its type can
   hold. A file with a deletion vector has `numRecords`, and gets a new vector only if

@@ -292,7 +292,8 @@ def _name_tables_below(error: NotATableError) -> None:
 
     if not error.where.startswith("file:"):
         return
-    tables = list(islice(local_tables([error.where]), MOST_NAMED + 1))
+    inside = (table for table in local_tables([error.where]) if table != error.where)
+    tables = list(islice(inside, MOST_NAMED + 1))
     if tables:
         more = ", …" if len(tables) > MOST_NAMED else ""
         names = ", ".join(tables[:MOST_NAMED])

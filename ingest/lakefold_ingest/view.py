@@ -209,6 +209,13 @@ class WriterFormat(Protocol):
         """Marks a proposal whose first attempt was refused."""
         ...
 
+    def restore(self, envelope: Envelope, source: Source, version: int, newest: int) -> None:
+        """Adds to an envelope what makes `version` the newest again; `newest`: of the table or branch now.
+
+        Raises `InvalidError` if that can't be proposed, `VersionExpiredError` if files of it are gone.
+        """
+        ...
+
     def new_files(self, envelope: Envelope) -> Iterable[tuple[int, Sequence[int]]]:
         """Yields for each fragment or file that a proposal adds its rows, and the bytes of its files."""
         ...

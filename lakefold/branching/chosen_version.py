@@ -33,13 +33,26 @@ class VersionChoice:
         return (self.number, self.tag, self.point.as_of, self.point.at_position) == (None, None, None, None)
 
     def find(self, table: str, storage_options: Mapping[str, str]) -> ChosenVersion:
-        """Returns the version. Raises as `lakefold.open` does."""
+        """Returns the version of a table of any format. Raises as `lakefold.open` does."""
+        from lakefold_reader.opening import in_its_format, open_source
+
+        return in_its_format(open_source(table, storage_options), self._find)
+
+    def find_nameable(self, table: str, storage_options: Mapping[str, str]) -> ChosenVersion:
+        """Returns the version of a table that can have tags and branches.
+
+        Raises as `find`, and `OtherFormatError` if the table's format has none.
+        """
         from lakefold_reader.opening import open_source
+
+        return self._find(open_source(table, storage_options))
+
+    def _find(self, opened: Source) -> ChosenVersion:
         from lakefold_reader.snapshot.snapshot import find_version, table_of
         from lakefold_reader.versions.branches import main_and_branch
 
         source, number = find_version(
-            open_source(table, storage_options),
+            opened,
             self.number,
             tag=self.tag,
             branch=self.branch,
@@ -86,7 +99,7 @@ def version_options(lead: str) -> Callable[[Callable[..., Result]], Callable[...
         text = "The branch that has the version.  [default: main, or the branch at TABLE]"
         decorated = click.option("--branch", metavar="NAME", help=text)(decorated)
         number = click.option(
-            "--version", "number", type=click.IntRange(min=1), help=f"{lead} has this number."
+            "--version", "number", type=click.IntRange(min=0), help=f"{lead} has this number."
         )
         return number(decorated)
 

@@ -22,7 +22,7 @@ class TakenBack:
     """What the versions after the restored one contain.
 
     `versions`: how many there are. `apps`: their batches, by app. `entries_without_app_id`: how many other
-    proposals were folded into them. `foreign_versions`: those that other Lance clients have made.
+    proposals were folded into them. `foreign_versions`: those that other clients have made.
     """
 
     versions: int

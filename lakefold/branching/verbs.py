@@ -13,7 +13,7 @@ from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings
 from lakefold.console.outcomes import exit_if_refused, print_outcome, result_text
 from lakefold.console.output import print_json, print_line
 from lakefold.writing.verb_options import wait_option
-from lakefold_table.entry import Committed, Outcome
+from lakefold_table.entry import Committed, Outcome, Rejected
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def tag(
         Refs(main.storage).delete_tag(name)
         version, branch = None, ""
     else:
-        chosen = choice.find(table, settings.storage_options)
+        chosen = choice.find_nameable(table, settings.storage_options)
         main, version, branch = chosen.main, chosen.version, chosen.branch
         _set_tag(Refs(main.storage), name, version, branch or None, move=move)
     if as_json:
@@ -132,7 +132,7 @@ def branch(
     from lakefold_table.branch_names import check_branch_name
 
     check_branch_name(name)
-    chosen = choice.find(table, settings.storage_options)
+    chosen = choice.find_nameable(table, settings.storage_options)
     outcome = send_and_wait(settings, branching(chosen, name), wait)
     print_outcome(outcome, as_json=as_json)
     exit_if_refused(context, outcome)
@@ -155,6 +155,7 @@ def branching(chosen: ChosenVersion, name: str) -> Envelope:
     return envelope
 
 
+ATTEMPTS: Final = 10
 SEND_AGAIN: Final = (
     "these batches stay folded under their keys, so send them again under another app id; "
     "proposals without an app id are built and sent again as new ones"
@@ -191,18 +192,20 @@ def restore(
     made them are listed. They stay folded under their keys: sent again under these, they are Duplicates. So
     send them again, corrected, under another app id. Batches that the committer folds before the restore are
     taken back too, those that it folds afterwards are not. The restore goes through the log as any proposal;
-    the exit code is 3 if it was refused.
+    the exit code is 3 if it was refused. The restore of a Delta table is built again if others commit at the
+    same time, and is refused if they do so 10 times.
     """
     if choice.is_newest:
         raise click.UsageError("name the version: --version, --tag, --as-of or --at-position")
     from lakefold.branching.taken_back import newest_before, taken_back
-    from lakefold.proposals.sending import send_and_wait
 
     chosen = choice.find(table, settings.storage_options)
     if dry_run:
-        _print_restored(None, chosen, taken_back(chosen, newest_before(chosen, None)), as_json=as_json)
+        newest = newest_before(chosen, None)
+        restoring(chosen, newest)
+        _print_restored(None, chosen, taken_back(chosen, newest), as_json=as_json)
         return
-    outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait)
+    outcome = _send_restore(settings, chosen, wait)
     made = outcome.result.version if isinstance(outcome.result, Committed) else None
     lost = None if made is None else taken_back(chosen, newest_before(chosen, made))
     _print_restored(outcome, chosen, lost, as_json=as_json)
@@ -210,13 +213,28 @@ def restore(
 
 
 def restoring(chosen: ChosenVersion, newest: int) -> Envelope:
-    """Returns the proposal that restores a version of a branch whose newest version is `newest`."""
+    """Returns the proposal that restores a version of a branch whose newest version is `newest`.
+
+    Raises as `WriterFormat.restore`: what can't be restored is not sent.
+    """
+    from lakefold_ingest.formats import FORMATS
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
     envelope = Envelope(table=chosen.main.uri, branch=chosen.branch)
-    envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), newest
-    envelope.lance.restore.version = chosen.version
+    FORMATS[chosen.source.format.name].restore(envelope, chosen.source, chosen.version, newest)
     return envelope
+
+
+def _send_restore(settings: Settings, chosen: ChosenVersion, wait: float) -> Outcome:
+    """Sends the restore, built again on the newest version if it may be; returns its outcome."""
+    from lakefold.branching.taken_back import newest_before
+    from lakefold.proposals.sending import send_and_wait
+
+    for _ in range(ATTEMPTS - 1):
+        outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait)
+        if not isinstance(outcome.result, Rejected) or not outcome.result.conflict.retryable:
+            return outcome
+    return send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait)
 
 
 def _print_restored(
@@ -242,7 +260,7 @@ def _print_restored(
         print_line(f"  {count:,} proposal{'s' * (count != 1)} without an app id")
     if lost.foreign_versions:
         numbers = ", ".join(f"{number:,}" for number in lost.foreign_versions)
-        print_line(f"  versions of other Lance clients: {numbers}")
+        print_line(f"  versions of other clients: {numbers}")
     if lost.apps or lost.entries_without_app_id:
         print_line(SEND_AGAIN)
 

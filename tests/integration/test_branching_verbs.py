@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import lakefold
 from lakefold import cli
@@ -145,3 +146,37 @@ def test_a_tag_is_made_moved_and_removed(table: Table) -> None:
     assert "version 999 is not there yet" in missing["message"]
     for words in (["lakefold-consumer-x"], ["x", "--delete", "--move"]):
         table.run("tag", *words, code=2)
+
+
+def test_a_delta_table_is_restored_by_the_same_verb_and_has_no_tags_and_branches(
+    tmp_path: Path,
+    options: WriteOptions,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table(tmp_path, {**options, "format": "delta"}, capsys, monkeypatch)
+    begin = version_with(table, [1])
+    before = lakefold.open(table.path).version
+    dry = table.run("restore", "--version", str(begin), "--dry-run")
+    assert (dry["outcome"], dry["taken_back"]["entries_without_app_id"]) == (None, 1)
+    assert lakefold.open(table.path).version == before
+    done = table.run("restore", "--version", str(begin))
+    assert int(done["outcome"]["committed"]["version"]) == before + 1
+    assert done["taken_back"] == dry["taken_back"]
+    assert done["taken_back"]["apps"] == [
+        {"app_id": "a", "first": 2, "last": 2, "count": 1},
+        {"app_id": "b", "first": 7, "last": 7, "count": 1},
+    ]
+    theirs = DeltaTable(table.path)
+    assert pa.table(theirs.to_pyarrow_table())["id"].to_pylist() == table.ids() == [1]
+    assert theirs.history(1)[0]["operation"] == "RESTORE"
+    # A batch stays folded under its key, and is added under another.
+    assert table.append([2], "a", 2).kind == "duplicate"
+    assert table.append([2], "a-again", 2).kind == "committed"
+    table.run("restore", "--version", "0")
+    assert table.ids() == []
+    assert "nothing to restore" in table.run("restore", "--version", "0", code=2)["error"]["message"]
+    for verb in ("tag", "branch"):
+        error = table.run(verb, "x", "--version", "0", code=2)["error"]
+        assert "delta" in error["message"]
+        assert table.path not in error["hint"]

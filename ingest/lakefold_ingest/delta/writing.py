@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from lakefold_ingest.delta.data_files import ParquetTarget, schema_fitting
 from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.proposals import MERGE, creation_proposal, metadata_proposal, write_proposal
+from lakefold_ingest.delta.restoring import restore
 from lakefold_ingest.delta.row_rules import RuledFitting, rules_of
 from lakefold_ingest.delta.schemas import (
     HIGHEST_ID,
@@ -286,6 +287,10 @@ class DeltaWriting:
         """
         if envelope.delta.operation == MERGE and not envelope.delta.read_whole_table:
             envelope.delta.isolation = WRITE_SERIALIZABLE
+
+    def restore(self, envelope: Envelope, source: Source, version: int, newest: int) -> None:
+        """See `WriterFormat.restore`. A commit after `newest` that comes before it refuses it."""
+        restore(envelope, source, version, newest)
 
     def new_files(self, envelope: Envelope) -> Iterator[tuple[int, Sequence[int]]]:
         """See `WriterFormat.new_files`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from lakefold_ingest.lance.envelopes import creation
 from lakefold_ingest.lance.evolution import LanceEvolution
@@ -86,6 +87,12 @@ class LanceWriting:
         """
         if envelope.lance.update.HasField("inserted_rows"):
             envelope.lance.transaction_properties[APPENDS] = LATER
+
+    def restore(self, envelope: Envelope, source: Source, version: int, newest: int) -> None:
+        """See `WriterFormat.restore`. Lance has an operation for it."""
+        del source
+        envelope.lance.uuid, envelope.lance.read_version = str(uuid4()), newest
+        envelope.lance.restore.version = version
 
     def new_files(self, envelope: Envelope) -> Iterator[tuple[int, Sequence[int]]]:
         """See `WriterFormat.new_files`."""

@@ -258,7 +258,7 @@ class DeltaDraft:
         self, proposal: DeltaTableProposal, before: TableMetadata
     ) -> Rejected | Invalid | None:
         """Returns why the metadata of a proposal don't fit to files that the table keeps, or None."""
-        if proposal.metadata is None:
+        if proposal.metadata is None or proposal.restores:
             return None
         unfit = unfit_for_files(before, proposal.metadata)
         fault = keeping_files(unfit) if unfit else retyped_fault(before, proposal.metadata)

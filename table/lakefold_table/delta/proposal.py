@@ -40,6 +40,8 @@ NAME: Final = "delta"
 WRITE: Final = "WRITE"
 _SENT: Final = "send the actions of a commit, as JSON with one action in each line"
 CREATE: Final = "CREATE TABLE"
+RESTORE_TABLE: Final = "RESTORE"
+"""The operation of a proposal that makes an earlier version the newest again, as Delta names it."""
 
 
 @value()
@@ -118,6 +120,14 @@ class DeltaTableProposal:
         """Whether rows are added or removed, rather than stored in another way."""
         added = any(file.data_change for file in self.adds)
         return added or any(file.data_change for file in self.removes)
+
+    @property
+    def restores(self) -> bool:
+        """Whether it makes the table what it was at an earlier version, as it says, and has read all of it.
+
+        Its writer has seen that the files which stay were in that version, so they fit to its metadata.
+        """
+        return self.named_operation == RESTORE_TABLE and self.reads_all
 
     @property
     def rewrites_rows(self) -> bool:

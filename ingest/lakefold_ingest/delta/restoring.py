@@ -1,0 +1,126 @@
+"""The proposal that makes a Delta table what it was at an earlier version.
+
+Delta has no operation for that: the actions remove and add files, and set the metadata as they were. So they
+hold for one newest version only, and the proposal has read the whole table: a commit in between refuses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakefold_ingest.delta.schemas import HIGHEST_ID
+from lakefold_reader.delta.versions import read_state
+from lakefold_table.delta.actions.file_actions import AddFile, removal_of
+from lakefold_table.delta.actions.lines import lines_of
+from lakefold_table.delta.actions.paths import file_path
+from lakefold_table.delta.actions.table_actions import TableProtocol
+from lakefold_table.delta.conflicts.rules import SERIALIZABLE
+from lakefold_table.delta.proposal import RESTORE_TABLE
+from lakefold_table.delta.row_changes.vectors import file_of
+from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED
+from lakefold_table.delta.table_features.protocol_check import (
+    LISTED_READER,
+    LISTED_WRITER,
+    reader_features,
+    writer_features,
+)
+from lakefold_table.errors import InvalidError, VersionExpiredError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakefold_protos.lakefold.log_pb2 import Envelope
+    from lakefold_reader.format.source import Source
+    from lakefold_table.delta.actions.table_actions import Action, TableMetadata
+    from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
+
+GROWING: Final = (HIGHEST_ID, PROTECTED)
+"""Properties whose numbers never get less."""
+CLUSTERING: Final = "delta.clustering"
+"""The domain that names the columns by which files are clustered."""
+_NAMED: Final = 5
+"""How many missing files an error names."""
+
+
+def restore(envelope: Envelope, source: Source, version: int, newest: int) -> None:
+    """Adds to an envelope what makes the table as it was at `version`, if `newest` is its newest version.
+
+    Batches that were folded stay folded. Raises `VersionExpiredError` if a file of the version was removed,
+    `InvalidError` if nothing differs, or if the columns of clustering do: these can't be proposed.
+    """
+    _, then = read_state(source, version)
+    _, now = read_state(source, newest)
+    _check_clustering(then, now, source.uri)
+    kept = {file.key for file in now.files.values()}
+    adds = [file for file in then.files.values() if file.key not in kept]
+    wanted = {file.key for file in then.files.values()}
+    actions: list[Action] = [
+        # Statistics of removed files would only make the log longer.
+        replace(removal_of(file, data_change=True), stats=None)
+        for file in now.files.values()
+        if file.key not in wanted
+    ]
+    actions += [replace(file, data_change=True) for file in adds]
+    metadata = metadata_again(then.metadata, now.metadata)
+    if metadata != now.metadata:
+        actions.append(metadata)
+    protocol = protocol_of_both(then.protocol, now.protocol)
+    if protocol is not None:
+        actions.append(protocol)
+    if not actions:
+        message = f"the table is as it was at version {version}: there is nothing to restore"
+        raise InvalidError(message, where=source.uri, hint="name another version")
+    _check_stored(source, version, newest, adds)
+    envelope.delta.read_version = newest
+    envelope.delta.read_whole_table = True
+    envelope.delta.isolation = SERIALIZABLE
+    envelope.delta.operation = RESTORE_TABLE
+    envelope.delta.operation_parameters["version"] = str(version)
+    envelope.delta.actions = lines_of(actions)
+
+
+def metadata_again(then: TableMetadata, now: TableMetadata) -> TableMetadata:
+    """Returns the metadata of a version that is restored: as they were, but numbers that only grow stay."""
+    numbers = {name: now.configuration.get(name) or "" for name in GROWING}
+    kept = {
+        name: number
+        for name, number in numbers.items()
+        if number.isdecimal() and int(number) > int(then.configuration.get(name) or 0)
+    }
+    return replace(then, configuration={**then.configuration, **kept}) if kept else then
+
+
+def protocol_of_both(then: TableProtocol, now: TableProtocol) -> TableProtocol | None:
+    """Returns the protocol with the features of both; None if `now` has them all. It never gets less."""
+    readers, writers = reader_features(then), writer_features(then)
+    if readers <= reader_features(now) and writers <= writer_features(now):
+        return None
+    readers |= reader_features(now)
+    writers |= writer_features(now)
+    return TableProtocol(LISTED_READER, LISTED_WRITER, tuple(sorted(readers)), tuple(sorted(writers)))
+
+
+def _check_clustering(then: DeltaSnapshot, now: DeltaSnapshot, where: str) -> None:
+    before, after = (each.live_domains.get(CLUSTERING) for each in (then, now))
+    if before != after:
+        message = f"the table's clustering columns were changed after version {then.version}"
+        hint = "restore it by Delta's own RESTORE, or name a later version"
+        raise InvalidError(message, where=where, hint=hint)
+
+
+def _check_stored(source: Source, version: int, newest: int, adds: Sequence[AddFile]) -> None:
+    """Raises `VersionExpiredError` if a file is gone that the table gets again."""
+    paths = {path for file in adds for path in _stored(file)}
+    missing = sorted(path for path, size in source.storage.sizes(sorted(paths)).items() if size is None)
+    if missing:
+        more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
+        message = f"version {version} needs files that were cleaned up: {', '.join(missing[:_NAMED])}{more}"
+        hint = "restore a later version whose files still exist"
+        raise VersionExpiredError(message, oldest=newest, where=source.uri, hint=hint)
+
+
+def _stored(file: AddFile) -> list[str]:
+    """Returns the paths in the table of a data file and the file of its deletion vector."""
+    data, vector = file_path(file.path), file_of(file.deletion_vector)
+    return [*([] if data.absolute else [data.text]), *([] if vector is None else [vector])]
