@@ -289,6 +289,8 @@ def test_the_settings_file_is_one_that_a_committer_reads(where: str, tmp_path: P
     assert {name: getattr(settings, name) for name in values.get("settings", {})} == values.get(
         "settings", {}
     )
+    # The brokers' default counts if the setting is left out.
+    assert settings.topic_replication == values.get("topics", {}).get("replication", 3)
     assert settings.maintenance == values.get("maintainer", {}).get("policy", {})
 
 

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from lakefold.local import broker
 from lakefold_log.client.admin import Admin, KafkaConfig, cluster_id
 from lakefold_log.client.questions import Watermarks, settings_of
 from lakefold_log.client.topic_names import Topics
@@ -21,6 +22,8 @@ from lakefold_table.errors import InvalidError, RetryError, StopError
 from tests.integration.own_log import PATIENCE_S, OwnLog, batches, envelope, take
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from confluent_kafka import KafkaError, Message
 
     from tests.integration.conftest import TopicNames
@@ -114,6 +117,20 @@ def test_more_replicas_than_brokers_is_refused(bootstrap: str, topic_names: Topi
     topics = Topics(topic_names.transactions, topic_names.outcomes, topic_names.dead_letters)
     with pytest.raises(InvalidError, match="INVALID_REPLICATION_FACTOR"):
         ensure_topics(Admin(KafkaConfig(bootstrap)), topics, replication=3)
+
+
+def test_without_a_number_of_replicas_the_brokers_default_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A single broker can't give two replicas, so its refusal shows that its default was used.
+    properties = f"{broker._PROPERTIES}default.replication.factor=2\n"
+    monkeypatch.setattr(broker, "_PROPERTIES", properties)
+    topics = Topics("transactions", "outcomes", "dead-letters")
+    with broker.Broker(tmp_path) as running:
+        admin = Admin(KafkaConfig(running.bootstrap_servers))
+        with pytest.raises(InvalidError, match="INVALID_REPLICATION_FACTOR"):
+            ensure_topics(admin, topics)
+        assert ensure_topics(admin, topics, replication=1).partitions == 1
 
 
 def test_producers_never_make_a_topic(bootstrap: str, topic_names: TopicNames) -> None:

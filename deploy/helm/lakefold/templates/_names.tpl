@@ -130,7 +130,9 @@ transactions_topic = {{ .Values.topics.transactions | toJson }}
 outcomes_topic = {{ .Values.topics.outcomes | toJson }}
 dead_letters_topic = {{ .Values.topics.deadLetters | toJson }}
 topic_partitions = {{ .Values.topics.partitions | int }}
-topic_replication = {{ .Values.topics.replication | int }}
+{{- with .Values.topics.replication }}
+topic_replication = {{ . | int }}
+{{- end }}
 roots = {{ include "lakefold.roots" . }}
 http_host = "0.0.0.0"
 http_port = 8080
