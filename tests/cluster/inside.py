@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.cluster.bounds import too_slow
 from tests.cluster.cluster import Cluster
 from tests.cluster.load import Load
 from tests.cluster.machine import TABLES, prepare_machine
@@ -65,12 +66,20 @@ def main() -> int:
 
 
 def _measured(name: str, load: Load, event: Callable[[], object]) -> float:
-    """Returns the worst latency in seconds of proposals that waited between the event and its last answer."""
+    """Returns the worst latency in seconds of proposals that waited between the event and its last answer.
+
+    Raises `AssertionError` if it is longer than `bounds` allow with the machine's load then.
+    """
     began = time.monotonic()
     event()
     load.settle()
-    worst = load.worst_since(began)
-    _say(f"{name}: {time.monotonic() - began:.0f} s, worst latency {worst:.1f} s, {load.count} proposals")
+    worst, busy = load.worst_since(began), os.getloadavg()[0] / (os.cpu_count() or 1)
+    _say(
+        f"{name}: {time.monotonic() - began:.0f} s, worst latency {worst:.1f} s, {load.count} proposals, "
+        f"load {busy:.1f} for each core"
+    )
+    fault = too_slow(name, worst, busy)
+    assert not fault, fault
     return worst
 
 

@@ -14,6 +14,7 @@ from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import ensure_topics
 from lakefold_log.write.producer import Proposer
+from tests.cluster.bounds import not_spread
 from tests.cluster.cluster import NAMESPACE
 from tests.cluster.image import ROOT
 from tests.cluster.load import PARTITIONS, TOPICS
@@ -33,6 +34,8 @@ CHART: Final = ROOT / "deploy/helm/lakefold"
 MAIN: Final = "deployment/lakefold-main"
 CUT_OFF_S: Final = 20.0
 BROKER_AWAY_S: Final = 10.0
+DRAINING: Final = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s")
+NODES: Final = ("n1", "n2")
 OTHER: Final = "kustomized"
 """The namespace of the installation by kustomize."""
 
@@ -54,7 +57,7 @@ def values(bootstrap: str) -> dict[str, object]:
 
 def volume(name: str, namespace: str, path: str) -> str:
     """Returns the manifest of a volume that both nodes have at `path`, for the claim of the tables."""
-    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]}
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [*NODES]}
     manifest = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -95,20 +98,20 @@ def first_installation(cluster: Cluster) -> None:
     cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
     cluster.kubectl("apply", "-f", "-", text=volume("lake", NAMESPACE, str(TABLES)))
     install(cluster)
-    nodes = {pod["spec"]["nodeName"] for pod in cluster.pods()}
-    assert nodes == {"n1", "n2"}, nodes
+    _check_spread(cluster)
 
 
 def rollout(cluster: Cluster) -> None:
-    """Replaces every pod, one after the other."""
+    """Replaces every pod, one after the other, and spreads them over both nodes."""
     _in_lake(cluster, "rollout", "restart", MAIN)
     _rolled_out(cluster)
+    _whole(cluster)
+    _check_spread(cluster)
 
 
 def drain(cluster: Cluster) -> None:
     """Drains the second node, and lets pods onto it again."""
-    words = ["--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s"]
-    cluster.kubectl("drain", "n2", *words)
+    cluster.kubectl("drain", "n2", *DRAINING)
     _rolled_out(cluster)
     cluster.kubectl("uncordon", "n2")
 
@@ -153,6 +156,24 @@ def broker_away(cluster: Cluster) -> None:
     _whole(cluster)
 
 
+def drained_without_brokers(cluster: Cluster) -> None:
+    """Drains the second node while no committer is ready, since the broker is away: evictions go through.
+
+    They do so by `unhealthyPodEvictionPolicy: AlwaysAllow` of the disruption budget; else the drain would
+    end with an error after its timeout.
+    """
+    cluster.broker.stop()
+    try:
+        until(lambda: not _ready(cluster), "committers that aren't ready", seconds=60, every=0.5)
+        cluster.kubectl("drain", "n2", *DRAINING)
+    finally:
+        cluster.broker.start()
+        cluster.kubectl("uncordon", "n2")
+    _rolled_out(cluster)
+    _whole(cluster)
+    rollout(cluster)
+
+
 def modes(cluster: Cluster) -> None:
     """Lets the partitions go by ordinals, then by names, and shares them again."""
     _stop_all(cluster, MAIN)
@@ -170,6 +191,7 @@ def upgraded_and_rolled_back(cluster: Cluster) -> None:
     install(cluster, "--set", "settings.group_max_entries=4096")
     cluster.helm("rollback", "lakefold", "--wait", "--timeout", "3m")
     _whole(cluster)
+    _check_spread(cluster)
 
 
 def installed_again(cluster: Cluster) -> None:
@@ -243,6 +265,7 @@ SCENARIOS: Final[dict[str, Callable[[Cluster], None]]] = {
     "node cut off for 20 s": node_cut_off,
     "scaled to 3, 1, 2": scaled,
     "broker away for 10 s": broker_away,
+    "node drained without brokers": drained_without_brokers,
     "helm upgrade and rollback": upgraded_and_rolled_back,
     "ordinal, named, shared": modes,
     "helm uninstall and install": installed_again,
@@ -266,11 +289,28 @@ def _rolled_out(cluster: Cluster) -> None:
 def _whole(cluster: Cluster) -> None:
     """Waits until all committers are ready, and no pod is left that is not."""
 
-    def ready() -> bool:
-        states = [each for pod in cluster.pods() for each in pod["status"].get("containerStatuses", [{}])]
-        return len(states) == 2 and all(each.get("ready") for each in states)
+    def whole() -> bool:
+        states = _ready_states(cluster)
+        return len(states) == len(NODES) and all(states)
 
-    until(ready, "two ready committers", seconds=120, every=0.5)
+    until(whole, "two ready committers", seconds=120, every=0.5)
+
+
+def _ready(cluster: Cluster) -> bool:
+    """Returns whether any committer is ready."""
+    return any(_ready_states(cluster))
+
+
+def _ready_states(cluster: Cluster) -> list[bool]:
+    """Returns for each container of a committer whether it is ready."""
+    states = [each for pod in cluster.pods() for each in pod["status"].get("containerStatuses", [{}])]
+    return [bool(each.get("ready")) for each in states]
+
+
+def _check_spread(cluster: Cluster) -> None:
+    """Requires a committer on each node."""
+    fault = not_spread(cluster.pods(), NODES)
+    assert not fault, fault
 
 
 def _stop_all(cluster: Cluster, *workloads: str) -> None:

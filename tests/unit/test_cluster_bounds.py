@@ -1,0 +1,38 @@
+"""What the cluster's test requires of its figures, without a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.bounds import BOUNDS_S, BUSY_LOAD, BUSY_S, not_spread, too_slow
+from tests.cluster.scenarios import SCENARIOS
+
+
+@pytest.mark.parametrize("name", BOUNDS_S)
+def test_each_bound_counts_on_a_quiet_machine_and_a_wider_one_on_a_busy_machine(name: str) -> None:
+    bound = BOUNDS_S[name]
+    assert name in SCENARIOS
+    assert too_slow(name, bound - 0.1, 0.5) == ""
+    said = too_slow(name, bound, BUSY_LOAD - 0.1)
+    assert said.startswith(f"{name}: a proposal waited {bound:.1f} s")
+    assert too_slow(name, bound, BUSY_LOAD) == ""
+    assert f"{BUSY_S:.1f} s" in too_slow(name, BUSY_S, 8.0)
+
+
+def test_other_scenarios_have_no_bound() -> None:
+    assert too_slow("node cut off for 20 s", 300.0, 0.1) == ""
+
+
+def pod(name: str, node: str | None) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {} if node is None else {"nodeName": node}}
+
+
+def test_pods_are_spread_if_each_node_has_one() -> None:
+    assert not_spread([pod("a", "n1"), pod("b", "n2")], ["n1", "n2"]) == ""
+    assert not_spread([pod("a", "n1"), pod("b", "n1")], ["n1", "n2"]) == (
+        "no committer is on n2: a on n1, b on n1"
+    )
+    assert "b on no node" in not_spread([pod("a", "n1"), pod("b", None)], ["n1", "n2"])
+    assert "there is none" in not_spread([], ["n1"])
