@@ -16,6 +16,8 @@ import pyarrow as pa
 import pytest
 
 import lakefold
+from lakefold_ingest.operations.delete import DeleteWhere
+from tests.delta_merging import VECTORS, DeltaFolding, delta_rs_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -147,6 +149,22 @@ def test_a_stream_is_read_as_it_is_asked_for(endless: tuple[lakefold.Table, Endl
     assert stream.read_next_batch().num_rows == 1000
     assert rows.batches == 1
     stream.close()
+
+
+@pytest.mark.parametrize("take", [by_duckdb, by_polars, by_pandas], ids=["duckdb", "polars", "pandas"])
+def test_a_delta_table_goes_through_version_by_version(
+    tmp_path: Path, take: Callable[[lakefold.Table], list[Any]]
+) -> None:
+    table = DeltaFolding(tmp_path / "t")
+    schema = pa.schema([("id", pa.int64()), ("c", pa.string()), ("p", pa.string())])
+    table.create(schema, VECTORS, partition_by=["p"])
+    table.append(pa.table({"id": [0, 1], "c": ["a", None], "p": ["x", None]}, schema=schema))
+    table.append(pa.table({"id": [2, 3], "c": ["b", "c"], "p": ["x", "y"]}, schema=schema))
+    table.put(DeleteWhere("id = 2"))
+    for version, values in ((0, []), (1, ["a", None]), (2, ["a", None, "b", "c"]), (3, ["a", None, "c"])):
+        taken = [plain(value) for value in take(lakefold.open(table.path, version))]
+        theirs = [row["c"] for row in delta_rs_rows(table.path, version)]
+        assert sorted(taken, key=str) == sorted(theirs, key=str) == sorted(values, key=str)
 
 
 def test_duckdb_stops_when_it_has_enough(endless: tuple[lakefold.Table, Endless]) -> None:
