@@ -210,6 +210,27 @@ def test_a_maintainer_has_the_pod_of_a_committer_with_an_image_and_a_verb_of_its
     assert pods[0] == pods[1]
 
 
+def test_the_console_is_served_with_a_token_of_a_secret_if_it_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for where, documents in RENDERED.items():
+        written = next(
+            each["data"]["committer.toml"]
+            for each in of_kind(documents, "ConfigMap")
+            if "committer.toml" in each["data"]
+        )
+        (tmp_path / where).write_text(written, encoding="utf-8")
+        assert read_settings({}, tmp_path / where).console is (where == "counted")
+    (committer,) = committers_of(RENDERED["counted"])
+    (container,) = pod_of(committer)["containers"]
+    (token,) = (each for each in container["env"] if "secretKeyRef" in each.get("valueFrom", ()))
+    assert token["valueFrom"]["secretKeyRef"] == {"name": "lakefold-console", "key": "token"}
+    monkeypatch.setenv(token["name"], "not to be seen")
+    settings = read_settings({}, tmp_path / "counted")
+    assert (settings.console, settings.console_token) == (True, "not to be seen")
+    assert "not to be seen" not in str(settings)
+
+
 def test_a_maintainer_is_scraped_and_may_reach_the_brokers_and_is_no_committer() -> None:
     documents = RENDERED["full"]
     labels = maintainers_of(documents)[0]["spec"]["template"]["metadata"]["labels"]

@@ -137,6 +137,9 @@ roots = {{ include "lakefold.roots" . }}
 http_host = "0.0.0.0"
 http_port = 8080
 umask = {{ .Values.umask | toString | toJson }}
+{{- if .Values.console.enabled }}
+console = true
+{{- end }}
 {{- range $name, $value := .Values.settings }}
 {{ $name }} = {{ $value | toJson }}
 {{- end }}
