@@ -30,6 +30,7 @@ from lakefold_log.client.topics import watermarks
 from lakefold_table.entry import Committed, Duplicate
 from lakefold_table.uri import canonical
 from tests import waiting
+from tests.code_blocks import pages
 from tests.integration import killed_format
 from tests.integration.committers import ready_committer
 from tests.integration.own_log import OwnLog
@@ -77,6 +78,46 @@ def is_committed(query: StreamingQuery, batch_id: int) -> bool:
 def numbers(table: Path, column: str = "n") -> list[int]:
     values: list[int] = lance.dataset(table).to_table()[column].to_pylist()
     return sorted(values)
+
+
+def run_first_block(page: str, addresses: dict[str, str], **names: object) -> None:
+    """Runs the first block of a page of the documentation. `addresses`: what its addresses are here."""
+    text = next(each for each in pages() if each.name == page).blocks[0].text
+    for address, here in addresses.items():
+        assert address in text
+        text = text.replace(address, here)
+    exec(compile(text, page, "exec"), dict(names))  # noqa: S102 - our own documentation
+
+
+def test_the_code_on_the_pages_of_spark_works(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """The page about reading needs a table with twelve versions; the other writes twice, and names a sink."""
+    table, read = tmp_path / "flights.lance", tmp_path / "read.lance"
+    for number in range(12):
+        lance.write_dataset(pa.table({"n": [number]}), read, mode="append")
+    uri = "s3://lake/flights.lance"
+    run_first_block("docs/reference/spark.md", {uri: str(read)}, spark=spark)
+    frame = spark.range(3).selectExpr("id as n")
+    source = tmp_path / "events"
+    spark.range(3, 5).selectExpr("id as n").write.json(str(source))
+    events = spark.readStream.schema("n long").json(str(source))
+    # The topics are this test's own, which the page leaves to their default.
+    given = "".join(f'.option("{name}", "{text}")' for name, text in options(bootstrap, topic_names).items())
+    addresses = {
+        uri: str(table),
+        '.option("kafka.bootstrap.servers", "broker:9092")': given,
+        "broker:9092": bootstrap,
+        "/var/flights": str(tmp_path / "checkpoint"),
+    }
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        run_first_block("docs/reference/spark-writes.md", addresses, spark=spark, frame=frame, events=events)
+        (query,) = spark.streams.active
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert numbers(table) == list(range(5))
 
 
 def test_a_delta_table_is_written_by_both_doors(
