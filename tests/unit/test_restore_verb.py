@@ -1,0 +1,43 @@
+"""`lakefold restore` builds a refused restore again on the newest version, if that may pass."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakefold.branching import restore_verb, taken_back
+from lakefold.proposals import sending
+from lakefold_table.entry import Committed, Conflict, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RETRYABLE = Rejected(Conflict(retryable=True, message="rows were added"))
+FINAL = Rejected(Conflict(retryable=False, message="it was removed"))
+
+
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Any]], tuple[Any, list[int]]]:
+    """Restores with these answers in turn; returns the last one, and on which versions it was built."""
+
+    def run(answers: list[Any]) -> tuple[Any, list[int]]:
+        versions, built, left = iter(range(100)), list[int](), iter(answers)
+        monkeypatch.setattr(taken_back, "newest_before", lambda *_: next(versions))
+        monkeypatch.setattr(restore_verb, "restoring", lambda _, newest: built.append(newest))
+        monkeypatch.setattr(sending, "send_and_wait", lambda *_: SimpleNamespace(result=next(left)))
+        chosen: Any = None
+        settings: Any = None
+        return restore_verb._restored(settings, chosen, 1.0).result, built
+
+    return run
+
+
+def test_it_is_built_again_until_it_passes(restored: Callable[[list[Any]], tuple[Any, list[int]]]) -> None:
+    assert restored([RETRYABLE, RETRYABLE, Committed(9)]) == (Committed(9), [0, 1, 2])
+    assert restored([FINAL]) == (FINAL, [0])
+
+
+def test_it_is_given_up_in_the_end(restored: Callable[[list[Any]], tuple[Any, list[int]]]) -> None:
+    assert restored([RETRYABLE] * 20) == (RETRYABLE, list(range(restore_verb.ATTEMPTS)))
