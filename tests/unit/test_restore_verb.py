@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakefold.branching import restore_verb, taken_back
+from lakefold.branching import taken_back, verbs
 from lakefold.proposals import sending
 from lakefold_table.entry import Committed, Conflict, Rejected
 
@@ -25,11 +25,11 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Any]], tuple[Any
     def run(answers: list[Any]) -> tuple[Any, list[int]]:
         versions, built, left = iter(range(100)), list[int](), iter(answers)
         monkeypatch.setattr(taken_back, "newest_before", lambda *_: next(versions))
-        monkeypatch.setattr(restore_verb, "restoring", lambda _, newest: built.append(newest))
+        monkeypatch.setattr(verbs, "restoring", lambda _, newest: built.append(newest))
         monkeypatch.setattr(sending, "send_and_wait", lambda *_: SimpleNamespace(result=next(left)))
         chosen: Any = None
         settings: Any = None
-        return restore_verb._restored(settings, chosen, 1.0).result, built
+        return verbs._send_restore(settings, chosen, 1.0).result, built
 
     return run
 
@@ -40,4 +40,4 @@ def test_it_is_built_again_until_it_passes(restored: Callable[[list[Any]], tuple
 
 
 def test_it_is_given_up_in_the_end(restored: Callable[[list[Any]], tuple[Any, list[int]]]) -> None:
-    assert restored([RETRYABLE] * 20) == (RETRYABLE, list(range(restore_verb.ATTEMPTS)))
+    assert restored([RETRYABLE] * 20) == (RETRYABLE, list(range(verbs.ATTEMPTS)))
