@@ -404,6 +404,33 @@ def test_no_cell_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "app\n\\x1b[2Jx\né\\u202e\n"
 
 
+ENDED = """
+import ctypes, tempfile
+import click
+from lakefold import cli
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+
+@click.command
+def command():
+    global folder
+    import confluent_kafka
+    folder = tempfile.TemporaryDirectory()
+    print(folder.name)
+    click.get_current_context().exit(3)
+
+cli.VERBS["try"] = cli.Verb("__main__:command", "Try.")
+cli.main()
+"""
+
+
+def test_a_verb_that_used_kafka_ends_without_exit_handlers_of_c_libraries() -> None:
+    """OpenSSL's handler frees what threads of the client may use. What Python's exit removes is removed."""
+    ended = run_python(ENDED, "try")
+    assert ended.returncode == 3, ended
+    assert not Path(ended.stdout.strip()).exists()
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == 0
     assert capsys.readouterr().out == f"lakefold {version('lakefold')}\n"
