@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tests.integration.conftest import TopicNames
 
 TAKE_OVERS = 4
+PATIENT = ("--timeout", "120")
+"""What the log can't show in time is left out."""
 """The brokers forget so many committers, but the table bears the last one's number."""
 
 
@@ -78,22 +80,22 @@ def test_other_entries_at_offsets_that_were_folded(
     assert len(stage.outcomes()) == number
 
     verbs = Verbs(stage)
-    (other,) = verbs("explain", "4")
+    (other,) = verbs("explain", "4", *PATIENT)
     assert (other["state"], other["outcome"], other["version"]) == ("replaced", None, None)
     assert other["proposal"]["uuid"] == others[1].lance.uuid
     for envelope in (lost[1], others[1]):
         assert envelope.lance.uuid in other["another_entry"]
-    (other,) = verbs("explain", "3")
+    (other,) = verbs("explain", "3", *PATIENT)
     assert (other["state"], other["proposal"]["batch_id"]) == ("replaced", 5)
-    (old,) = verbs("explain", "app:3")
+    (old,) = verbs("explain", "app:3", *PATIENT)
     assert (old["state"], old["proposal"]) == ("committed", None)
     # Its position is known only if its outcome is left.
     assert (others[0].lance.uuid in (old["another_entry"] or "")) == (part is transactions)
-    (old,) = verbs("explain", "2")
+    (old,) = verbs("explain", "2", *PATIENT)
     assert (old["state"], old["proposal"]["batch_id"], old["another_entry"]) == ("committed", 2, None)
 
     stage.fold(accept=True)
-    (new,) = verbs("explain", "4")
+    (new,) = verbs("explain", "4", *PATIENT)
     assert (new["state"], new["another_entry"], new["not_proven"]) == ("committed", None, None)
     assert new["proposal"]["uuid"] == others[1].lance.uuid
     answers = {outcome.uuid: outcome.result for outcome in stage.outcomes()[number:]}
