@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from tests.integration.conftest import TopicNames
 
 TAKE_OVERS = 4
+"""The brokers forget so many committers, but the table bears the last one's number."""
 PATIENT = ("--timeout", "120")
 """What the log can't show in time is left out."""
-"""The brokers forget so many committers, but the table bears the last one's number."""
 
 
 def everything(own: OwnLog) -> str:
