@@ -14,7 +14,7 @@ from lakefold.console.outcomes import exit_if_refused, print_outcome, result_tex
 from lakefold.console.output import print_json, print_line
 from lakefold.writing.verb_options import wait_option
 from lakefold_table.entry import Committed, Outcome, Rejected
-from lakefold_table.errors import InvalidError
+from lakefold_table.errors import InvalidError, VersionExpiredError
 
 if TYPE_CHECKING:
     from lakefold.branching.taken_back import TakenBack
@@ -215,13 +215,21 @@ def restore(
 def restoring(chosen: ChosenVersion, newest: int) -> Envelope:
     """Returns the proposal that restores a version of a branch whose newest version is `newest`.
 
-    Raises as `WriterFormat.restore`: what can't be restored is not sent.
+    Raises as `WriterFormat.restore`, and `VersionExpiredError` if maintenance is about to remove files of the
+    version: what can't be restored is not sent.
     """
     from lakefold_ingest.formats import FORMATS
+    from lakefold_maintenance.files.removal_note import read_note
+    from lakefold_maintenance.formats import files_of
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
     envelope = Envelope(table=chosen.main.uri, branch=chosen.branch)
     FORMATS[chosen.source.format.name].restore(envelope, chosen.source, chosen.version, newest)
+    removing = sorted(read_note(chosen.main.storage).removing.keys() & set(files_of(envelope)))
+    if removing:
+        message = f"maintenance is about to remove {len(removing):,} files of version {chosen.version:,}"
+        hint = f"restore a later version; one of the files is {removing[0]}"
+        raise VersionExpiredError(message, oldest=0, where=chosen.main.uri, hint=hint)
     return envelope
 
 

@@ -10,30 +10,42 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from lakefold.branching.chosen_version import VersionChoice
+from lakefold.branching.verbs import restoring
+from lakefold.console.options import Point
 from lakefold_ingest.delta.proposals import metadata_proposal
-from lakefold_ingest.delta.restoring import protocol_of_both
+from lakefold_ingest.delta.restoring import metadata_again, protocol_of_both
 from lakefold_ingest.delta.schemas import HIGHEST_ID, new_fields, schema_text, with_physical_names
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.proposals.key import new_key
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_maintenance.files.removal_note import RemovalNote, write_note
+from lakefold_maintenance.formats import format_of
 from lakefold_protos.lakefold.log_pb2 import Envelope
+from lakefold_reader.delta.clean_up import clean_up
 from lakefold_reader.delta.versions import read_state
 from lakefold_reader.opening import open_source
-from lakefold_table.delta.actions.table_actions import TableProtocol
+from lakefold_table.delta.actions.table_actions import TableMetadata, TableProtocol
+from lakefold_table.delta.checkpoints.written import checkpoint_files
+from lakefold_table.delta.log_segment.names import commit_path
+from lakefold_table.delta.table_features.commit_times import ENABLED, SINCE_TIME, SINCE_VERSION
+from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import InvalidError, VersionExpiredError
+from lakefold_table.storage.local import LocalStorage
 from lakefold_table.uri import canonical
 from tests.delta_merging import FEATURES, FEED, TRACKED, VECTORS, DeltaFolding, delta_rs_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from lakefold_table.entry import Result
 
 SCHEMA = pa.schema([("x", pa.int64()), ("word", pa.string())])
+WITHOUT = {DELETION_VECTORS: "false"}
 
 
 def rows(*numbers: int) -> pa.Table:
@@ -211,10 +223,93 @@ def test_the_newest_version_can_not_be_restored(tmp_path: Path) -> None:
         restored(table, table.view().version)
 
 
-def test_other_metadata_in_between_do_not_get_lost(tmp_path: Path) -> None:
+def test_other_metadata_in_between_refuse_it(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     late = restored(table, 1)
     assert isinstance(changed(table, description="words"), Committed)
-    (passed,) = table.fold(late)
+    table.refused(late)
+    (passed,) = table.fold(restored(table, 1))
     assert isinstance(passed, Committed)
-    assert DeltaTable(str(table.path)).metadata().description == "words"
+    assert DeltaTable(str(table.path)).metadata().description is None
+
+
+def test_files_whose_tombstones_have_expired_keep_their_row_ids_and_vectors(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", **VECTORS, **TRACKED)
+    ids = ids_of(table, 3)
+    assert any(vector for _, vector, _ in ids)
+    assert isinstance(changed(table, configuration={**VECTORS, **TRACKED, **WITHOUT}), Committed)
+    late = restored(table, 3)
+    forget_tombstones(table)
+    (result,) = table.fold(late)
+    assert isinstance(result, Committed), result
+    assert ids_of(table, None) == ids
+    assert [row["x"] for row in table.rows()] == [1, 3, 4, 5]
+
+
+def forget_tombstones(table: DeltaFolding) -> None:
+    """Replaces the log by a checkpoint of the newest version, in which all tombstones have expired."""
+    source = open_source(canonical(table.path), format_name="delta")
+    newest = source.versions.latest()
+    files, hint, _ = checkpoint_files(read_state(source, newest)[1], 1 << 50)
+    for file in (*files, hint):
+        (table.path / file.path).write_bytes(file.data)
+    for version in range(newest):
+        (table.path / commit_path(version)).unlink()
+
+
+def test_the_version_since_which_commits_give_their_time_stays() -> None:
+    def described(since: str, **more: str) -> TableMetadata:
+        times = {ENABLED: "true", SINCE_VERSION: since, SINCE_TIME: f"{since}000"}
+        return TableMetadata("id", "{}", configuration={**times, **more})
+
+    then, now = described("5", a="b"), described("12")
+    assert metadata_again(then, now).configuration == described("12", a="b").configuration
+    always = replace(now, configuration={ENABLED: "true"})
+    assert metadata_again(then, always).configuration == {ENABLED: "true", "a": "b"}
+    # Then it begins anew.
+    assert metadata_again(then, replace(now, configuration={})) == then
+
+
+def test_maintenance_keeps_the_files_that_a_waiting_restore_needs(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    envelope = restored(table, 1)
+    delta = format_of(envelope)
+    assert delta is not None
+    assert delta.waiting(envelope).read_version == 1
+    for text in ("", "-1", "9" * 5_000):
+        envelope.delta.operation_parameters["version"] = text
+        assert delta.waiting(envelope).read_version == 0
+
+
+def test_a_version_whose_files_maintenance_is_about_to_remove_is_not_restored(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    chosen = VersionChoice(1, None, None, Point(None, None)).find(canonical(table.path), {})
+    newest = chosen.source.versions.latest()
+    (removed,) = [file.path for file in read_state(chosen.source, 1)[1].files.values()]
+    write_note(chosen.main.storage, RemovalNote({}, {removed: 1.0, "other.parquet": 1.0}))
+    with pytest.raises(VersionExpiredError, match="about to remove 1 files of version 1"):
+        restoring(chosen, newest)
+    write_note(chosen.main.storage, RemovalNote({}, {"other.parquet": 1.0}))
+    assert restoring(chosen, newest).delta.operation == "RESTORE"
+
+
+def test_a_restore_while_old_versions_are_removed_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expired = {"delta.deletedFileRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "2"}
+    table = made(tmp_path / "t", **expired)
+    source = open_source(canonical(table.path), format_name="delta")
+    sizes = LocalStorage.sizes
+
+    def restored_meanwhile(storage: LocalStorage, paths: Iterable[str]) -> dict[str, int | None]:
+        """The sizes that a clean-up asks for before it removes files."""
+        monkeypatch.undo()
+        (result,) = table.fold(restored(table, 1))
+        assert isinstance(result, Committed)
+        return sizes(storage, paths)
+
+    monkeypatch.setattr(LocalStorage, "sizes", restored_meanwhile)
+    cleaned = clean_up(source, range(4), dry_run=False)
+    assert cleaned.versions
+    assert [row["x"] for row in table.rows()] == [1, 2, 3]
+    assert len(delta_rs_rows(table.path)) == 3

@@ -14,11 +14,12 @@ from lakefold_reader.delta.versions import read_state
 from lakefold_table.delta.actions.file_actions import AddFile, removal_of
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.paths import file_path
-from lakefold_table.delta.actions.table_actions import TableProtocol
+from lakefold_table.delta.actions.table_actions import RESTORE_TABLE, TableProtocol
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE
-from lakefold_table.delta.proposal import RESTORE_TABLE
 from lakefold_table.delta.row_changes.vectors import file_of
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED
+from lakefold_table.delta.table_features.commit_times import ENABLED as COMMIT_TIMES
+from lakefold_table.delta.table_features.commit_times import SINCE_TIME, SINCE_VERSION
 from lakefold_table.delta.table_features.protocol_check import (
     LISTED_READER,
     LISTED_WRITER,
@@ -71,7 +72,7 @@ def restore(envelope: Envelope, source: Source, version: int, newest: int) -> No
     if not actions:
         message = f"the table is as it was at version {version}: there is nothing to restore"
         raise InvalidError(message, where=source.uri, hint="name another version")
-    _check_stored(source, version, newest, adds)
+    _check_stored(source, version, adds)
     envelope.delta.read_version = newest
     envelope.delta.read_whole_table = True
     envelope.delta.isolation = SERIALIZABLE
@@ -81,14 +82,23 @@ def restore(envelope: Envelope, source: Source, version: int, newest: int) -> No
 
 
 def metadata_again(then: TableMetadata, now: TableMetadata) -> TableMetadata:
-    """Returns the metadata of a version that is restored: as they were, but numbers that only grow stay."""
+    """Returns the metadata of a version that is restored: as they were, but numbers that only grow stay.
+
+    Neither does the version change from which on commits give their time, while it counts.
+    """
     numbers = {name: now.configuration.get(name) or "" for name in GROWING}
     kept = {
         name: number
         for name, number in numbers.items()
         if number.isdecimal() and int(number) > int(then.configuration.get(name) or 0)
     }
-    return replace(then, configuration={**then.configuration, **kept}) if kept else then
+    if then.is_on(COMMIT_TIMES) and now.is_on(COMMIT_TIMES):
+        since = (SINCE_VERSION, SINCE_TIME)
+        others = {name: text for name, text in then.configuration.items() if name not in since}
+        given = {name: text for name, text in now.configuration.items() if name in since}
+        then = replace(then, configuration={**others, **given})
+    configuration = {**then.configuration, **kept}
+    return then if configuration == then.configuration else replace(then, configuration=configuration)
 
 
 def protocol_of_both(then: TableProtocol, now: TableProtocol) -> TableProtocol | None:
@@ -109,7 +119,7 @@ def _check_clustering(then: DeltaSnapshot, now: DeltaSnapshot, where: str) -> No
         raise InvalidError(message, where=where, hint=hint)
 
 
-def _check_stored(source: Source, version: int, newest: int, adds: Sequence[AddFile]) -> None:
+def _check_stored(source: Source, version: int, adds: Sequence[AddFile]) -> None:
     """Raises `VersionExpiredError` if a file is gone that the table gets again."""
     paths = {path for file in adds for path in _stored(file)}
     missing = sorted(path for path, size in source.storage.sizes(sorted(paths)).items() if size is None)
@@ -117,7 +127,7 @@ def _check_stored(source: Source, version: int, newest: int, adds: Sequence[AddF
         more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
         message = f"version {version} needs files that were cleaned up: {', '.join(missing[:_NAMED])}{more}"
         hint = "restore a later version whose files still exist"
-        raise VersionExpiredError(message, oldest=newest, where=source.uri, hint=hint)
+        raise VersionExpiredError(message, oldest=0, where=source.uri, hint=hint)
 
 
 def _stored(file: AddFile) -> list[str]:

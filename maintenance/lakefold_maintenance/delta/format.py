@@ -6,6 +6,7 @@ it exists. What reads and writes Parquet files is loaded when the first task is 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, cast
 
 from lakefold_maintenance.delta.proposals import RewrittenFiles, optimize
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 NONE_NEEDED: Final = 2**63 - 1
 """Is above the number of every version."""
+_VERSION: Final = re.compile(r"[0-9]{1,18}")
 
 
 class DeltaMaintenance:
@@ -69,10 +71,16 @@ class DeltaMaintenance:
         """Does nothing: Delta has no indices."""
 
     def waiting(self, envelope: Envelope) -> WaitingEntry:
-        """See `MaintenanceFormat.waiting`. A proposal that depends on no version needs none that exists."""
+        """See `MaintenanceFormat.waiting`. A proposal that depends on no version needs none that exists.
+
+        A restore needs the files of the version that it restores, or of any if it doesn't name the version.
+        """
         proposal = proposal_in(envelope)
         if proposal is None or proposal.based_on is None:
             return WaitingEntry(NONE_NEEDED)
+        if proposal.restores:
+            named = envelope.delta.operation_parameters.get("version", "")
+            return WaitingEntry(int(named) if _VERSION.fullmatch(named) else 0)
         moved = [] if proposal.changes_data else [file.path for file in proposal.removes]
         return WaitingEntry(proposal.based_on, moved)
 

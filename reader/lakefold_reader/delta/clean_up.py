@@ -67,7 +67,9 @@ def clean_up(source: Source, versions: Sequence[int], *, dry_run: bool) -> Clean
     sized = source.storage.sizes([*data, *log, *sidecars])
     sizes = {path: size for path, size in sized.items() if size is not None}
     if not dry_run:
-        for path in (*data, *log):
+        # A restore that was committed meanwhile has brought files back.
+        later = _named(source, range(newest + 1, source.versions.latest() + 1))
+        for path in (*(path for path in data if path not in later), *log):
             source.storage.delete(path)
         # A checkpoint that was stored meanwhile may name them.
         for path in sidecars - named.of(checkpoints_of(source) if sidecars else ()):

@@ -402,7 +402,7 @@ class DeltaDraft:
     def _new_vector(self, proposal: DeltaTableProposal) -> Invalid | None:
         """Returns which file gets a deletion vector although the table's writers may make none, or None."""
         vectors = [file for file in proposal.adds if file.deletion_vector is not None]
-        if not vectors or self._present().writes_vectors:
+        if not vectors or self._present().writes_vectors or proposal.restores:
             return None
         before = None if self._state is None else self._state.snapshot
         for added in vectors:
@@ -465,7 +465,7 @@ class DeltaDraft:
             return proposal
         if proposal.fault is not None or not self._state.history_start <= based_on < self._state.version:
             return proposal
-        if proposal.metadata.id != before.metadata.id:
+        if proposal.metadata.id != before.metadata.id or proposal.restores:
             # It replaces the table, and nothing of the table before.
             return proposal
         later = [each for each in self._state.since(based_on) if each.metadata]
@@ -531,7 +531,8 @@ class DeltaDraft:
         if self._accepted and self._present().tracks_rows:
             ids = RowIds(None if self._state is None else self._state.snapshot, self.version)
             removes = [ids.removed(file) for file in removes]
-            adds = [ids.added(file) for file in adds]
+            restored = {file.path for each in proposals if each.restores for file in each.adds}
+            adds = [ids.added(file, is_restored=file.path in restored) for file in adds]
             high_water = ids.high_water()
             once += [] if high_water is None else [high_water]
         return [*once, *self._apps(commit, time_ms), *removes, *adds, *changes]

@@ -12,6 +12,7 @@ from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile, Remov
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.actions.table_actions import (
+    RESTORE_TABLE,
     Action,
     AppTransaction,
     CheckpointMetadata,
@@ -40,8 +41,6 @@ NAME: Final = "delta"
 WRITE: Final = "WRITE"
 _SENT: Final = "send the actions of a commit, as JSON with one action in each line"
 CREATE: Final = "CREATE TABLE"
-RESTORE_TABLE: Final = "RESTORE"
-"""The operation of a proposal that makes an earlier version the newest again, as Delta names it."""
 
 
 @value()

@@ -137,9 +137,7 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
         both = {file.key for file in proposal.adds} & {file.key for file in proposal.removes}
         if both:
             yield f"{min(both)[0]!r} is both added and removed", _FOLLOW
-    for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
-        yield from _of_file(file, statistics, rules.partitions)
-        yield from _of_features(file, statistics, rules)
+    yield from _of_adds(proposal, rules)
     for change in proposal.changes:
         # delta-spark gives files of tables with mapped columns a folder with a random name, also these.
         if file_path(change.path).absolute:
@@ -156,6 +154,17 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
         )
 
 
+def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[str, str]]:
+    known = {file.path for file in proposal.removes}
+    for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
+        yield from _of_file(file, statistics, rules.partitions)
+        yield from _of_features(file, statistics, rules)
+        # Other clients may have written a file that gets another deletion vector, or comes back.
+        unclustered = lacking_statistics(file, rules.clustering)
+        if unclustered is not None and file.path not in known and not proposal.restores:
+            yield unclustered
+
+
 def _of_features(
     file: AddFile, statistics: StatisticsSummary, rules: TableRules
 ) -> Iterator[tuple[str, str]]:
@@ -167,9 +176,6 @@ def _of_features(
         if unknown:
             message = f"{file.path!r} has the column {unknown[0]!r}, which is not in the table's schema"
             yield message, "add the column to the table first, by a proposal with metaData"
-    unclustered = lacking_statistics(file, rules.clustering)
-    if unclustered is not None:
-        yield unclustered
     if rules.tracks_rows and statistics.stored_rows is None:
         yield f"{file.path!r} needs row ids, but its statistics lack numRecords", _FOLLOW
 

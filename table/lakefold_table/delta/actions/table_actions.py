@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
 
 from lakefold_table.delta.actions.fields import (
     FLAG,
@@ -22,6 +22,10 @@ from lakefold_table.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+RESTORE_TABLE: Final = "RESTORE"
+"""The operation that makes an earlier version the newest again, as Delta's clients name it."""
 
 
 @action

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
 from lakefold_table.delta.actions.table_actions import (
+    RESTORE_TABLE,
     AppTransaction,
     CommitInfo,
     DomainMetadata,
@@ -84,10 +85,12 @@ def footprint_of(version: int, actions: Iterable[Action]) -> CommitFootprint:
                 pass
     # Most commits remove no file.
     lessened = frozenset(path for path in removed if _loses_rows(removed[path], added.get(path)))
+    # A restore may bring rows back although more rows of the file are deleted then.
+    only_lost = frozenset[str]() if operation == RESTORE_TABLE else lessened
     return CommitFootprint(
         version,
         operation,
-        tuple(file for path, file in added.items() if file.data_change and path not in lessened),
+        tuple(file for path, file in added.items() if file.data_change and path not in only_lost),
         frozenset(removed),
         is_blind and not removed,
         metadata,

@@ -71,7 +71,7 @@ def _metadata_changed(ours: JudgedProposal, theirs: CommitFootprint) -> frozense
     if not theirs.metadata:
         return None
     proposal, change = ours.proposal, theirs.change
-    if change is None:
+    if change is None or proposal.restores:
         return frozenset()
     if proposal.metadata is not None and not proposal.is_merged:
         return proposal.unmerged

@@ -48,12 +48,15 @@ class RowIds:
         self._highest = -1 if before is None else high_water_mark(before)
         self._first = self._highest
 
-    def added(self, file: AddFile) -> AddFile:
+    def added(self, file: AddFile, *, is_restored: bool = False) -> AddFile:
         """Returns a file with its base row id and its default row commit version.
 
-        Its statistics have the number of its rows, which `proposal_fault` checks.
+        Its statistics have the number of its rows, which `proposal_fault` checks. `is_restored`: a proposal
+        that restores an earlier version adds it, so its rows have ids, which no tombstone may name any more.
         """
         known = self._ids(file)
+        if known is None and is_restored and self._was_given(file):
+            return file
         if known is not None:
             return replace(file, base_row_id=known[0], default_row_commit_version=known[1])
         base = self._highest + 1
@@ -76,6 +79,13 @@ class RowIds:
         if self._highest == self._first:
             return None
         return DomainMetadata(DOMAIN, to_json({HIGH_WATER: self._highest}))
+
+    def _was_given(self, file: AddFile) -> bool:
+        """Returns whether a file has ids that the table has given before."""
+        base, version = file.base_row_id, file.default_row_commit_version
+        if base is None or version is None or not 0 <= version < self._version:
+            return False
+        return 0 <= base <= base + (statistics_of(file).stored_rows or 0) - 1 <= self._first
 
     def _ids(self, file: AddFile) -> tuple[int, int] | None:
         """Returns the ids of a file that the table has, or had with this deletion vector before a RESTORE."""
