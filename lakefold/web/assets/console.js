@@ -19,6 +19,7 @@ const footer = document.getElementById("footer");
 // What is shown now. A view that is replaced while it is fetched is dropped by its number.
 let shown = { number: 0, refresh: null, uri: null, follows: false, plottedAt: 0 };
 let waiting = null;
+let updating = Promise.resolve();
 
 /** Returns the answer to a request. Throws an error with the server's message. */
 async function fetched(name, parameters = {}) {
@@ -248,10 +249,12 @@ function later(changed, overview = null) {
     return;
   }
   waiting = { changed: new Set(changed), overview };
-  setTimeout(() => {
+  setTimeout(async () => {
+    // If the server is slow, what changes meanwhile is one update after this one.
+    await updating;
     const now = waiting;
     waiting = null;
-    update(now.changed, now.overview);
+    updating = update(now.changed, now.overview);
   }, REFRESH_MS / 2);
 }
 
