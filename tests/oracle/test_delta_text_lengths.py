@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,13 +11,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakefold
-from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.merge.clauses import MatchedUpdate, Merge
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere, delete_keys
 from lakefold_ingest.operations.replace import ReplaceDelta
 from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_ingest.options.given import read_write_options
+from lakefold_ingest.options.write_options import WriteUse
+from lakefold_ingest.proposals.key import Key
 from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_ingest.rows.row_source import RowSource
+from lakefold_ingest.rows.task_files import collect_files
+from lakefold_ingest.spark.write_plan import WritePlan, plan_write
 from lakefold_table.delta.table_features.text_types import KEY
 from lakefold_table.entry import Rejected
 from lakefold_table.errors import InvalidError
@@ -183,6 +189,84 @@ def test_merged_rows_have_their_spaces(tmp_path: Path, configuration: dict[str, 
     assert values(folding.path) == {1: "a  ", 2: "xy ", 3: "z  "}
     feed = lakefold.changes(folding.path, 1).read_all()
     assert set(feed["c"].to_pylist()) == {"b  ", "xy ", "z  "}
+
+
+def replace_where(folding: DeltaFolding, batch: pa.Table, where: str) -> None:
+    given = read_write_options({"path": str(folding.path), "replaceWhere": where})
+    plan = plan_write(
+        given, folding.settings(), batch.schema, Key("w", 0), use=WriteUse.BATCH, overwrite=True
+    )
+    sent: WritePlan = pickle.loads(pickle.dumps(plan))  # noqa: S301 - as Spark sends it to its tasks
+    files = collect_files(plan.target, [sent.run(batch.to_batches())])
+    assert folding.put(ReplaceDelta(files, plan.columns.decode(), where)) is not None
+
+
+@pytest.mark.parametrize("partition_by", [(), ("c",)], ids=["a column", "a partition"])
+def test_rows_are_replaced_by_those_that_the_same_condition_would_remove(
+    tmp_path: Path, partition_by: tuple[str, ...]
+) -> None:
+    folding = created(tmp_path / "t", {}, partition_by)
+    append(folding, rows((1, "a"), (2, "b")))
+    for _ in range(2):
+        replace_where(folding, rows((3, "a")), "c = 'a'")
+        assert values(folding.path) == {2: "b  ", 3: "a  "}
+    for where in ("c <> 'a'", "C != 'a '", "c NOT IN ('a')"):
+        with pytest.raises(InvalidError, match="1 rows of the batch don't satisfy"):
+            replace_where(folding, rows((4, "a")), where)
+    with pytest.raises(InvalidError, match="there is no column"):
+        replace_where(folding, rows((4, "a")), "s.b = 'a'")
+    assert lakefold.open(folding.path).to_arrow().num_rows == 2
+
+
+def test_a_field_of_char_is_compared_with_its_spaces(tmp_path: Path) -> None:
+    folding = created(tmp_path / "t", {})
+    batch = pa.table({"id": pa.array([1]), "s": pa.array([{"a": "x"}], NESTED)})
+    for _ in range(2):
+        replace_where(folding, batch, "s.a = 'x' AND c IS NULL")
+        assert lakefold.open(folding.path).to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "target.c = 'A'",
+        "'A' <> target.c",
+        "target.id > 0 AND NOT (source.c IN ('ABC', 'A'))",
+        "target.c BETWEEN 'A' AND 'ABC'",
+        "target.s.a = 'x'",
+        "target.id % 2 = 1 AND target.`c` = 'A'",
+    ],
+)
+def test_a_clause_that_compares_char_with_a_text_without_its_spaces_is_refused(
+    tmp_path: Path, condition: str
+) -> None:
+    folding = created(tmp_path / "t", {})
+    append(folding, rows((1, "A"), (2, "B")))
+    files = sorted(folding.path.iterdir())
+    merge = Merge(("id",), clauses=(MatchedUpdate(condition=condition),))
+    with pytest.raises(InvalidError, match=r"compares \w+\.[\w.]+, which is char\(\d\)") as caught:
+        folding.build(UpsertRows(rows((1, "x")), merge))
+    assert "rtrim(" in caught.value.hint
+    assert sorted(folding.path.iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "rtrim(target.c) = 'A'",
+        "target.c = 'A  '",
+        "target.c <> source.c AND target.c IN ('A  ', 'ABC')",
+        "rtrim(target.c) = 'A' AND target.id % 2 = 1",
+        "target.c LIKE 'A%' AND source.v IS NULL",
+    ],
+)
+def test_a_clause_may_compare_char_with_its_spaces_or_without(tmp_path: Path, condition: str) -> None:
+    folding = created(tmp_path / "t", {})
+    append(folding, rows((1, "A"), (2, "B")))
+    merge = Merge(("id",), clauses=(MatchedUpdate(condition=condition),))
+    batch = rows((1, "x"), (2, "y")).append_column("v", pa.nulls(2, pa.string()))
+    assert folding.put(UpsertRows(batch, merge)) is not None
+    assert values(folding.path) == {1: "x  ", 2: "B  "}
 
 
 def test_an_insert_of_a_key_conflicts_with_one_stored_without_its_spaces(tmp_path: Path) -> None:

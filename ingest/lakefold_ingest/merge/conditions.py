@@ -154,7 +154,14 @@ class RowCondition:
 
     def check(self) -> None:
         """Raises `InvalidError` if the condition can't be evaluated on the table's columns."""
-        satisfied(self.where, self.columns.empty_table(), self.name)
+        self.met(self.columns.empty_table())
+
+    def met(self, rows: pa.RecordBatch | pa.Table) -> NDArray[np.bool_]:
+        """Returns for each row, which is in the table's types, whether it satisfies the condition.
+
+        Raises `InvalidError` if the condition can't be evaluated.
+        """
+        return satisfied(self.where, self._needed(rows), self.name)
 
     def fitted(self, target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the batches in the table's types, until one has a row that doesn't satisfy the condition.
@@ -165,7 +172,7 @@ class RowCondition:
         misfits, example = 0, ""
         for batch in batches:
             rows = target.fitting.apply(batch)
-            wrong = np.flatnonzero(~satisfied(self.where, self._needed(rows), self.name))
+            wrong = np.flatnonzero(~self.met(rows))
             if wrong.size and not misfits:
                 example = json.dumps(rows.slice(int(wrong[0]), 1).to_pylist()[0], default=str)
             misfits += wrong.size
@@ -176,7 +183,7 @@ class RowCondition:
             hint = "leave such rows out, or replace more rows by another condition"
             raise MisfitRowsError(reason, rows=misfits, where=self.name, hint=hint)
 
-    def _needed(self, rows: pa.RecordBatch) -> pa.Table:
+    def _needed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """Returns the columns that the condition needs. A column that the batch lacks is null in its rows."""
         arrays = {
             name: rows.column(name)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.merge.batch_keys import BadKeysError
+from lakefold_ingest.merge.char_constants import check_char_constants
 from lakefold_ingest.merge.clauses import (
     MatchedUpdate,
     NotMatchedBySourceUpdate,
@@ -267,8 +268,12 @@ def _inserted(batch: MergeBatch, new: NDArray[np.int64], merge: Merge) -> NDArra
 
 
 def check_conditions(merge: Merge, batch: MergeBatch, view: View) -> None:
-    """Raises `InvalidError` if a condition of a clause can't be evaluated on these columns."""
+    """Raises `InvalidError` if a condition of a clause can't be evaluated on these columns.
+
+    Also raises it for one that compares a value of `char(n)` with a constant without its spaces.
+    """
     source, target = batch.rows.schema, stored_schema(view.schema)
+    with_lengths = {SOURCE: source, TARGET: view.schema}
     for clauses, sides in (
         (merge.matched, {SOURCE: source, TARGET: target}),
         (merge.inserts, {SOURCE: source}),
@@ -279,3 +284,5 @@ def check_conditions(merge: Merge, batch: MergeBatch, view: View) -> None:
             if isinstance(clause, NotMatchedBySourceUpdate):
                 texts += clause.assignments.values()
         check(texts, sides)
+        for text in texts:
+            check_char_constants(text, {side: with_lengths[side] for side in sides})

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_ingest.delta.data_files import ParquetTarget
-from lakefold_ingest.delta.replacing import check_replaceable
+from lakefold_ingest.delta.replacing import check_replaceable, is_of_partitions
 from lakefold_ingest.delta.writing import DeltaView
 from lakefold_ingest.lance.new_columns import check_structs
 from lakefold_ingest.lance.view import LanceView, lance_view
 from lakefold_ingest.merge.conditions import RowCondition
+from lakefold_ingest.merge.delta.row_condition import DeltaRowCondition
 from lakefold_ingest.operations.replace import ReplaceDelta, ReplaceWhere
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteMode, WriteUse
@@ -168,7 +169,13 @@ def _plan_replacing(
 
 def _condition(where: str, view: View) -> RowCondition:
     columns = pa.schema([plain_field(column) for column in view.schema])
-    condition = RowCondition(where, columns, "replaceWhere")
+    if isinstance(view, DeltaView):
+        schema_text, of_partitions = view.metadata.schema_text, is_of_partitions(view, where)
+        condition: RowCondition = DeltaRowCondition(
+            where, columns, "replaceWhere", schema_text, of_partitions
+        )
+    else:
+        condition = RowCondition(where, columns, "replaceWhere")
     condition.check()
     return condition
 
