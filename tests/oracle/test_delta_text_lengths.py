@@ -7,6 +7,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -19,11 +20,15 @@ from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import WriteUse
 from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.rows import text_lengths
+from lakefold_ingest.rows.fitting import fit
 from lakefold_ingest.rows.row_faults import BadRowsError
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.task_files import collect_files
+from lakefold_ingest.rows.text_lengths import limited_field
 from lakefold_ingest.spark.write_plan import WritePlan, plan_write
-from lakefold_table.delta.table_features.text_types import KEY
+from lakefold_reader.delta import data_files
+from lakefold_table.delta.table_features.text_types import KEY, text_type
 from lakefold_table.entry import Rejected
 from lakefold_table.errors import InvalidError
 from tests.delta_merging import FEED, VECTORS, DeltaFolding
@@ -267,6 +272,52 @@ def test_a_clause_may_compare_char_with_its_spaces_or_without(tmp_path: Path, co
     batch = rows((1, "x"), (2, "y")).append_column("v", pa.nulls(2, pa.string()))
     assert folding.put(UpsertRows(batch, merge)) is not None
     assert values(folding.path) == {1: "x  ", 2: "B  "}
+
+
+@pytest.mark.parametrize("partition_by", [(), ("c",)], ids=["a column", "a partition"])
+def test_rows_whose_spaces_are_more_than_an_array_can_have_are_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(data_files, "MOST_TEXT_BYTES", 6)
+    monkeypatch.setattr(text_lengths, "MOST_TEXT_BYTES", 6)
+    sizes, fill = [], pc.utf8_rpad
+
+    def filled(array: pa.Array, **options: Any) -> pa.Array:  # noqa: ANN401 - as Arrow's
+        sizes.append(len(array))
+        return fill(array, **options)
+
+    monkeypatch.setattr(pc, "utf8_rpad", filled)
+    folding = created(tmp_path / "t", {}, partition_by)
+    append(folding, rows(*((number, "ab") for number in range(5))))
+    assert partition_by or sizes
+    lists: list[Any] = [
+        {"a": "x", "l": ["y"] * number, "m": [("k", "v")] * number} for number in (3, 0, 1, 2)
+    ]
+    lists[1:1] = [None, {"a": None, "l": None, "m": None}]
+    nested = pa.table(
+        {"id": pa.array(range(10, 16)), "c": ["b", "b", "b", "b", "b", "b"], "s": pa.array(lists, NESTED)}
+    )
+    write_deltalake(folding.path, nested, mode="append", schema_mode="merge")
+    read = lakefold.open(folding.path).to_arrow().sort_by("id")
+    assert read["c"].to_pylist() == ["ab "] * 5 + ["b  "] * 6
+    full: list[Any] = [
+        {"a": "x ", "l": ["y "] * number, "m": [("k ", "v")] * number} for number in (3, 0, 1, 2)
+    ]
+    full[1:1] = [None, {"a": None, "l": None, "m": None}]
+    assert read["s"].to_pylist()[5:] == full
+    assert max(sizes) <= 3
+    assert values(folding.path, "c = 'b' AND id > 12").keys() == {13, 14, 15}
+    assert folding.put(UpsertRows(rows((1, "x"), (4, "y"), (14, "z")), Merge(("id",)))) is not None
+    now = values(folding.path)
+    assert (now[1], now[2], now[14], now[15]) == ("x  ", "ab ", "z  ", "b  ")
+
+
+def test_more_texts_than_an_array_can_have_are_refused() -> None:
+    kind = text_type("char(16384)")
+    batch = pa.record_batch({"c": pa.nulls(1 << 18, pa.string())})
+    wanted = limited_field(pa.field("c", pa.string()), kind)
+    with pytest.raises(InvalidError, match=r"c: 262144 values of char\(16384\) are more than"):
+        fit(batch.schema, pa.schema([wanted])).apply(batch)
 
 
 def test_an_insert_of_a_key_conflicts_with_one_stored_without_its_spaces(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ OPERATORS: dict[str, Callable[[str, str], bool]] = {
         ("char(0)", None),
         ("char", None),
         ("varchar(9999999999)", None),
+        ("char(16385)", None),
+        ("varchar(16385)", {(): TextType(16385, is_padded=False)}),
         ("array<char(2)", None),
         ("list<char(2)>", None),
         ("struct<a char(2)>", None),

@@ -14,6 +14,7 @@ import pyarrow as pa
 from lakefold_ingest.delta.partitions import divided
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.target import Target
+from lakefold_ingest.rows.text_lengths import parts_of
 from lakefold_reader.delta.new_files.parquet_writer import NewDataFile
 from lakefold_table.delta.actions.file_actions import AddFile
 from lakefold_table.delta.actions.lines import line_of, parse_actions
@@ -104,8 +105,9 @@ class _FileWriter:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            for values, rows in divided(target.fitting.apply(batch), target.partitions):
-                yield from self._add(values, rows)
+            for part in parts_of(batch, target.fitting.schema):
+                for values, rows in divided(target.fitting.apply(part), target.partitions):
+                    yield from self._add(values, rows)
         for values, file in self._open.items():
             yield self._finished(values, file)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.rows.task_files import MisfitRowsError
+from lakefold_ingest.rows.text_lengths import parts_of
 from lakefold_reader.lance.scan.scan_errors import translated_errors
 from lakefold_table.errors import InvalidError
 
@@ -170,8 +172,8 @@ class RowCondition:
         `Target.fitted`.
         """
         misfits, example = 0, ""
-        for batch in batches:
-            rows = target.fitting.apply(batch)
+        for part in chain.from_iterable(parts_of(batch, target.fitting.schema) for batch in batches):
+            rows = target.fitting.apply(part)
             wrong = np.flatnonzero(~self.met(rows))
             if wrong.size and not misfits:
                 example = json.dumps(rows.slice(int(wrong[0]), 1).to_pylist()[0], default=str)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakefold_ingest.rows.row_faults import BAD_ROWS, faults_of
 from lakefold_ingest.rows.row_order import files_in_order
+from lakefold_ingest.rows.text_lengths import parts_of
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class RowWriter:
 
     def _good(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield self._fitted(batch, whole=True)
+            for part in parts_of(batch, self._target.fitting.schema):
+                yield self._fitted(part, whole=True)
 
     def _fitted(self, batch: pa.RecordBatch, *, whole: bool) -> pa.RecordBatch:
         """Returns the rows that fit, and notes the others. Raises `InvalidError` if the batch doesn't fit."""

@@ -18,10 +18,12 @@ from lakefold_table.delta.table_features.text_types import TextType, text_type
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 LENGTH: Final = b"lakefold:text_type"
 """The key of a field's metadata with the type."""
+MOST_TEXT_BYTES: Final = 1 << 30
+"""About how many bytes the texts of an array may have that get spaces: half of what Arrow allows."""
 
 
 def limited_field(field: pa.Field, length: TextType | None) -> pa.Field:
@@ -80,11 +82,41 @@ def _inner(kind: pa.DataType) -> list[pa.Field]:
 
 
 def padded(array: pa.Array, field: pa.Field) -> pa.Array:
-    """Returns the texts of a field with the spaces that they need, whatever their length."""
+    """Returns the texts of a field with the spaces that they need, whatever their length.
+
+    Raises `InvalidError` naming the field if they are more than an array can have.
+    """
     length = length_of(field)
     if length is None or not length.is_padded:
         return array
-    return pc.utf8_rpad(array, width=length.most, padding=" ")
+    try:
+        return pc.utf8_rpad(array, width=length.most, padding=" ")
+    except pa.ArrowCapacityError as error:
+        message = f"{len(array)} values of {length.name} are more than an array of Arrow can have"
+        raise InvalidError(
+            message, where=field.name, hint="give fewer rows, or shorter lists, at once"
+        ) from error
+
+
+def parts_of(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a batch in parts whose texts, with the spaces that they need, an array can have.
+
+    `schema`: of the table. What is in lists is not counted.
+    """
+    longest = max([0, *map(_longest, schema)])
+    most = max(1, MOST_TEXT_BYTES // longest) if longest else batch.num_rows
+    if batch.num_rows <= most:
+        yield batch
+        return
+    for first in range(0, batch.num_rows, most):
+        yield batch.slice(first, most)
+
+
+def _longest(field: pa.Field) -> int:
+    """Returns how many spaces a text of a field, or of one inside of it, may get."""
+    length = length_of(field)
+    own = length.most if length is not None and length.is_padded else 0
+    return max([own, *map(_longest, _inner(field.type))])
 
 
 def _checked(array: pa.Array, length: TextType, path: str) -> pa.Array:

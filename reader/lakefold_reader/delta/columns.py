@@ -39,11 +39,12 @@ def shaped(values: pa.Array, column: DeltaColumn) -> pa.Array:
         return _struct(values, column)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
         key, item = column.children
-        parts = shaped(values.keys, key), shaped(values.items, item)
-        return pa.MapArray.from_arrays(values.offsets, *parts, type=kind, mask=_nulls(values))
+        offsets, (keys, items) = _own(values.offsets, values.keys, values.items)
+        parts = shaped(keys, key), shaped(items, item)
+        return pa.MapArray.from_arrays(offsets, *parts, type=kind, mask=_nulls(values))
     if pa.types.is_list(kind) and (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
-        offsets = values.offsets.cast(pa.int32())
-        items = shaped(values.values, column.children[0])
+        offsets, (stored,) = _own(values.offsets, values.values)
+        items = shaped(stored, column.children[0])
         return pa.ListArray.from_arrays(offsets, items, type=kind, mask=_nulls(values))
     if column.char_length is not None:
         return pc.utf8_rpad(pc.cast(values, kind), width=column.char_length, padding=" ")
@@ -53,6 +54,26 @@ def shaped(values: pa.Array, column: DeltaColumn) -> pa.Array:
     return pc.cast(
         values, kind, safe=not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type))
     )
+
+
+def text_bytes(values: pa.Array, column: DeltaColumn) -> int:
+    """Returns how many bytes Arrow reserves for the texts of `char(n)` in all of a column's stored values."""
+    kind = column.field.type
+    if column.char_length is not None:
+        return len(values) * column.char_length
+    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
+        fields = list(values.type)
+        pairs = [(stored_field(fields, child), child) for child in column.children]
+        return sum(
+            text_bytes(values.field(fields.index(field)), child)
+            for field, child in pairs
+            if field is not None
+        )
+    if pa.types.is_map(kind) and pa.types.is_map(values.type):
+        return sum(map(text_bytes, (values.keys, values.items), column.children))
+    if pa.types.is_list(kind) and (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
+        return text_bytes(values.values, column.children[0])
+    return 0
 
 
 def inner(values: pa.Array, column: DeltaColumn) -> pa.Array:
@@ -96,3 +117,11 @@ def _struct(values: pa.Array, column: DeltaColumn) -> pa.Array:
 
 def _nulls(values: pa.Array) -> pa.Array | None:
     return values.is_null() if values.null_count else None
+
+
+def _own(offsets: pa.Array, *parts: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+    """Returns the offsets of lists, which may be a slice, from 0 on, and only the items that they have."""
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return pc.subtract(offsets, offsets[0]).cast(pa.int32()), [
+        part.slice(first, last - first) for part in parts
+    ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from lakefold_reader.delta.columns import inner, partition_values, shaped, stored_field
+from lakefold_reader.delta.columns import inner, partition_values, shaped, stored_field, text_bytes
 from lakefold_reader.delta.stored_file import opened
 from lakefold_reader.delta.versions import not_built
 from lakefold_table.bitmaps import numbers_of
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 HALF: Final = 32
 """The bits of the lower half of a row's position, by which the bitmaps of a deletion vector are split."""
+
+MOST_TEXT_BYTES: Final = 1 << 30
+"""About how many bytes the texts of a batch may have that get spaces. Arrow's arrays have less than 2 GiB."""
 
 
 @value()
@@ -133,15 +136,17 @@ class DataFile:
                 continue
             read: dict[str, pa.Array] = {}
             if condition is not None:
-                met = condition.mask(self._values(group, rows, condition.columns, read))
+                parts = self._parts(group, rows, condition.columns, read)
+                met = np.concatenate([condition.mask(batch) for _, batch in parts])
                 chosen = met if chosen is None else chosen & met
                 if not chosen.any():
                     continue
-            batch = self._values(group, rows, columns, read)
-            if chosen is None or chosen.all():
-                yield positions, batch
-            else:
-                yield positions[chosen], _filtered(batch, chosen)
+            for first, batch in self._parts(group, rows, columns, read):
+                part = slice(first, first + batch.num_rows)
+                if chosen is None or chosen[part].all():
+                    yield positions[part], batch
+                elif chosen[part].any():
+                    yield positions[part][chosen[part]], _filtered(batch, chosen[part])
 
     def at(self, positions: np.ndarray, columns: Sequence[DeltaColumn]) -> Iterator[pa.RecordBatch]:
         """Yields the rows at these positions, which ascend; deleted ones as well. Raises `DamagedError`.
@@ -155,16 +160,24 @@ class DataFile:
             if first < last:
                 if self._last_group[0] != group:
                     self._last_group = group, {}
-                batch = self._values(group, rows, columns, self._last_group[1])
-                yield batch.take(pa.array(positions[first:last] - start))
+                wanted = positions[first:last] - start
+                for begin, batch in self._parts(group, rows, columns, self._last_group[1]):
+                    low, high = np.searchsorted(wanted, (begin, begin + batch.num_rows))
+                    if low < high:
+                        yield batch.take(pa.array(wanted[low:high] - begin))
             start += rows
 
-    def _values(
+    def _parts(
         self, group: int, rows: int, columns: Sequence[DeltaColumn], read: dict[str, pa.Array]
-    ) -> pa.RecordBatch:
-        """Returns the values of these columns in a row group. `read`: stored columns that were read."""
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yields the values of these columns in a row group, each batch with its first row in the group.
+
+        There are several batches if texts get so many spaces that Arrow's arrays can't have them. `read`:
+        stored columns that were read.
+        """
         if not columns:
-            return without_columns(rows)
+            yield 0, without_columns(rows)
+            return
         schema = self._file.schema_arrow
         given = self._rows.partition_values
         fields = {
@@ -177,23 +190,54 @@ class DataFile:
             if names:
                 table = self._file.read_row_group(group, sorted(names), use_threads=False)
                 read.update({name: _whole(table[name]) for name in names})
-            arrays = []
-            for column in columns:
-                top = column.stored
-                field = fields.get(top.field.name)
-                if top.physical in given:
-                    arrays.append(partition_values(given[top.physical], top, rows))
-                elif field is None:
-                    arrays.append(pa.nulls(rows, column.field.type))
-                else:
-                    stored = self._shape(read[field.name], top)
-                    arrays.append(inner(stored, column) if column.path else stored)
-        except FileNotFoundError as error:
-            raise DamagedError("the data file is missing", where=self._where, hint=RESTORE) from error
+            most = max(self._text_bytes(column.stored, rows, fields, read) for column in columns)
+            step = min(rows, max(1, rows * MOST_TEXT_BYTES // max(most, 1)))
         except (pa.ArrowException, OSError, ValueError) as error:
-            message = f"the data file can't be read: {error}"
-            raise DamagedError(message, where=self._where, hint=RESTORE) from error
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([column.field for column in columns]))
+            raise self._unreadable(error) from error
+        for first in range(0, rows, step):
+            count = min(step, rows - first)
+            try:
+                arrays = [self._values(column, first, count, fields, read) for column in columns]
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise self._unreadable(error) from error
+            kinds = pa.schema([column.field for column in columns])
+            yield first, pa.RecordBatch.from_arrays(arrays, schema=kinds)
+
+    def _text_bytes(
+        self,
+        top: DeltaColumn,
+        rows: int,
+        fields: Mapping[str, pa.Field | None],
+        read: Mapping[str, pa.Array],
+    ) -> int:
+        """Returns how many bytes the texts with spaces have in a row group, in a column at the top level."""
+        if top.physical in self._rows.partition_values:
+            return rows * (top.char_length or 0)
+        field = fields[top.field.name]
+        return 0 if field is None else text_bytes(read[field.name], top)
+
+    def _values(
+        self,
+        column: DeltaColumn,
+        first: int,
+        count: int,
+        fields: Mapping[str, pa.Field | None],
+        read: Mapping[str, pa.Array],
+    ) -> pa.Array:
+        top = column.stored
+        if top.physical in self._rows.partition_values:
+            return partition_values(self._rows.partition_values[top.physical], top, count)
+        field = fields[top.field.name]
+        if field is None:
+            return pa.nulls(count, column.field.type)
+        values = read[field.name]
+        stored = self._shape(values if count == len(values) else values.slice(first, count), top)
+        return inner(stored, column) if column.path else stored
+
+    def _unreadable(self, error: Exception) -> DamagedError:
+        if isinstance(error, FileNotFoundError):
+            return DamagedError("the data file is missing", where=self._where, hint=RESTORE)
+        return DamagedError(f"the data file can't be read: {error}", where=self._where, hint=RESTORE)
 
     @cached_property
     def _mask(self) -> np.ndarray | None:

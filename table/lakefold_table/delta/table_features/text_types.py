@@ -20,7 +20,9 @@ KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 MOST_DEPTH: Final = 100
 """How many types may be in each other. Each takes a call of Python."""
 MOST_CHARACTERS: Final = 1 << 20
-"""A type of more characters is not understood: each of its values would be that long in memory."""
+"""A `varchar(n)` of more characters is not understood."""
+MOST_PADDED: Final = 1 << 14
+"""A `char(n)` of more characters is not understood: each of its values would be that long in memory."""
 _LENGTH: Final = re.compile(r"(char|varchar)\(\s*([0-9]{1,10})\s*\)")
 _NAME: Final = re.compile(r"`(?:[^`]|``)+`|[^:`]+")
 _BELOW: Final = re.compile(r"[\x00-\x20]")
@@ -47,9 +49,10 @@ class TextType:
 def text_type(name: str) -> TextType | None:
     """Returns the type of this name, None if it is another one."""
     match = _LENGTH.fullmatch(name)
-    if match is None or not 0 < int(match[2]) <= MOST_CHARACTERS:
+    if match is None:
         return None
-    return TextType(int(match[2]), match[1] == "char")
+    most, is_padded = int(match[2]), match[1] == "char"
+    return TextType(most, is_padded) if 0 < most <= (MOST_PADDED if is_padded else MOST_CHARACTERS) else None
 
 
 def text_types(name: str) -> Mapping[tuple[str, ...], TextType] | None:
