@@ -87,6 +87,19 @@ def test_what_is_taken_is_folded_until_the_group_has_given_it_to_another(
     assert (sharing.changes(), sharing.changes()) == (4, 0)
 
 
+def test_what_comes_after_the_end_is_not_folded(sharing: GroupAssignment, work: Work) -> None:
+    """Two processes that leave the group together: the one that leaves last gets the other's partitions."""
+    sharing.given([1])
+    until_running(work, 1)
+    sharing.end(10)
+    sharing.given([0])
+    sharing.taken([0], 10)
+    sharing.step()
+    assert work.begun == [1]
+    assert sharing.partitions == ()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("partition-")]
+
+
 def test_what_is_taken_and_comes_back_was_folded_all_the_time(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
@@ -174,9 +187,7 @@ def test_what_was_taken_is_lost_with_the_membership(sharing: GroupAssignment, wo
     assert work.reported == []
 
 
-def test_the_end_finishes_what_was_taken_and_gives_up_what_takes_too_long(
-    sharing: GroupAssignment, work: Work
-) -> None:
+def test_the_end_finishes_what_was_taken(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([0, 1])
     until_running(work, 0, 1)
     sharing.taken([0], 10)
@@ -185,13 +196,16 @@ def test_the_end_finishes_what_was_taken_and_gives_up_what_takes_too_long(
     ends.start()
     sharing.end(10)
     assert sorted(work.reported) == [0, 1]
+
+
+def test_the_end_gives_up_what_takes_too_long(sharing: GroupAssignment, work: Work) -> None:
     sharing.given([2])
     until_running(work, 2)
     work.may_end.clear()
     sharing.end(0.05)
     work.may_end.set()
     until_running(work)
-    assert sorted(work.reported) == [0, 1]
+    assert work.reported == []
 
 
 def test_what_is_lost_is_let_go_of_at_once_and_reports_nothing_more(

@@ -47,6 +47,7 @@ class GroupAssignment:
         # When a partition that is leaving is given up, if it has not ended by then.
         self._given_up: dict[int, float] = {}
         self._fenced: dict[int, float] = {}
+        self._has_ended = False
         self._changes = 0
 
     @property
@@ -63,8 +64,11 @@ class GroupAssignment:
         """Begins to fold these partitions, which were assigned to this process.
 
         If `is_settled`, those that were revoked before have been assigned too, to this process or to others,
-        and those of others are stopped.
+        and those of others are stopped. After `end` none is begun: while the process leaves the group, it may
+        still get the partitions of another one that leaves at the same time.
         """
+        if self._has_ended:
+            return
         self._changes += bool(partitions)
         for number in partitions:
             thread = self._revoked.pop(number, None)
@@ -131,6 +135,7 @@ class GroupAssignment:
 
         A partition that takes longer than `patience_s` seconds is given up as if it were lost.
         """
+        self._has_ended = True
         deadline = time.monotonic() + patience_s
         numbers = self.partitions
         threads = [*self._stop(self._held, numbers), *self._stop(self._revoked, list(self._revoked))]
