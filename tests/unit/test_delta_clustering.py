@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakefold_table.delta.actions.table_actions import DomainMetadata
+from lakefold_table.delta.proposal import proposal_in
 from lakefold_table.delta.table_features.clustering import DOMAIN, FEATURE, clustering_columns
+from lakefold_table.delta.validity import TableRules, proposal_fault, table_rules
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from tests.delta_logs.actions import Members, data_file, metadata, remove, snapshot_in
@@ -25,6 +27,8 @@ PROTOCOL: Members = {
         "writerFeatures": ["clustering", "domainMetadata", "columnMapping"],
     }
 }
+
+RESTORE: dict[str, Any] = {"operation": "RESTORE", "read_whole_table": True}
 
 
 def column(name: str, kind: Any = "long", physical: str = "") -> dict[str, Any]:  # noqa: ANN401 - a JSON value
@@ -159,3 +163,23 @@ def test_columns_are_named_by_their_physical_names(tmp_path: Path) -> None:
     assert isinstance(refused, Invalid)
     (made,) = table.fold(table.propose(PROTOCOL, schema, clustered("col-1")), log=log_id(2))
     assert isinstance(made, Committed), made
+
+
+def test_a_file_that_the_table_has_needs_no_statistics_to_lose_rows(table: Table) -> None:
+    """Another client may have written it without them."""
+    bare = stored(table, "a.parquet")
+    for actions, reads in (([remove("a.parquet"), bare], {}), ([bare], RESTORE)):
+        proposal = proposal_in(table.propose(*actions, read=0, **reads))
+        assert proposal is not None
+        fault = proposal_fault(proposal, rules_of(table))
+        assert fault is None or "statistics" not in fault.message, fault
+    new = proposal_in(table.propose(bare, read=0))
+    assert new is not None
+    refused = proposal_fault(new, rules_of(table))
+    assert refused is not None
+    assert "has no statistics of the clustering column 'x'" in refused.message
+
+
+def rules_of(table: Table) -> TableRules:
+    snapshot = snapshot_in(table.path)
+    return table_rules(snapshot.protocol, snapshot.metadata, snapshot.domains.values())

@@ -18,7 +18,19 @@ from lakefold_table.delta.conflicts.rules import (
     isolation_level,
 )
 from lakefold_table.delta.proposal import DeltaTableProposal, proposal_in
-from tests.delta_logs.actions import PROTOCOL, SCHEMA, UUID, Members, add, domain, metadata, remove, text, txn
+from tests.delta_logs.actions import (
+    PROTOCOL,
+    SCHEMA,
+    UUID,
+    Members,
+    add,
+    domain,
+    metadata,
+    remove,
+    text,
+    txn,
+    vector,
+)
 
 if TYPE_CHECKING:
     from lakefold_table.delta.conflicts.footprint import CommitFootprint
@@ -138,3 +150,11 @@ def test_the_level_is_the_proposals_own_or_the_tables(
     proposed: str, property_value: str | None, level: str
 ) -> None:
     assert isolation_level(proposed, property_value) == level
+
+
+def test_rows_that_a_restore_brings_back_are_added_also_if_more_are_deleted() -> None:
+    """The rows that are deleted after it may be others."""
+    actions = (remove("a", vector("before", 1)), add("a", vector("after", 2)))
+    assert not commit(MERGE, *actions).added
+    restored = commit({"commitInfo": {"operation": "RESTORE"}}, *actions)
+    assert [file.path for file in restored.added] == ["a"]
