@@ -238,11 +238,13 @@ def _send_restore(settings: Settings, chosen: ChosenVersion, wait: float) -> Out
     from lakefold.branching.taken_back import newest_before
     from lakefold.proposals.sending import send_and_wait
 
-    for _ in range(ATTEMPTS - 1):
+    attempt = 1
+    while True:
         outcome = send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait)
-        if not isinstance(outcome.result, Rejected) or not outcome.result.conflict.retryable:
+        may_pass = isinstance(outcome.result, Rejected) and outcome.result.conflict.retryable
+        if not may_pass or attempt == ATTEMPTS:
             return outcome
-    return send_and_wait(settings, restoring(chosen, newest_before(chosen, None)), wait)
+        attempt += 1
 
 
 def _print_restored(
