@@ -1,20 +1,40 @@
 """Mappings that are never changed, of which the next one costs about as much as what it changes.
 
 A table of 100,000 files that copied its list of files for each version would spend more time on that than on
-the version. So a version shares the list of an older one, and has beside it what changed since.
+the version. So a version shares the list of an older one, and has beside it what changed since. Values that
+were read from a large file stay encoded in groups until one of them is asked for.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from math import isqrt
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 K = TypeVar("K")
 V = TypeVar("V")
 _ABSENT: Final[Any] = object()
 FEWEST: Final = 64
 """So many changes are always kept beside the shared list."""
+
+
+class ValueGroup(ABC, Generic[K, V]):
+    """The values of many keys, which are decoded once one of them is asked for."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def keys(self) -> Sequence[K]:
+        """The keys in their order."""
+
+    @abstractmethod
+    def value_of(self, key: K) -> V:
+        """Returns the value of one of its keys, the same object each time."""
 
 
 class LayeredMap(Mapping[K, V], Generic[K, V]):
@@ -29,24 +49,26 @@ class LayeredMap(Mapping[K, V], Generic[K, V]):
 
     def __init__(self, content: Mapping[K, V] | None = None) -> None:
         """Begins with a copy of `content`, or with nothing."""
-        self._shared: dict[K, V] = dict(content or {})
-        self._changes: dict[K, V | None] = {}
+        self._shared: dict[K, V | ValueGroup[K, V]] = dict(content or {})
+        self._changes: dict[K, V | ValueGroup[K, V] | None] = {}
         self._size = len(self._shared)
 
     def __getitem__(self, key: K) -> V:
         """Returns the value of a key. Raises `KeyError`."""
         value = self._changes.get(key, _ABSENT)
         if value is _ABSENT:
-            return self._shared[key]
+            value = self._shared[key]
         if value is None:
             raise KeyError(key)
-        return cast("V", value)
+        return cast("V", value.value_of(key) if isinstance(value, ValueGroup) else value)
 
     def get(self, key: K, default: Any = None) -> Any:  # noqa: ANN401 - as of Mapping
         """Returns the value of a key, the default if it has none."""
         value = self._changes.get(key, _ABSENT)
         if value is _ABSENT:
-            return self._shared.get(key, default)
+            value = self._shared.get(key, default)
+        if isinstance(value, ValueGroup):
+            return value.value_of(key)
         return default if value is None else value
 
     def __contains__(self, key: object) -> bool:
@@ -68,30 +90,32 @@ class LayeredMap(Mapping[K, V], Generic[K, V]):
         """Returns the number of keys."""
         return self._size
 
-    def changed(self, changes: Mapping[K, V | None]) -> LayeredMap[K, V]:
-        """Returns the mapping with these values, without the keys whose value is None."""
+    def changed(self, changes: Mapping[K, V | ValueGroup[K, V] | None]) -> LayeredMap[K, V]:
+        """Returns the mapping with these values, without the keys whose value is None.
+
+        A key whose value is a group has the value that the group has for it.
+        """
         if not changes:
             return self
         after: LayeredMap[K, V] = LayeredMap()
         if not self._shared and not self._changes:
-            after._shared = {key: value for key, value in changes.items() if value is not None}
+            after._shared = _present(dict(changes))
             after._size = len(after._shared)
             return after
         after._size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())
         after._shared = self._shared
         after._changes = self._changes | dict(changes)
         if len(after._changes) > FEWEST + isqrt(2 * len(self._shared)):
-            after._shared = after._merged()
+            after._shared = _present(self._shared | after._changes)
             after._changes = {}
         return after
 
-    def _merged(self) -> dict[K, V]:
-        """Returns everything in one dict."""
-        merged = cast("dict[K, V | None]", self._shared.copy())
-        merged.update(self._changes)
-        if len(merged) > self._size:
-            return {key: value for key, value in merged.items() if value is not None}
-        return cast("dict[K, V]", merged)
+
+def _present(values: dict[K, Any]) -> dict[K, Any]:
+    """Returns the values that are not None."""
+    if None not in values.values():
+        return values
+    return {key: value for key, value in values.items() if value is not None}
 
 
 class MapChanges(Generic[K, V]):
@@ -102,18 +126,30 @@ class MapChanges(Generic[K, V]):
     def __init__(self, before: Mapping[K, V] | None = None) -> None:
         """Begins without changes of `before`."""
         self._before: LayeredMap[K, V] = before if isinstance(before, LayeredMap) else LayeredMap(before)
-        self._changes: dict[K, V | None] = {}
+        self._changes: dict[K, V | ValueGroup[K, V] | None] = {}
 
     def get(self, key: K) -> V | None:
         """Returns the value of a key by now, None if it has none."""
         value = self._changes.get(key, _ABSENT)
-        return self._before.get(key) if value is _ABSENT else cast("V | None", value)
+        if value is _ABSENT:
+            return cast("V | None", self._before.get(key))
+        return cast("V | None", value.value_of(key) if isinstance(value, ValueGroup) else value)
 
     def set(self, key: K, value: V) -> V | None:
         """Gives a key its value. Returns the one that it had."""
         before = self.get(key)
         self._changes[key] = value
         return before
+
+    def set_group(self, group: ValueGroup[K, V]) -> bool:
+        """Gives the keys of a group their values. Returns False and does nothing if one of them has one."""
+        values = dict.fromkeys(group.keys, group)
+        if len(values) < len(group.keys) or not self._changes.keys().isdisjoint(values):
+            return False
+        if len(self._before) and any(key in self._before for key in values):
+            return False
+        self._changes.update(values)
+        return True
 
     def remove(self, key: K) -> V | None:
         """Takes the value from a key. Returns the one that it had, None if it had none."""

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakefold_reader.delta.sidecars import NamedSidecars
+from lakefold_table.delta.actions import file_columns
 from lakefold_table.delta.actions.file_actions import AddFile
+from lakefold_table.delta.actions.file_columns import FileColumns, FileGroup
 from lakefold_table.delta.actions.table_actions import Sidecar
 from lakefold_table.delta.checkpoints import parquet_actions as module
 from lakefold_table.delta.checkpoints.parquet_actions import parquet_actions, parquet_file
@@ -42,9 +44,10 @@ from tests.delta_logs.actions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakefold_reader.format.source import Source
+    from lakefold_table.delta.actions.table_actions import Action
 
 VERSION = 4
 CLASSIC = f"{FOLDER}/{VERSION:020}.checkpoint.parquet"
@@ -60,6 +63,14 @@ FILES = [
     remove("b"),
 ]
 NEXT = {commit_path(VERSION + 1): text([add("d"), remove("c")])}
+
+
+def decoded(data: bytes, where: str = "") -> list[Action]:
+    """Returns the actions of a Parquet file, those in groups as well."""
+    actions: list[Action] = []
+    for each in parquet_actions(data, where):
+        actions.extend(each.files() if isinstance(each, FileGroup) else [each])
+    return actions
 
 
 def part(number: int, parts: int) -> str:
@@ -154,30 +165,105 @@ def test_columns_of_another_type_are_damaged() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
     with pytest.raises(DamagedError, match="partitionValues must be a map"):
-        list(parquet_actions(bytes(sink.getvalue()), "checkpoint"))
+        decoded(bytes(sink.getvalue()), "checkpoint")
 
 
 def test_files_are_the_same_by_columns_and_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     data = parquet([*FILES, add("d", partitionValues={"p": None, "q": ""})])
-    by_columns = list(parquet_actions(data, "w"))
+    by_columns = decoded(data, "w")
     monkeypatch.setattr(module, "_files", lambda *_: None)
-    assert list(parquet_actions(data, "w")) == by_columns
+    assert decoded(data, "w") == by_columns
     assert len(by_columns) == len(FILES) + 1
+
+
+MANY = [
+    add(
+        f"p={number % 3}/file-{number}",
+        vector(f"v{number}") if number % 5 == 0 else None,
+        partitionValues={"p": str(number % 3) if number % 4 else None},
+        size=number,
+        **({"stats": json.dumps({"numRecords": number})} if number % 7 else {}),
+    )
+    for number in range(50)
+]
+
+
+def test_files_of_several_groups_are_those_of_the_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_columns, "GROUP", 8)
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 20)
+    parts = [parquet([*TABLE, *MANY[:30]]), parquet([*MANY[30:], remove("gone")])]
+    made = snapshot_of({part(1, 2): parts[0], part(2, 2): parts[1], **NEXT})
+    first = {commit_path(number): text([]) for number in range(1, VERSION + 1)}
+    expected = snapshot_of({commit_path(0): text([*TABLE, *MANY, remove("gone")]), **first, **NEXT})
+    asked = [f"p={number % 3}/file-{number}" for number in (49, 3, 19, 20, 3)]
+    assert [made.files[path] for path in asked] == [expected.files[path] for path in asked]
+    assert made.files[asked[0]] is made.files[asked[0]]
+    assert made == expected
+    assert list(made.files) == list(expected.files)
+    assert made.size_bytes == sum(range(50)) + 10
+
+
+def test_only_files_beside_one_that_is_asked_for_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(file_columns, "GROUP", 8)
+    actions = FileColumns.files
+
+    def counted(columns: FileColumns, start: int, paths: Sequence[str]) -> Iterator[AddFile]:
+        made.extend(paths)
+        return actions(columns, start, paths)
+
+    monkeypatch.setattr(FileColumns, "files", counted)
+    snapshot = snapshot_of({CLASSIC: parquet([*TABLE, *MANY]), **NEXT})
+    assert len(snapshot.files) == len(MANY) + 1
+    assert MANY[9]["add"]["path"] in snapshot.files
+    assert made == []
+    assert snapshot.files[MANY[9]["add"]["path"]].size == 9
+    assert made == [each["add"]["path"] for each in MANY[8:16]]
+
+
+@pytest.mark.parametrize("at", [0, 9, 49])
+def test_a_file_that_is_listed_twice_has_to_be_the_same(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    monkeypatch.setattr(file_columns, "GROUP", 8)
+    again = parquet([*TABLE, *MANY, MANY[at]])
+    made = snapshot_of({CLASSIC: again, **NEXT})
+    assert len(made.files) == len(MANY) + 1
+    assert made.size_bytes == sum(range(50)) + 10
+    other = {"add": {**MANY[at]["add"], "size": 1000}}
+    with pytest.raises(DamagedError, match="two add actions contradict each other"):
+        snapshot_of({CLASSIC: parquet([*TABLE, *MANY, other]), **NEXT})
+    parts = {part(1, 2): parquet([*TABLE, *MANY]), part(2, 2): parquet([other])}
+    with pytest.raises(DamagedError, match="two add actions contradict each other"):
+        snapshot_of({**parts, **NEXT})
+    removed = remove(MANY[at]["add"]["path"], MANY[at]["add"].get("deletionVector"))
+    with pytest.raises(DamagedError, match="both added and removed"):
+        snapshot_of({CLASSIC: parquet([*TABLE, *MANY, removed]), **NEXT})
+
+
+@pytest.mark.parametrize("member", ["stats", "path", "partitionValues"])
+def test_a_text_that_is_not_utf8_is_damaged_when_the_table_is_opened(member: str) -> None:
+    content: object = {"p": "MARK"} if member == "partitionValues" else "MARK"
+    files = [*MANY, {"add": {**add("a", stats="{}")["add"], member: content}}]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(pa.BufferReader(parquet([*TABLE, *files]))), sink, compression="none")
+    data = bytes(sink.getvalue())
+    assert len(snapshot_of({CLASSIC: data, **NEXT}).files) == len(files) + 1
+    with pytest.raises(DamagedError, match="can't be read as Parquet"):
+        snapshot_of({CLASSIC: data.replace(b"MARK", b"\xff\xff\xff\xff"), **NEXT})
 
 
 def test_a_struct_without_any_member_is_no_action() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"txn": [{"appId": None, "version": None}, txn("a", 1)["txn"]]}), sink)
-    assert [type(each).__name__ for each in parquet_actions(bytes(sink.getvalue()), "")] == ["AppTransaction"]
+    assert [type(each).__name__ for each in decoded(bytes(sink.getvalue()))] == ["AppTransaction"]
 
 
 def test_a_file_that_would_take_far_more_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = parquet([add(f"{number:0500}") for number in range(3000)])
-    assert len(list(parquet_actions(data, ""))) == 3000
+    assert len(decoded(data)) == 3000
     monkeypatch.setattr(module, "SPARE_BYTES", 0)
     monkeypatch.setattr(module, "MOST_TIMES", 2)
     with pytest.raises(DamagedError, match="says that its columns take"):
-        list(parquet_actions(data, ""))
+        decoded(data)
 
 
 def test_statistics_that_are_columns_become_json() -> None:
@@ -201,7 +287,7 @@ def test_statistics_that_are_columns_become_json() -> None:
         for name, content in members.items()
     ]
     pq.write_table(pa.Table.from_pylist([{"add": members}], pa.schema([("add", pa.struct(fields))])), sink)
-    (action,) = parquet_actions(bytes(sink.getvalue()), "")
+    (action,) = decoded(bytes(sink.getvalue()))
     stats = getattr(action, "stats", None)
     assert stats is not None
     assert json.loads(stats) == {
@@ -226,7 +312,7 @@ def test_statistics_with_times_that_python_lacks_are_left_out(most: pa.Scalar) -
     actions = pa.StructArray.from_arrays(list(members.values()), names=list(members))
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"add": actions}), sink)
-    (action,) = parquet_actions(bytes(sink.getvalue()), "")
+    (action,) = decoded(bytes(sink.getvalue()))
     assert getattr(action, "path", "") == "a"
     assert getattr(action, "stats", "") is None
 

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
-from lakefold_table.layered_map import FEWEST, LayeredMap, MapChanges
+from lakefold_table.layered_map import FEWEST, LayeredMap, MapChanges, ValueGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Numbers(ValueGroup[str, int]):
+    """Values that are the keys as numbers."""
+
+    def __init__(self, *keys: str) -> None:
+        self._keys = keys
+
+    @property
+    def keys(self) -> Sequence[str]:
+        return self._keys
+
+    def value_of(self, key: str) -> int:
+        return int(key)
 
 
 def test_it_is_a_dict_that_never_changes() -> None:
     chance = random.Random(20_261_123)
     expected: dict[str, int] = {}
     layered: LayeredMap[str, int] = LayeredMap()
+    first: MapChanges[str, int] = MapChanges()
+    for start in range(0, 300, 100):
+        keys = list(map(str, range(start, start + 100)))
+        assert first.set_group(Numbers(*keys))
+        expected |= {key: int(key) for key in keys}
+    layered = first.result()
     versions: list[tuple[LayeredMap[str, int], dict[str, int]]] = []
     for _ in range(400):
         changes: dict[str, int | None] = {}
@@ -29,6 +53,23 @@ def test_it_is_a_dict_that_never_changes() -> None:
         for key in map(str, range(700)):
             assert made.get(key, -1) == should.get(key, -1)
             assert (key in made) is (key in should)
+
+
+def test_a_group_is_refused_if_one_of_its_keys_has_a_value() -> None:
+    for before in (MapChanges({"1": 5}), MapChanges(LayeredMap({"1": 5}).changed({"2": 5}))):
+        assert not before.set_group(Numbers("0", "1"))
+        assert before.get("0") is None
+        assert before.get("1") == 5
+        assert before.set_group(Numbers("3", "4"))
+        assert not before.set_group(Numbers("4"))
+        assert not before.set_group(Numbers("6", "6"))
+        assert before.remove("4") == 4
+        assert before.set("3", 7) == 3
+        assert before.result().get("3") == 7
+        assert "4" not in before.result()
+    removed = MapChanges({"1": 5})
+    removed.remove("1")
+    assert not removed.set_group(Numbers("1")), "it would hide that the key was removed"
 
 
 def test_a_key_without_a_value_raises_key_error() -> None:

@@ -106,7 +106,7 @@ def _texts_of(items: tuple[tuple[str, str | None], ...]) -> Mapping[str, str | N
     return dict(items)
 
 
-def _shared(value: dict[str, str | None]) -> Mapping[str, str | None]:
+def shared_texts(value: dict[str, str | None]) -> Mapping[str, str | None]:
     """Returns an equal object that others have as well: the files of a partition have equal values of it.
 
     Large objects are returned as they are. No object of an action is ever changed.
@@ -122,7 +122,7 @@ def _shared(value: dict[str, str | None]) -> Mapping[str, str | None]:
 TEXT: Final = FieldKind("a string", lambda value: value.__class__ is str)
 LONG: Final = FieldKind("a 64-bit integer", is_long)
 FLAG: Final = FieldKind("a boolean", lambda value: value.__class__ is bool)
-TEXT_MAP: Final = FieldKind("an object of strings", _all_texts, lambda value, _where: _shared(value))
+TEXT_MAP: Final = FieldKind("an object of strings", _all_texts, lambda value, _where: shared_texts(value))
 TEXTS: Final = FieldKind("an array of strings", _is_texts, lambda value, _where: tuple(value), list)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.file_actions import AddFile, RemoveFile
+from lakefold_table.delta.actions.file_columns import FileGroup
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.paths import decode_percent
 from lakefold_table.delta.actions.table_actions import BY_NAME, CheckpointMetadata, CommitInfo, Sidecar
@@ -46,7 +47,9 @@ def sidecar_paths(file: LogFile, data: bytes | SeekableFile, where: str = "") ->
             yield _sidecar_path(each, where)
 
 
-def checkpoint_actions(checkpoint: Sequence[LogFile], files: Files, where: str = "") -> Iterator[Action]:
+def checkpoint_actions(
+    checkpoint: Sequence[LogFile], files: Files, where: str = ""
+) -> Iterator[Action | FileGroup]:
     """Yields the actions of a checkpoint, whose files were all read.
 
     Raises `DamagedError` if they are malformed or don't fit together.
@@ -71,7 +74,7 @@ class _OwnActions:
         self._sidecars: list[Sidecar] = []
         self._has_files = False
 
-    def is_of_table(self, action: Action) -> bool:
+    def is_of_table(self, action: Action | FileGroup) -> bool:
         """Whether the action is about the table, and not about the checkpoint."""
         match action:
             case CheckpointMetadata():
@@ -86,7 +89,7 @@ class _OwnActions:
                 return False
             case CommitInfo():
                 return False
-            case AddFile() | RemoveFile():
+            case AddFile() | RemoveFile() | FileGroup():
                 self._has_files = True
         return True
 
@@ -108,7 +111,7 @@ class _OwnActions:
 
 def _actions(
     file: LogFile, data: bytes | SeekableFile, where: str, names: Collection[str]
-) -> Iterator[Action]:
+) -> Iterator[Action | FileGroup]:
     if file.json and isinstance(data, bytes):
         return parse_actions(data, where)
     return parquet_actions(data, where, names)
@@ -121,7 +124,7 @@ def _content(path: str, files: Files, where: str) -> bytes:
     return data
 
 
-def _of_sidecar(sidecar: Sidecar, files: Files, where: str) -> Iterator[Action]:
+def _of_sidecar(sidecar: Sidecar, files: Files, where: str) -> Iterator[Action | FileGroup]:
     path = _sidecar_path(sidecar, where)
     data = _content(path, files, where)
     if len(data) != sidecar.size:

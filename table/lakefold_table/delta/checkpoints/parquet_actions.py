@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from itertools import pairwise, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lakefold_table.delta.actions.fields import FLAG, LONG, TEXT, TEXT_MAP, TEXTS, ActionField, fields_of
 from lakefold_table.delta.actions.file_actions import AddFile, DeletionVector, RemoveFile
+from lakefold_table.delta.actions.file_columns import FileColumns, members_present
 from lakefold_table.delta.actions.lines import action_of
 from lakefold_table.delta.actions.table_actions import BY_NAME, Action, FileFormat
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from lakefold_table.delta.actions.file_columns import FileGroup
 
 ROWS_AT_ONCE: Final = 4096
 MOST_TEXT: Final = 64 << 20
@@ -52,8 +54,8 @@ class SeekableFile(Protocol):
 
 def parquet_actions(
     data: bytes | SeekableFile, where: str, names: Collection[str] = tuple(BY_NAME)
-) -> Iterator[Action]:
-    """Yields the actions with these names in a Parquet file, some thousand rows at a time.
+) -> Iterator[Action | FileGroup]:
+    """Yields the actions with these names in a Parquet file. Most files that are added come in groups.
 
     `data`: its bytes, or a file, of which only the footer and the columns of these actions are read. Raises
     `DamagedError` if it is no such file, or would take far more memory than it is long.
@@ -71,7 +73,7 @@ def parquet_actions(
         )
         _check_size(file.metadata, opened.size(), where)
         columns = _columns(file.schema_arrow, names)
-        for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns, use_threads=False) if columns else ():
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns, use_threads=True) if columns else ():
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 yield from _actions(name, column, where)
     except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
@@ -191,68 +193,29 @@ def _columns(schema: Any, names: Collection[str]) -> list[str]:  # noqa: ANN401 
     return columns
 
 
-def _actions(name: str, column: Any, where: str) -> Iterator[Action]:  # noqa: ANN401 - an Arrow array
-    rows = column.filter(column.is_valid())
+def _actions(name: str, column: Any, where: str) -> Iterator[Action | FileGroup]:  # noqa: ANN401 - an Arrow array
+    rows = column.filter(column.is_valid()) if column.null_count else column
     if not len(rows):
         return
     # A checkpoint of a large table is almost nothing but files.
-    files = _files(BY_NAME[name], rows, where) if name in _FILES else None
-    yield from _each_row(name, rows, where) if files is None else files
+    files = _files(name, rows, where) if name in _FILES else None
+    if files is None:
+        yield from _each_row(name, rows, where)
+    else:
+        yield from files.groups() if name == AddFile.NAME else files.actions()
 
 
-def _files(kind: Any, rows: Any, where: str) -> Iterator[Action] | None:  # noqa: ANN401 - a class, an Arrow array
-    """Returns actions about files, of which each member is converted for all rows at once.
-
-    Returns None if a member is not of the type that it mostly has, or is missing in a row: then `_each_row`
-    converts it or says what is wrong.
-    """
-    present = {member.name: rows.field(at) for at, member in enumerate(rows.type)}
-    if PARSED in present and (STATS not in present or present[STATS].null_count):
+def _files(name: str, rows: Any, where: str) -> FileColumns | None:  # noqa: ANN401 - an Arrow array
+    """Returns the actions about files if they can stay columns, otherwise None."""
+    names = {member.name: at for at, member in enumerate(rows.type)}
+    if PARSED in names and (STATS not in names or rows.field(names[STATS]).null_count):
         return None
-    columns: dict[str, Iterable[Any]] = {}
-    for field in fields_of(kind):
-        column = present.get(field.name)
-        if field.required and (column is None or column.null_count):
-            return None
-        values = repeat(None) if column is None else _values(field, column, f"{where}, {kind.NAME}")
-        if values is None:
-            return None
-        columns[field.attribute] = values
-    return map(kind, *(columns[name] for name in kind.__match_args__ if name in columns))
-
-
-def _values(field: ActionField, column: Any, where: str) -> Iterable[Any] | None:  # noqa: ANN401 - an Arrow array
-    """Returns the values of a member in all rows. Returns None if the column has another type."""
-    from pyarrow import types
-
-    kind, read = column.type, field.kind.read
-    if column.null_count == len(column):
-        return repeat(None)
-    if read is None:
-        fits = {TEXT: types.is_string, LONG: types.is_signed_integer, FLAG: types.is_boolean}[field.kind]
-        return column.to_pylist() if fits(kind) else None
-    if types.is_map(kind) and types.is_string(kind.key_type) and types.is_string(kind.item_type):
-        return [None if each is None else read(each, where) for each in _text_maps(column)]
-    if not types.is_struct(kind):
-        return None
-    rows = (None if row is None else _present(row) for row in column.to_pylist())
-    return [None if row is None else read(row, where) for row in rows]
-
-
-def _text_maps(column: Any) -> Iterator[dict[str, str | None] | None]:  # noqa: ANN401 - an Arrow array
-    keys, items = column.keys.to_pylist(), column.items.to_pylist()
-    ends = pairwise(column.offsets.to_pylist())
-    for (start, end), is_valid in zip(ends, column.is_valid().to_pylist(), strict=True):
-        yield dict(zip(keys[start:end], items[start:end], strict=True)) if is_valid else None
-
-
-def _present(members: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: content for name, content in members.items() if content is not None}
+    return FileColumns.of(BY_NAME[name], rows, where)
 
 
 def _each_row(name: str, rows: Any, where: str) -> Iterator[Action]:  # noqa: ANN401 - an Arrow array
     kinds = fields_of(BY_NAME[name])
-    for members in map(_present, _members(rows)):
+    for members in map(members_present, _members(rows)):
         # Writers that can't store null for a whole struct store one without any member.
         if not members:
             continue
@@ -286,7 +249,7 @@ def _plain(members: dict[str, Any], fields: tuple[ActionField, ...], where: str)
         if field.kind is TEXT_MAP and isinstance(content, list):
             members[name] = _map_of(content, name, where)
         elif isinstance(content, dict):
-            members[name] = _present(content)
+            members[name] = members_present(content)
             if isinstance(members[name].get("options"), list):
                 members[name]["options"] = _map_of(members[name]["options"], "options", where)
     return members

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
+from lakefold_table.delta.actions.file_columns import FileGroup
 from lakefold_table.delta.actions.table_actions import (
     AppTransaction,
     CommitInfo,
@@ -42,27 +43,36 @@ class Reconciliation:
         self._size_bytes = 0 if snapshot is None else snapshot.size_bytes
         self._in_commit_ms = None if snapshot is None else snapshot.in_commit_ms
 
-    def add_checkpoint(self, actions: Iterable[Action], where: str = "") -> None:
+    def add_checkpoint(self, actions: Iterable[Action | FileGroup], where: str = "") -> None:
         """Adds the actions of a whole checkpoint; to be called before any commit is added.
 
         Raises `DamagedError` if two of them contradict each other.
         """
         for action in actions:
-            before: Action | None
-            match action:
-                case AddFile():
-                    before = self._files.set(action.path, action)
-                    self._size_bytes += action.size if before is None else 0
-                case RemoveFile():
-                    before = self._tombstones.set(action.key, action)
-                case _:
-                    before = self._put(action)
-            if before is not None and before != action:
-                raise _contradiction(_about(action), where)
+            if not isinstance(action, FileGroup):
+                self._add_listed(action, where)
+            elif self._files.set_group(action):
+                self._size_bytes += action.size_bytes
+            else:
+                for file in action.files():
+                    self._add_listed(file, where)
         for path, vector in self._tombstones.result():
-            file = self._files.get(path)
-            if file is not None and file.key == (path, vector):
+            listed = self._files.get(path)
+            if listed is not None and listed.key == (path, vector):
                 raise _both(path, where)
+
+    def _add_listed(self, action: Action, where: str) -> None:
+        before: Action | None
+        match action:
+            case AddFile():
+                before = self._files.set(action.path, action)
+                self._size_bytes += action.size if before is None else 0
+            case RemoveFile():
+                before = self._tombstones.set(action.key, action)
+            case _:
+                before = self._put(action)
+        if before is not None and before != action:
+            raise _contradiction(_about(action), where)
 
     def add_commit(self, actions: Iterable[Action], where: str = "", *, compacted: bool = False) -> None:
         """Adds the actions of one commit, or of several that were compacted into one file.
