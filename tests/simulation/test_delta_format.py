@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from random import Random
 
 import pytest
 
-from tests.simulation.delta_world import APPEND, DELETE, Change, DeltaWorld, begin
+from tests.simulation.delta_world import APPEND, DELETE, DELETE_ROWS, PLAIN, SIZE, Change, DeltaWorld, begin
 from tests.simulation.store import Troubles
 
 SEEDS = 30
@@ -19,6 +20,7 @@ def test_a_committer_folds_delta_tables() -> None:
         begin(world)
         assert world.live() > 40
         world.finish()
+        assert world.checkpoints == 2
 
 
 @pytest.mark.parametrize("again", range(2), ids=["once", "twice"])
@@ -47,13 +49,19 @@ def test_in_random_troubles(first: int) -> None:
         with world.begun():
             begin(world)
             for batch in range(10, 30):
-                operation = DELETE if random.random() < 1 / 3 else APPEND
-                change = Change(f"s{batch}", operation, str(random.randint(3, 12)))
+                uri = random.choice(world.uris)
+                kinds = (
+                    [APPEND, APPEND, DELETE] if uri.endswith(PLAIN) else [APPEND, DELETE_ROWS, DELETE_ROWS]
+                )
+                rows = tuple(sorted(random.sample(range(SIZE), 2)))
+                change = Change(f"s{batch}", random.choice(kinds), str(random.randint(3, 12)), rows)
                 number = random.randint(10, batch)
+                if random.random() < 1 / 4:
+                    world.hub.later(random.random() * 3, partial(world.commit_elsewhere, uri))
                 if random.random() < 1 / 4:
                     world.send_lance(Change(f"l{batch}", APPEND, str(batch)), "app", number)
                 else:
-                    world.propose(random.choice(world.uris), change, "app", number)
+                    world.propose(uri, change, "app", number)
             for _ in range(4):
                 world.start(kill_at=random.randint(5, 200))
                 world.live(kill_at=random.randint(5, 200))

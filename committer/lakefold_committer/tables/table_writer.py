@@ -41,7 +41,7 @@ from lakefold_table.marks.record import decode_record, is_own
 from lakefold_table.marks.rollbacks import after_foreign
 from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
-from lakefold_table.storage.base import Put, Storage
+from lakefold_table.storage.base import DoubtfulPutError, Put, Storage
 from lakefold_table.uri import is_under
 from lakefold_table.versions.refs import Refs
 from lakefold_table.versions.versions import Published, Versions
@@ -388,7 +388,8 @@ class TableWriter:
                 stored = {file.path for file in after.files[:-1]}
                 again = self._format.files_after(table.state, None).files
                 self._store([file for file in again if file.may_exist or file.path not in stored])
-        except LakefoldError as error:
+        except (LakefoldError, DoubtfulPutError) as error:
+            # If the answer of a put was lost, its file may exist. The next checkpoint does not rely on it.
             LOG.warning("checkpoint not written", table=table.uri, version=table.version, error=str(error))
 
     def _store(self, files: Sequence[NewFile]) -> bool:
