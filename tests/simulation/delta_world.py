@@ -84,11 +84,13 @@ class Change:
 class Files:
     """The files of a table with their deleted rows, computed from the log.
 
+    `removed`: those that were removed once; a proposal on version 0 can't mean one that was added again.
     `keys`: those of batches, and proposals.
     """
 
     exists: bool = False
     files: dict[str, frozenset[int]] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
     keys: set[object] = field(default_factory=set)
 
     def take(self, change: Change, key: object) -> str:
@@ -102,6 +104,8 @@ class Files:
             return REFUSED
         if deleted and (change.operation == DELETE or deleted.intersection(change.rows)):
             return REFUSED
+        if change.operation == DELETE and change.file in self.removed:
+            return REFUSED
         self.exists = True
         self.keys.add(key)
         match change.operation:
@@ -109,6 +113,7 @@ class Files:
                 self.files[change.file] = frozenset()
             case "DELETE":
                 del self.files[change.file]
+                self.removed.add(change.file)
             case "DELETE ROWS":
                 self.files[change.file] = (deleted or frozenset()) | set(change.rows)
         return COMMITTED
