@@ -7,13 +7,11 @@ fragment; without them the later proposal is refused.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
-from lakefold_protos.lance.table_pb2 import IndexMetadata
-from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap, encode_bitmap, encode_treemap
 from lakefold_table.branch_names import check_branch_name
 from lakefold_table.errors import InvalidError
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from google.protobuf.message import Message
+
 MAIN = "main"
 LIMIT = 2**32
 """Fragment ids and row offsets are smaller than this."""
@@ -30,7 +30,6 @@ SHAPE = 'write an object of fragment ids with lists of row offsets, as {"0": [3,
 SHAPE_OF_PATHS = (
     'write an object of the paths that add actions have, with lists of row offsets, as {"a.parquet": [3, 17]}'
 )
-Message = TypeVar("Message", Transaction, IndexMetadata)
 
 
 def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
@@ -44,22 +43,22 @@ def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
         check_branch_name(branch)
         envelope.branch = branch
     hint = "name a file as in a table's _transactions/"
-    envelope.lance.CopyFrom(_message(Transaction, transaction, hint))
+    _parse(envelope.lance, transaction, hint)
     if envelope.lance.WhichOneof("operation") is None:
         message = "the transaction names no operation that this release knows"
         raise InvalidError(message, where=str(transaction), hint=hint)
-    _check_policy(envelope.lance)
+    _check_policy(envelope)
     return envelope
 
 
-def _check_policy(transaction: Transaction) -> None:
+def _check_policy(envelope: Envelope) -> None:
     """Raises `InvalidError` naming the key if a transaction sets a maintenance policy that makes no sense."""
     from lakefold_maintenance.planning.policy import policy_of
 
-    update = transaction.update_config
+    update = envelope.lance.update_config
     entries = update.config_updates.update_entries
     config = {entry.key: entry.value for entry in entries if entry.HasField("value")}
-    policy_of({**config, **update.upsert_values, **transaction.overwrite.config_upsert_values})
+    policy_of({**config, **update.upsert_values, **envelope.lance.overwrite.config_upsert_values})
 
 
 def delta_envelope(table: str, actions: Path, more: Mapping[str, Any]) -> Envelope:
@@ -134,16 +133,18 @@ def add_reuse_index(envelope: Envelope, file: Path) -> None:
 
     Raises `InvalidError` if the file has no such message.
     """
-    envelope.fragment_reuse_index.CopyFrom(
-        _message(IndexMetadata, file, "name a file with the entry __lance_frag_reuse of an index section")
-    )
+    hint = "name a file with the entry __lance_frag_reuse of an index section"
+    _parse(envelope.fragment_reuse_index, file, hint)
 
 
-def _message(kind: type[Message], file: Path, hint: str) -> Message:
+def _parse(part: Message, file: Path, hint: str) -> None:
+    """Sets a part of an envelope to the message in a file."""
+    data = _read(file)
+    part.SetInParent()
     try:
-        return kind.FromString(_read(file))
+        part.ParseFromString(data)
     except DecodeError as error:
-        message = f"the file contains no Lance {kind.DESCRIPTOR.name}: {error}"
+        message = f"the file contains no Lance {part.DESCRIPTOR.name}: {error}"
         raise InvalidError(message, where=str(file), hint=hint) from error
 
 

@@ -449,6 +449,11 @@ class Format(Protocol[S]):
     first_version: int
 
     @property
+    def operations(self) -> Collection[str]:
+        """The names of operations that metrics distinguish. A producer may send any other name."""
+        ...
+
+    @property
     def is_data_name(self) -> Callable[[str], bool] | None:
         """Returns whether a name at the root may be that of a data file, or of a folder of them.
 

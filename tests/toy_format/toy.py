@@ -171,6 +171,7 @@ class ToyFormat:
     name = NAME
     folder = FOLDER
     first_version = 1
+    operations = (CREATE, APPEND, DELETE)
     is_data_name = None
 
     def proposal(self, envelope: Envelope) -> ToyProposal | None:

@@ -119,7 +119,9 @@ def test_a_claim_that_names_its_place_is_an_entry_and_another_is_refused() -> No
 
 
 def test_no_proposal_is_refused() -> None:
-    assert "no proposal" in refused(encode(log_pb2.Envelope(table=TABLE))).message
+    empty = refused(encode(log_pb2.Envelope(table=TABLE)))
+    assert "no proposal" in empty.message
+    assert empty.hint == "set `lance` or `delta`, after the format of the table"
 
 
 def test_a_kind_of_proposal_from_the_future_stops_its_table() -> None:

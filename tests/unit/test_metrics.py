@@ -9,7 +9,15 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakefold_committer.observability.metrics import BROKERS, MEMORY, STORE, FoldStatus, Metrics, operation_of
+from lakefold_committer.observability.metrics import (
+    BROKERS,
+    MEMORY,
+    OPERATIONS,
+    STORE,
+    FoldStatus,
+    Metrics,
+    operation_of,
+)
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance import transaction_pb2
 from lakefold_table.entry import (
@@ -105,6 +113,18 @@ def test_a_claim_and_no_operation_at_all_have_names_too() -> None:
     empty.lance.uuid = "u"
     assert operation_of(Entry(Position(LOG, 0), 0, claim, 1)) == "claim"
     assert operation_of(Entry(Position(LOG, 0), 0, empty, 1, BUILT_IN.proposal(empty))) == "none"
+
+
+def test_an_operation_that_no_format_names_begins_no_series_of_its_own() -> None:
+    metrics, series = Metrics(), set(OPERATIONS)
+    for name in ["WRITE", *(f"operation {number}" for number in range(100))]:
+        envelope = Envelope()
+        envelope.delta.operation = name
+        read = Entry(Position(LOG, 0), 0, envelope, 1, BUILT_IN.proposal(envelope))
+        metrics.answered([(read, outcome(Committed(1)))])
+    counted = scraped(metrics)["lakefold_outcomes_total"]
+    assert (counted["committed", "WRITE"], counted["committed", "other"]) == (1, 100)
+    assert {operation for _, operation in counted} == series
 
 
 def test_gauges_are_right_when_prometheus_asks() -> None:

@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lakefold_committer.fold.grouping import GroupEnd
-from lakefold_protos.lance import transaction_pb2
 from lakefold_table.entry import Duplicate, Entry, Outcome, Rejected, Undecodable
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.syncs import FAILURES
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ CLAIM: Final = "claim"
 """The operation of a proposal that is stored beside its table: it is not known yet."""
 NONE: Final = "none"
 """The operation of a message that is no proposal."""
-OPERATIONS = (
-    *(field.name for field in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields),
-    CLAIM,
-    NONE,
-)
-"""The operations of outcomes: Lance's, as its message spells them, and two more."""
+OTHER: Final = "other"
+"""An operation that no format names. A producer may send any text, and each one would be a series."""
+_NAMED: Final = frozenset(name for table_format in BUILT_IN for name in table_format.operations)
+OPERATIONS = (*sorted(_NAMED), CLAIM, NONE, OTHER)
+"""The operations of outcomes: those of each format, as its messages spell them, and three more."""
 REASONS = ("retryable", "incompatible")
 DOUBTS = ("rolled back", "different content")
 """Why an operator should check a Duplicate: its rows are gone, or other rows were sent."""
@@ -158,7 +157,8 @@ class Metrics:
         self.outcomes = self._counter(
             "lakefold_outcomes_total",
             "Outcomes reported, by kind (committed, duplicate, rejected, invalid) and by the proposal's "
-            "operation (claim: it is stored beside its table; none: it is no proposal)",
+            "operation (claim: it is stored beside its table; none: it is no proposal; "
+            "other: a name that isn't known)",
             "kind",
             "operation",
         )
@@ -306,7 +306,8 @@ def operation_of(read: Entry | Undecodable) -> str:
         return NONE
     if read.proposal is None:
         return CLAIM
-    return read.proposal.operation or NONE
+    name = read.proposal.operation
+    return name if name in _NAMED else OTHER if name else NONE
 
 
 def _totals(counter: Counter) -> Iterator[Sample]:

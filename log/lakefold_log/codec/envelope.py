@@ -16,7 +16,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from lakefold_log.codec.claims import claim_fault
 from lakefold_protos.lakefold import log_pb2
-from lakefold_protos.lance.views_pb2 import AddressView
+from lakefold_protos.lakefold.views_pb2 import AddressView
 from lakefold_table.allocation import check_allocated
 from lakefold_table.entry import Entry, Undecodable
 from lakefold_table.errors import InvalidError
@@ -203,7 +203,8 @@ def classify(
                 return UnknownKind(position, time_us, table, unknown, hint, size, envelope.branch)
             if proposal is not None:
                 return Entry(position, time_us, envelope, size, proposal, data=data)
-            fault = _Fault("the envelope holds no proposal", "set `lance` to a Lance Transaction")
+            fields = " or ".join(f"`{each.name}`" for each in formats)
+            fault = _Fault("the envelope holds no proposal", f"set {fields}, after the format of the table")
     return _undecodable(fault, position, time_us, table or _text(key), size)
 
 

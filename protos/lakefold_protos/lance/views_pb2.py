@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!lakefold_protos/lance/views.proto\x12\x0elakefold.views\"\"\n\rFragmentsView\x12\x11\n\tfragments\x18\x02 \x03(\x0c\"\x1f\n\nAppendView\x12\x11\n\tfragments\x18\x01 \x03(\x0c\",\n\x0b\x41\x64\x64ressView\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x07 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!lakefold_protos/lance/views.proto\x12\x0elakefold.views\"\"\n\rFragmentsView\x12\x11\n\tfragments\x18\x02 \x03(\x0c\"\x1f\n\nAppendView\x12\x11\n\tfragments\x18\x01 \x03(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FRAGMENTSVIEW']._serialized_end=87
   _globals['_APPENDVIEW']._serialized_start=89
   _globals['_APPENDVIEW']._serialized_end=120
-  _globals['_ADDRESSVIEW']._serialized_start=122
-  _globals['_ADDRESSVIEW']._serialized_end=166
 # @@protoc_insertion_point(module_scope)

@@ -63,27 +63,3 @@ class AppendView(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AppendView: _TypeAlias = AppendView  # noqa: Y015
-
-@_typing.final
-class AddressView(_message.Message):
-    """A lakefold.log.v1.Envelope of which only the address is decoded."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TABLE_FIELD_NUMBER: _builtins.int
-    BRANCH_FIELD_NUMBER: _builtins.int
-    table: _builtins.str
-    branch: _builtins.str
-    def __init__(
-        self,
-        *,
-        table: _builtins.str = ...,
-        branch: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "table", b"table"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AddressView: _TypeAlias = AddressView  # noqa: Y015

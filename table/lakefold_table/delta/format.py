@@ -12,7 +12,7 @@ from lakefold_table.delta.commit_head import head_in, head_length, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
 from lakefold_table.delta.log_segment.names import FOLDER, checksum_path, detect
-from lakefold_table.delta.proposal import NAME, DeltaTableProposal, proposal_in
+from lakefold_table.delta.proposal import NAME, OPERATIONS, DeltaTableProposal, proposal_in
 from lakefold_table.delta.rebasing import vectors_to_read
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
@@ -57,6 +57,7 @@ class DeltaFormat:
     name = NAME
     folder = FOLDER
     first_version = 0
+    operations = OPERATIONS
     proposal = staticmethod(proposal_in)
     head_length = staticmethod(head_length)
     detect = staticmethod(detect)

@@ -41,6 +41,20 @@ NAME: Final = "delta"
 WRITE: Final = "WRITE"
 _SENT: Final = "send the actions of a commit, as JSON with one action in each line"
 CREATE: Final = "CREATE TABLE"
+OPERATIONS: Final = (
+    WRITE,
+    "STREAMING UPDATE",
+    CREATE,
+    "DELETE",
+    "UPDATE",
+    "MERGE",
+    "OPTIMIZE",
+    RESTORE_TABLE,
+    "ADD COLUMNS",
+    "CHANGE COLUMN",
+    "SET TBLPROPERTIES",
+)
+"""The names that Lakefold and Delta's clients give to operations most often, though any is allowed."""
 
 
 @value()

@@ -35,6 +35,7 @@ from lakefold_table.lance.operations import carried
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import (
     NAME,
+    OPERATIONS,
     LanceProposal,
     parse_large,
     proposal_of,
@@ -81,6 +82,7 @@ class LanceFormat:
     name = NAME
     folder = VERSIONS
     first_version = 1
+    operations = OPERATIONS
     is_data_name = None
     unknown_kind = staticmethod(unknown_operation)
     parse_large = staticmethod(parse_large)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "lance"
 """The name of the format and of its field of the envelope."""
+OPERATIONS: Final = tuple(each.name for each in Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields)
+"""The names of the operations that a transaction can have, as its message spells them."""
 APPEND: Final = "append"
 OVERWRITE: Final = "overwrite"
 CLONE: Final = "clone"
