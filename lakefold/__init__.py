@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from lakefold_reader.tail.wakeup import Pace as Pace
     from lakefold_reader.versions.cursor import Cursor as Cursor
     from lakefold_reader.versions.start import MadeAnewError as MadeAnewError
+    from lakefold_table.entry import RefusedError as RefusedError
     from lakefold_table.errors import DamagedError as DamagedError
     from lakefold_table.errors import InvalidError as InvalidError
     from lakefold_table.errors import LakefoldError as LakefoldError
     from lakefold_table.errors import NotATableError as NotATableError
     from lakefold_table.errors import NotFoldedYetError as NotFoldedYetError
-    from lakefold_table.errors import RefusedError as RefusedError
     from lakefold_table.errors import RetryError as RetryError
     from lakefold_table.errors import StopError as StopError
     from lakefold_table.errors import VersionExpiredError as VersionExpiredError
@@ -92,13 +92,13 @@ _HOMES = {
     "lakefold_reader.versions.start": ("MadeAnewError",),
     "lakefold_reader.tail.tail": ("Tail", "tail"),
     "lakefold_reader.tail.wakeup": ("OutcomesTopic", "Pace"),
+    "lakefold_table.entry": ("RefusedError",),
     "lakefold_table.errors": (
         "DamagedError",
         "InvalidError",
         "LakefoldError",
         "NotATableError",
         "NotFoldedYetError",
-        "RefusedError",
         "RetryError",
         "StopError",
         "VersionExpiredError",

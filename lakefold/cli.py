@@ -24,7 +24,8 @@ from lakefold.console.interrupts import INTERRUPTED, end_at_once, raise_between_
 from lakefold.console.output import print_json, print_line
 from lakefold.console.streams import mend_streams
 from lakefold.errors import missing_package
-from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RefusedError, shortened
+from lakefold_table.entry import RefusedError
+from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, shortened
 from lakefold_table.new_threads import new_threads
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_table.errors import InvalidError
 from lakefold_table.position import Fingerprint, Position
 from lakefold_table.values import value
 
@@ -173,3 +174,13 @@ class Outcome:
     batch_id: int | None = None
     table_id: str = ""
     branch: str = ""
+
+
+class RefusedError(InvalidError):
+    """A proposal was refused for good: `outcome` is its outcome, Rejected or Invalid. Nothing was changed."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, outcome: Outcome, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.outcome = outcome

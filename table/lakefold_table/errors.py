@@ -1,6 +1,7 @@
 """The few kinds of error, named by what the caller must do next.
 
-A conflict or a refusal is not an error: it is an `Outcome`, a value (see `entry`). An error means that no
+A conflict or a refusal is not an error: it is an `Outcome`, a value (see `entry`, which has `RefusedError`
+for callers that wait for one). An error means that no
 answer could be given, and its class says whether to try again, to stop, to change the request, or to repair
 the data.
 """
@@ -11,7 +12,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from lakefold_table.entry import Outcome
     from lakefold_table.position import Position
 
 RESTORE: Final = "restore the file from a copy, or read a version that is whole"
@@ -131,16 +131,6 @@ class PreconditionError(InvalidError):
     """The table is not in a state in which this may be done. The hint says how to change that."""
 
     exit_code = 3
-
-
-class RefusedError(InvalidError):
-    """A proposal was refused for good: `outcome` is its outcome, Rejected or Invalid. Nothing was changed."""
-
-    exit_code = 3
-
-    def __init__(self, message: str, *, outcome: Outcome, where: str = "", hint: str = "") -> None:
-        super().__init__(message, where=where, hint=hint)
-        self.outcome = outcome
 
 
 class LocationError(InvalidError):

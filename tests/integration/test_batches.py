@@ -25,8 +25,8 @@ from lakefold_log.client.admin import KafkaConfig
 from lakefold_log.client.topic_names import Topics
 from lakefold_log.client.topics import watermarks
 from lakefold_log.write.producer import transaction_uuid
-from lakefold_table.entry import Committed, Duplicate, Invalid, Rejected
-from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError
+from lakefold_table.entry import Committed, Duplicate, Invalid, RefusedError, Rejected
+from lakefold_table.errors import InvalidError, NotATableError, RetryError
 from lakefold_table.uri import canonical, local_path
 from tests.integration.committers import fold_to_the_end, running_committer
 from tests.integration.own_log import PATIENCE_S, OwnLog

@@ -17,8 +17,8 @@ from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.writing.evolution import ATTEMPTS, with_columns_of
 from lakefold_ingest.writing.log_client import Answer
-from lakefold_table.entry import Committed, Outcome
-from lakefold_table.errors import InvalidError, RefusedError, RetryError
+from lakefold_table.entry import Committed, Outcome, RefusedError
+from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.position import LogId, Position
 from lakefold_table.uri import canonical
 from tests.merging import Folding, people

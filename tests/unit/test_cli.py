@@ -17,12 +17,11 @@ import lakefold
 from lakefold import cli
 from lakefold.console.options import KAFKA, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_columns, print_json
-from lakefold_table.entry import Conflict, Outcome, Rejected
+from lakefold_table.entry import Conflict, Outcome, RefusedError, Rejected
 from lakefold_table.errors import (
     DamagedError,
     InvalidError,
     PreconditionError,
-    RefusedError,
     RetryError,
     StopError,
 )

@@ -51,8 +51,16 @@ from lakefold_ingest.writing.log_client import (
 from lakefold_ingest.writing.operation import KnowsContent, LeavesRowsOut, Operation
 from lakefold_ingest.writing.report import BatchFigures, BatchReport, figures_of, in_version, refusal_text
 from lakefold_log.write.tracing import batch_span
-from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, rolled_back_text
-from lakefold_table.errors import InvalidError, NotATableError, RefusedError, RetryError, StopError
+from lakefold_table.entry import (
+    Committed,
+    Duplicate,
+    Invalid,
+    Outcome,
+    RefusedError,
+    Rejected,
+    rolled_back_text,
+)
+from lakefold_table.errors import InvalidError, NotATableError, RetryError, StopError
 from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from lakefold_ingest.formats import FORMATS, read_view, seen_source
-from lakefold_table.entry import Invalid, Rejected
-from lakefold_table.errors import InvalidError, RefusedError, RetryError
+from lakefold_table.entry import Invalid, RefusedError, Rejected
+from lakefold_table.errors import InvalidError, RetryError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
