@@ -15,7 +15,7 @@ from lakefold_committer.recovery.open_table import open_table
 from lakefold_committer.tables.branches import located
 from lakefold_table.branch_names import TREE, branch_root, root_of
 from lakefold_table.errors import DamagedError, InvalidError, PreconditionError
-from lakefold_table.formats import BUILT_IN, MANIFESTS
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import FILE, local_path, parse_location
 from lakefold_table.versions.dropped import FOLDER, DroppedBranch, is_note_inside, noted_inside
@@ -80,7 +80,7 @@ def _among(paths: Iterable[str]) -> Iterator[str]:
         folder, _, name = path.rpartition("/")
         above, _, last = folder.rpartition("/")
         # A manifest that a manifest store has recorded, and that isn't copied yet, has a longer suffix.
-        if last in _FOLDERS and (MANIFESTS.suffix in name or _is_version(last, name)):
+        if last in _FOLDERS and (BUILT_IN.manifests.suffix in name or _is_version(last, name)):
             yield above
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from lakefold_table.expansion import Content
     from lakefold_table.position import Position
     from lakefold_table.proposal import LargeProposal, TableProposal
+    from lakefold_table.ref_files import RefFiles
     from lakefold_table.storage.base import Buffer
+    from lakefold_table.version_names import ManifestNaming, Naming
 
 ALONE = ""
 """What a `GroupingRule` returns for an entry that shares its version with no other."""
@@ -267,23 +269,6 @@ class VersionHead:
     properties: Mapping[str, str]
 
 
-class Naming(Protocol):
-    """How a table names the files of its versions."""
-
-    @property
-    def folder(self) -> str:
-        """The folder that holds them."""
-        ...
-
-    def path(self, version: int) -> str:
-        """Returns the path of a version's file."""
-        ...
-
-    def parse(self, name: str) -> int | None:
-        """Returns the version that a file name denotes, None for other files."""
-        ...
-
-
 class State(Protocol):
     """A table at a version, as its format knows it. Never changed."""
 
@@ -460,6 +445,16 @@ class Format(Protocol[S]):
         Such files may be there before the table has a version. None if data files are only in folders that no
         format uses for anything else.
         """
+        ...
+
+    @property
+    def manifests(self) -> ManifestNaming | None:
+        """How versions are named that an external manifest store commits, None if no such store has any."""
+        ...
+
+    @property
+    def refs(self) -> RefFiles | None:
+        """The files of tags and branches, None if the format has none."""
         ...
 
     def proposal(self, envelope: Envelope) -> TableProposal | None:

@@ -6,15 +6,11 @@ folder. Everything else gets a format from here, or a registry of formats, and k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.format import ALONE, AnyFormat, GroupingRule, State
 from lakefold_table.lance.format import LanceFormat
-from lakefold_table.lance.manifests.naming import DETACHED_BIT, SUFFIX, VERSIONS, Scheme, detect, version_of
-from lakefold_table.lance.refs import files, names
-from lakefold_table.ref_files import RefFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,20 +19,8 @@ if TYPE_CHECKING:
     from lakefold_table.entry import Entry
     from lakefold_table.expansion import Content
     from lakefold_table.proposal import LargeProposal, TableProposal
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestNaming:
-    """How the versions of a format are named that an external manifest store commits.
-
-    `folder`, `suffix`: of their files. `version_of`: the version that a file name denotes, None for other
-    files. `first_detached`: versions from this number on are not in the row of a table's versions.
-    """
-
-    folder: str
-    suffix: str
-    version_of: Callable[[str], int | None]
-    first_detached: int
+    from lakefold_table.ref_files import RefFiles
+    from lakefold_table.version_names import ManifestNaming
 
 
 class Formats:
@@ -53,6 +37,16 @@ class Formats:
     def named(self, name: str) -> AnyFormat:
         """Returns the format of this name. Raises `KeyError` if there is none."""
         return self._formats[name]
+
+    @property
+    def manifests(self) -> ManifestNaming:
+        """As of `Format.manifests`: of the one format whose versions such a store commits."""
+        return next(each.manifests for each in self if each.manifests is not None)
+
+    @property
+    def refs(self) -> RefFiles:
+        """As of `Format.refs`: of the one format that keeps tags and branches in files."""
+        return next(each.refs for each in self if each.refs is not None)
 
     def of_entry(self, entry: Entry) -> AnyFormat:
         """Returns the format of an entry's proposal; the first format if its claim was not fetched."""
@@ -124,21 +118,3 @@ def built_in(*, transaction_files: bool = True) -> Formats:
 
 
 BUILT_IN = built_in()
-MANIFESTS = ManifestNaming(VERSIONS, SUFFIX, version_of, DETACHED_BIT)
-"""The versions that a manifest store commits: only Lance clients know such stores (decision 0028)."""
-REFS = RefFiles(
-    tags=names.TAGS,
-    branches=names.BRANCHES,
-    tag_path=names.tag_path,
-    branch_path=names.branch_path,
-    ref_name=names.ref_name,
-    check_tag_name=names.check_tag_name,
-    check_new_tag_name=names.check_new_tag_name,
-    decode_tag=files.decode_tag,
-    encode_tag=files.encode_tag,
-    decode_branch=files.decode_branch,
-    encode_branch=files.encode_branch,
-    decode_origin=files.decode_origin,
-    naming=lambda listed: detect(listed) or Scheme.V2,
-)
-"""The tags and branches of tables: only Lance clients keep any in files."""

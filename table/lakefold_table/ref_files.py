@@ -1,6 +1,6 @@
 """Tags and branches as values, and the files in which a format keeps them.
 
-`versions.refs` reads and writes these files; the registry of formats has those of the format that keeps any.
+`versions.refs` reads and writes these files; a format says which they are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from lakefold_table.format import Naming
+    from lakefold_table.version_names import Naming
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from lakefold_table.errors import RetryError
 from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import DETACHED_BIT, VERSIONS, Scheme, detect
+from lakefold_table.manifest_stores.base import ManifestRecord
+from lakefold_table.manifest_stores.external import ExternalManifests
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.storage.external import ExternalManifests
-from lakefold_table.storage.manifest_stores import ManifestRecord
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 

@@ -13,10 +13,10 @@ import pytest
 from lakefold.local.ports import free_port
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
 from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
+from lakefold_table.manifest_stores.base import ManifestRecord
+from lakefold_table.manifest_stores.dynamodb import PAGE, DynamoManifests
 from lakefold_table.storage import open_storage
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.storage.dynamodb import PAGE, DynamoManifests
-from lakefold_table.storage.manifest_stores import ManifestRecord
 from tests.integration.externals import External, check_whole
 from tests.servers.dynamodb import TABLE, DynamoServer
 from tests.servers.fault_proxy import Answer, Fault, FaultProxy, LoseAnswer, LoseRequest, Request, Strip

@@ -173,6 +173,8 @@ class ToyFormat:
     first_version = 1
     operations = (CREATE, APPEND, DELETE)
     is_data_name = None
+    manifests = None
+    refs = None
 
     def proposal(self, envelope: Envelope) -> ToyProposal | None:
         """The proposal in the field of this format."""

@@ -9,8 +9,8 @@ import pytest
 
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.lance.manifests.naming import Scheme
+from lakefold_table.manifest_stores.external import ExternalManifests
 from lakefold_table.storage.base import DoubtfulPutError, Put
-from lakefold_table.storage.external import ExternalManifests
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
 from lakefold_table.versions.versions import Published
 from tests.contracts.manifest_stores import (
@@ -26,8 +26,8 @@ from tests.contracts.manifest_stores import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lakefold_table.manifest_stores.base import ManifestRecord
     from lakefold_table.storage.base import Buffer
-    from lakefold_table.storage.manifest_stores import ManifestRecord
 
 STAGED = ".manifest-id-0"
 FINAL = ".manifest"

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
         Traffic,
     )
     from lakefold_table.entry import Conflict
-    from lakefold_table.format import Naming, State, VersionSummary
+    from lakefold_table.format import State, VersionSummary
     from lakefold_table.marks.record import Record
     from lakefold_table.storage.base import Storage
+    from lakefold_table.version_names import Naming
 
 KEPT_STATES = 3
 """How many decoded versions a `Source` keeps: a walk backwards in pairs needs each of them twice."""

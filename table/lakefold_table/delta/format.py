@@ -58,6 +58,8 @@ class DeltaFormat:
     folder = FOLDER
     first_version = 0
     operations = OPERATIONS
+    manifests = None
+    refs = None
     proposal = staticmethod(proposal_in)
     head_length = staticmethod(head_length)
     detect = staticmethod(detect)

@@ -28,7 +28,15 @@ from lakefold_table.lance.manifests.codec import (
 )
 from lakefold_table.lance.manifests.features import check_writable
 from lakefold_table.lance.manifests.memory_cost import memory_to_fold
-from lakefold_table.lance.manifests.naming import VERSIONS, Scheme, detect, transaction_path
+from lakefold_table.lance.manifests.naming import (
+    DETACHED_BIT,
+    SUFFIX,
+    VERSIONS,
+    Scheme,
+    detect,
+    transaction_path,
+    version_of,
+)
 from lakefold_table.lance.new_files import may_be_known_by_files, read_of
 from lakefold_table.lance.old_releases import check_up_to_date
 from lakefold_table.lance.operations import carried
@@ -48,9 +56,11 @@ from lakefold_table.lance.proposal_footprint import (
     published_footprint,
 )
 from lakefold_table.lance.recorded_draft import Recall
+from lakefold_table.lance.refs.files import REFS
 from lakefold_table.lance.state import LanceState, state_of
 from lakefold_table.marks.marks import digest_of_marks
 from lakefold_table.roots import below
+from lakefold_table.version_names import ManifestNaming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -84,6 +94,8 @@ class LanceFormat:
     first_version = 1
     operations = OPERATIONS
     is_data_name = None
+    manifests = ManifestNaming(VERSIONS, SUFFIX, version_of, DETACHED_BIT)
+    refs = REFS
     unknown_kind = staticmethod(unknown_operation)
     parse_large = staticmethod(parse_large)
     memory_to_fold = staticmethod(memory_to_fold)

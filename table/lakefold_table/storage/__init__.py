@@ -9,10 +9,10 @@ shows which of the two it was.
 `base` has what every store promises, `paths` what may name an object. `local` is a folder: `durable` orders
 its system calls, `os_errors` says what a failed call means. `s3` is a bucket: `aws` makes its clients from
 `aws_options` and translates their errors, `multipart` uploads what is too large for one request. `objects` is
-a bucket at Google or Azure. `external` is a bucket whose versions
-are committed in a manifest store: `dynamodb` is that store, and `staged_manifests` finishes what another
-writer began. `memory` is for tests and can plan faults. A single suite, `tests/contracts/behaviour.py`,
-checks what holds for all of them. `option_names` warns of options that no store has.
+a bucket at Google or Azure. The package `manifest_stores`, which knows how versions are named, has buckets
+whose versions are committed in another store. `memory` is for tests and can plan faults. A single suite,
+`tests/contracts/behaviour.py`, checks what holds for all of them. `option_names` warns of options that no
+store has.
 
 If the client library of a store isn't installed, the error names the extra that contains it. Other stores
 don't need it.
@@ -40,7 +40,7 @@ __all__ = ["open_canonical", "open_storage"]
 _OBJECTS: Final = ("objects", "lakefold_table.storage.objects", "open_objects")
 _BY_EXTRA: Final = {
     "s3": ("s3", "lakefold_table.storage.s3", "S3Storage"),
-    "s3+ddb": ("s3", "lakefold_table.storage.dynamodb", "open_dynamodb"),
+    "s3+ddb": ("s3", "lakefold_table.manifest_stores.dynamodb", "open_dynamodb"),
     **dict.fromkeys(["gs", "az", "abfss"], _OBJECTS),
 }
 """Stores that need a client library: by scheme the extra, the module, and the function that opens one."""

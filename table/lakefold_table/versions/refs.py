@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.branch_names import MAIN, TREE, branch_root, check_branch_name
 from lakefold_table.errors import DamagedError, InvalidError, RetryError, VersionExpiredError
-from lakefold_table.formats import MANIFESTS, REFS
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.ref_files import Branch, Tag
 from lakefold_table.roots import below
 from lakefold_table.storage.base import DoubtfulPutError, ListsFolders, Put, Storage
@@ -22,11 +22,13 @@ from lakefold_table.whole import version_number
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakefold_table.format import Naming
+    from lakefold_table.version_names import Naming
 
 __all__ = ["Branch", "RefTarget", "Refs", "Tag", "UnknownRefError"]
 
 T = TypeVar("T")
+MANIFESTS: Final = BUILT_IN.manifests
+REFS: Final = BUILT_IN.refs
 DATA = "data"
 ID_DIGITS = 32
 """The length of a fork's id in a branch's lineage."""

@@ -56,8 +56,9 @@ from lakefold_table.versions.dropped import FOLDER as NOTES
 from lakefold_table.versions.version_files import CopyPut, put_needed
 
 if TYPE_CHECKING:
-    from lakefold_table.format import AnyFormat, Naming, Publication
+    from lakefold_table.format import AnyFormat, Publication
     from lakefold_table.storage.base import Buffer, Storage
+    from lakefold_table.version_names import Naming
 
 BEFORE_A_TABLE = frozenset(
     {"data", "_deletions", "_indices", "_versions", "_transactions", "_lakefold", NOTES}

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from lakefold_table.errors import DamagedError
 from lakefold_table.lance.manifests.codec import decode_head
-from lakefold_table.ref_files import Branch, BranchOrigin, Tag
+from lakefold_table.lance.manifests.naming import Scheme, detect
+from lakefold_table.lance.refs import names
+from lakefold_table.ref_files import Branch, BranchOrigin, RefFiles, Tag
 
 MAX_SIZE = 1 << 20
 """No file of a tag or branch is larger. A larger one would take more memory than a name is worth."""
@@ -219,3 +221,20 @@ def _text_of(nanos: int) -> str:
         digits = digits[:-3]
     moment = (EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat(timespec="seconds")
     return f"{moment}.{digits}Z" if digits else f"{moment}Z"
+
+
+REFS: Final = RefFiles(
+    tags=names.TAGS,
+    branches=names.BRANCHES,
+    tag_path=names.tag_path,
+    branch_path=names.branch_path,
+    ref_name=names.ref_name,
+    check_tag_name=names.check_tag_name,
+    check_new_tag_name=names.check_new_tag_name,
+    decode_tag=decode_tag,
+    encode_tag=encode_tag,
+    decode_branch=decode_branch,
+    encode_branch=encode_branch,
+    decode_origin=decode_origin,
+    naming=lambda listed: detect(listed) or Scheme.V2,
+)

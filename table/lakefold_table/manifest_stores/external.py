@@ -24,7 +24,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
-from lakefold_table.formats import MANIFESTS
+from lakefold_table.manifest_stores.base import MANIFESTS, ManifestRecord, ManifestStore
+from lakefold_table.manifest_stores.staged_manifests import Leftovers, Slot, VersionFinisher
 from lakefold_table.storage.base import (
     BeginsPuts,
     DoubtfulPutError,
@@ -35,9 +36,7 @@ from lakefold_table.storage.base import (
     PutsTogether,
     ReplacesKnown,
 )
-from lakefold_table.storage.manifest_stores import ManifestRecord, ManifestStore
 from lakefold_table.storage.paths import check_folder, check_new_path, check_path
-from lakefold_table.storage.staged_manifests import Leftovers, Slot, VersionFinisher
 from lakefold_table.uri import parse_location
 
 if TYPE_CHECKING:

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from botocore import exceptions as aws
 
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
-from lakefold_table.formats import MANIFESTS
+from lakefold_table.manifest_stores.base import MANIFESTS, ManifestRecord
+from lakefold_table.manifest_stores.external import ExternalManifests
 from lakefold_table.storage.aws import NEVER_SENT, aws_options, dynamodb_client, failure
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.concurrently import together
-from lakefold_table.storage.external import ExternalManifests
-from lakefold_table.storage.manifest_stores import ManifestRecord
 from lakefold_table.storage.s3 import AT_ONE_TIME, S3Storage
 from lakefold_table.uri import canonical, parse_location
 

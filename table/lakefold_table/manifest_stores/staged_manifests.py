@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.errors import DamagedError, InvalidError, RetryError
-from lakefold_table.formats import MANIFESTS
+from lakefold_table.manifest_stores.base import MANIFESTS
 from lakefold_table.roots import below
 
 if TYPE_CHECKING:
+    from lakefold_table.manifest_stores.base import ManifestRecord, ManifestStore
     from lakefold_table.storage.base import Storage
-    from lakefold_table.storage.manifest_stores import ManifestRecord, ManifestStore
 
 _STAGED: Final = f"{MANIFESTS.suffix}-"
 """The text between a manifest's name and the part that no other writer uses."""

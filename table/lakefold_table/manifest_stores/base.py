@@ -7,14 +7,17 @@ tests have a store in memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from lakefold_table.formats import MANIFESTS
+from lakefold_table.formats import BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefold_table.storage.base import Put
+
+MANIFESTS: Final = BUILT_IN.manifests
+"""How the versions are named: only Lance clients know such stores (decision 0028)."""
 
 
 @dataclass(frozen=True, slots=True)

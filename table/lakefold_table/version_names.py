@@ -1,0 +1,40 @@
+"""How a format names the files of versions: values that stores and `versions` get from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Naming(Protocol):
+    """How a table names the files of its versions."""
+
+    @property
+    def folder(self) -> str:
+        """The folder that holds them."""
+        ...
+
+    def path(self, version: int) -> str:
+        """Returns the path of a version's file."""
+        ...
+
+    def parse(self, name: str) -> int | None:
+        """Returns the version that a file name denotes, None for other files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestNaming:
+    """How the versions of a format are named that an external manifest store commits.
+
+    `folder`, `suffix`: of their files. `version_of`: the version that a file name denotes, None for other
+    files. `first_detached`: versions from this number on are not in the row of a table's versions.
+    """
+
+    folder: str
+    suffix: str
+    version_of: Callable[[str], int | None]
+    first_detached: int
