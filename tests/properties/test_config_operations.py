@@ -9,7 +9,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.lance.operations.key_values import ConfigUpdates, updates_of
-from lakefold_table.lance.operations.update_bases import MOST_BASES
+from lakefold_table.lance.validity import MOST_BASES
 from tests.folding import URI, MemoryTable, created
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)

@@ -16,6 +16,7 @@ from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.format import Fetched
+from lakefold_table.lance.identity import used
 from lakefold_table.lance.manifests import packed as packing
 from lakefold_table.lance.manifests.chunks import cut, encode_records, new_chunks
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
@@ -23,7 +24,6 @@ from lakefold_table.lance.manifests.naming import PLAIN, are_data_names, is_data
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.rows.numbering import id_fields
 from lakefold_table.lance.rows.rowids import lineage, lineages
-from lakefold_table.lance.schemas.identity import used
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.versions.versions import Versions
 from lakefold_table.wire import varint, varints

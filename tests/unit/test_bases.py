@@ -13,8 +13,8 @@ from lakefold_committer.tables.table_writer import TableWriter
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.format import Fetched
-from lakefold_table.lance.operations.update_bases import MOST_BASES
 from lakefold_table.lance.state import LanceState
+from lakefold_table.lance.validity import MOST_BASES
 from lakefold_table.storage.memory import MemoryStorage
 from tests.folding import (
     FORMAT,

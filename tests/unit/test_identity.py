@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.schemas.identity import used
+from lakefold_table.lance.identity import used
 from tests.folding import append, created
 
 Fill = Callable[[Transaction], object]

@@ -7,8 +7,8 @@ import pytest
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.format import Fetched
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.operations import project
-from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.version_builder import VersionBuilder
 from tests.folding import URI, MemoryTable, append, changed, column, created
 

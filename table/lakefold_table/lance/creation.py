@@ -9,13 +9,12 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.features import Flag, set_flag
-from lakefold_table.lance.operations.update_bases import base_path_fault
 from lakefold_table.lance.schemas.columns import KNOWN_VERSIONS, LEGACY_FILES, some
 from lakefold_table.lance.schemas.data_files import FILE_VERSIONS, LEGACY, NAMES, FileVersion
 from lakefold_table.lance.schemas.keys import check_primary_key
 from lakefold_table.lance.schemas.logical_types import is_known_type
 from lakefold_table.lance.schemas.schema import RESERVED_NAMES, TOP, check_structure, depth
-from lakefold_table.lance.validity import reserved_key_fault
+from lakefold_table.lance.validity import base_path_fault, reserved_key_fault
 from lakefold_table.nesting import neighbour_fault
 
 if TYPE_CHECKING:

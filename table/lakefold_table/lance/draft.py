@@ -15,13 +15,14 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Entry, Invalid, Rejected
 from lakefold_table.format import ALONE, Accepted, CommitMetadata, CopyFile, Fetched, Publication
 from lakefold_table.lance.carrying import restored_by
+from lakefold_table.lance.change import NOTHING, Proposal, TableChange
 from lakefold_table.lance.combine_transactions import APPEND, combined, did, grouping_rule_after
 from lakefold_table.lance.conflicts import OLDEST_READ_VERSION, History, Rebase
 from lakefold_table.lance.conflicts.footprint import RowsTouched, name_of_file
 from lakefold_table.lance.conflicts.matrix import DETAILED
 from lakefold_table.lance.conflicts.reading import PLAIN, footprint_of
-from lakefold_table.lance.conflicts.verdicts import COMPATIBLE
 from lakefold_table.lance.creation import creation_fault, first_head, version_to_create
+from lakefold_table.lance.identity import NONE, Meanings
 from lakefold_table.lance.invariants import check
 from lakefold_table.lance.kinds import Kind, kind_of
 from lakefold_table.lance.manifests.codec import assemble_file, encode_transaction
@@ -31,7 +32,6 @@ from lakefold_table.lance.new_files import may_be_known_by_files, new_file_keys,
 from lakefold_table.lance.old_releases import note_data_format
 from lakefold_table.lance.operations import carried, clone, overwrite
 from lakefold_table.lance.operations.carried import CarriedRows
-from lakefold_table.lance.operations.change import NOTHING, Proposal, TableChange
 from lakefold_table.lance.operations.rules import RULES
 from lakefold_table.lance.proposal import LanceProposal, proposal_of
 from lakefold_table.lance.proposal_footprint import (
@@ -40,9 +40,9 @@ from lakefold_table.lance.proposal_footprint import (
     proposed_footprint,
     published_footprint,
 )
-from lakefold_table.lance.schemas.identity import NONE, Meanings
 from lakefold_table.lance.state import MICROS, LanceState
 from lakefold_table.lance.validity import envelope_fault, named_fragments_fault, read_version_fault
+from lakefold_table.lance.verdicts import COMPATIBLE
 from lakefold_table.lance.version_builder import VersionBuilder
 from lakefold_table.marks.marks import PREFIX
 

@@ -12,18 +12,21 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.conflicts.keys import APPENDS, precedes_appends
 from lakefold_table.lance.kinds import FOLDED, Kind
-from lakefold_table.lance.manifests.naming import data_path, is_data_name, is_inside
 from lakefold_table.lance.manifests.plain import MAX_ROWS, MAX_UUID_LENGTH
 from lakefold_table.lance.rows.row_order import ROW_ORDER, states_order
 from lakefold_table.lance.schemas.columns import Columns, some
+from lakefold_table.lance.schemas.data_files import path_fault, size_fault
 from lakefold_table.marks.marks import PREFIX
+from lakefold_table.roots import is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
-    from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
+    from lakefold_protos.lance.table_pb2 import BasePath, DataFragment
 
+MOST_BASES = 10_000
+"""How many bases a proposal may add: the committer has to check the path of each."""
 BUILT_ON_NONE = frozenset({Kind.OVERWRITE, Kind.RESTORE})
 MANAGED_BLOBS = "lance.blob.managed"
 DATA_OVERLAYS_REFUSED = Invalid(
@@ -141,41 +144,29 @@ def new_fragment_fault(fragment: DataFragment, columns: Columns, bases: Collecti
     return next((fault for file in fragment.files if (fault := path_fault(file, bases))), None)
 
 
-def path_fault(file: DataFile, bases: Collection[int]) -> Invalid | None:
-    """Returns what is wrong with the path of a new data file, or None."""
-    if not is_inside(file.path):
-        return Invalid(
-            f"the path {file.path!r} leaves its base or is not a plain name",
-            "name the file relative to the data folder, in at most 255 bytes",
-        )
-    if not is_data_name(file.path):
-        return Invalid(
-            f"no Lance client finds a data file named {file.path!r}",
-            "use letters and digits without accents, `-`, `_` and `.`, and no folders",
-        )
-    if file.HasField("base_id") and file.base_id not in bases:
-        return Invalid(f"base {file.base_id} of {file.path} is not one of the table's", "add the base first")
-    return None
-
-
 def file_fault(fragment: DataFragment, sizes: Mapping[str, int | None]) -> Invalid | None:
     """Returns what is wrong with a fragment's files whose sizes were fetched, or None."""
     return next((fault for file in fragment.files if (fault := size_fault(file, sizes))), None)
 
 
-def size_fault(file: DataFile, sizes: Mapping[str, int | None]) -> Invalid | None:
-    """Returns what is wrong with a data file, or None, also if its size wasn't fetched."""
-    path = data_path(file.path)
-    if file.HasField("base_id") or path not in sizes:
-        return None
-    size = sizes[path]
-    if size is None:
-        return Invalid(f"data file {path} is missing", "write the files before the transaction is sent")
-    if file.file_size_bytes not in (0, size):
-        return Invalid(
-            f"data file {path} has {size} bytes, but the transaction says {file.file_size_bytes}",
-            "the file was changed or not written completely: write it again under a new name",
-        )
+def base_path_fault(bases: Sequence[BasePath], outside: Collection[str]) -> Invalid | None:
+    """Returns why files of the table must not be stored below these bases.
+
+    The committer itself reads only deletion files there. But a reader opens every file that a version names,
+    which could be in another tenant's bucket or on the reader's own machine.
+    """
+    if len(bases) > MOST_BASES:
+        return Invalid(f"the transaction adds {len(bases)} bases", f"add at most {MOST_BASES} at a time")
+    for base in bases:
+        if not base.path:
+            return Invalid("a base has no path", "give the path or URI below which its files are")
+        if not is_whole(base.path):
+            return Invalid(f"the base {base.path!r} is not an absolute path or URI", "give the whole path")
+        if base.path in outside:
+            return Invalid(
+                f"the base {base.path!r} is not below the roots of this committer",
+                "name a path below them, without `..`; or add its root to the committer's `roots`",
+            )
     return None
 
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_table.format import Fetched, NewFile
+    from lakefold_table.lance.change import TableChange
     from lakefold_table.lance.manifests.packed import Packed
     from lakefold_table.lance.manifests.plain import Plain
-    from lakefold_table.lance.operations.change import TableChange
     from lakefold_table.lance.state import LanceState
 
 
@@ -88,6 +88,11 @@ class VersionBuilder:
     def base_ids(self) -> frozenset[int]:
         """The ids of the other roots that files may be stored under."""
         return frozenset(base.id for base in self.head.base_paths)
+
+    @property
+    def highest_id(self) -> int | None:
+        """The highest fragment id that was given so far, None if none was."""
+        return self.numbering.max_id
 
     @property
     def indices(self) -> Sequence[IndexMetadata]:

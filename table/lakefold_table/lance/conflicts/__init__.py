@@ -12,7 +12,7 @@ from lakefold_table.lance.conflicts.history import OLDEST_READ_VERSION, History
 from lakefold_table.lance.conflicts.judging import judge
 from lakefold_table.lance.conflicts.matrix import RULES
 from lakefold_table.lance.conflicts.reading import footprint_of
-from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
+from lakefold_table.lance.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
 
 __all__ = [
     "COMPATIBLE",

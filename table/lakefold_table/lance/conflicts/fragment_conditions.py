@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.lance.conflicts.rule import Met, met_fields, met_fragments
-from lakefold_table.lance.conflicts.verdicts import Rebase
+from lakefold_table.lance.verdicts import Rebase
 
 if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint

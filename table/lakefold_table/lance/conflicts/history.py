@@ -19,8 +19,8 @@ from lakefold_table.lance.conflicts.judging import judge, severity_of, worse
 from lakefold_table.lance.conflicts.matrix import DETAILED, RULES
 from lakefold_table.lance.conflicts.reading import PLAIN
 from lakefold_table.lance.conflicts.rule import Rule, Severity
-from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Rebase, Verdict
 from lakefold_table.lance.kinds import SCHEMA_CHANGING, Kind
+from lakefold_table.lance.verdicts import COMPATIBLE, Rebase, Verdict
 
 if TYPE_CHECKING:
     from lakefold_table.bitmaps import Bitmap

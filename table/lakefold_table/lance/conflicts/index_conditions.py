@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.bitmaps import Bitmap
 from lakefold_table.lance.conflicts.rule import Met, met_fields, met_fragments, met_keys
-from lakefold_table.lance.conflicts.verdicts import Rebase
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL
+from lakefold_table.lance.verdicts import Rebase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.matrix import RULES
 from lakefold_table.lance.conflicts.rule import Met, Rule, Severity
-from lakefold_table.lance.conflicts.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.schemas.columns import some
+from lakefold_table.lance.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
 
 if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from lakefold_table.entry import BUILD_AGAIN, LOOK_FIRST
-from lakefold_table.lance.conflicts.verdicts import Rebase
+from lakefold_table.lance.verdicts import Rebase
 
 if TYPE_CHECKING:
     from collections.abc import Callable

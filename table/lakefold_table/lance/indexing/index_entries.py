@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import IndexFile, IndexMetadata
     from lakefold_table.bitmaps import Bitmap
-    from lakefold_table.lance.version_builder import VersionBuilder
+    from lakefold_table.lance.table_view import TableView
 
 UUID_BYTES = 16
 RESERVED = "__lance_"
@@ -59,7 +59,7 @@ def files_of(uuid: bytes, files: Iterable[IndexFile], kind: str) -> Iterator[str
     yield from (index_path(uuid, path) for path in listed if is_inside(path))
 
 
-def entry_fault(table: VersionBuilder, index: IndexMetadata, read_version: int) -> Invalid | None:
+def entry_fault(table: TableView, index: IndexMetadata, read_version: int) -> Invalid | None:
     """Returns why the entry can't be added to the table. Its fields are not checked here."""
     fault = time_fault(index)
     if fault is not None:
@@ -182,7 +182,7 @@ def _kind_fault(index: IndexMetadata) -> Invalid | None:
     return None
 
 
-def _coverage_fault(table: VersionBuilder, index: IndexMetadata) -> Invalid | None:
+def _coverage_fault(table: TableView, index: IndexMetadata) -> Invalid | None:
     try:
         covered = coverage(index)
     except DamagedError as error:
@@ -193,7 +193,7 @@ def _coverage_fault(table: VersionBuilder, index: IndexMetadata) -> Invalid | No
         return Invalid(
             f"index {index.name!r} doesn't state which fragments it covers", "send its fragment bitmap"
         )
-    highest = table.numbering.max_id
+    highest = table.highest_id
     if covered and (highest is None or covered.max() > highest):
         return Invalid(
             f"index {index.name!r} covers fragment {covered.max()}, but ids were used up to {highest}",

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment, FragmentReuseIndexDetails, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.version_builder import VersionBuilder
+    from lakefold_table.lance.table_view import TableView
 
 REUSE_HINT = "describe the old and new fragments of the same transaction, with their reserved ids"
 
 
 def with_reuse(
-    table: VersionBuilder,
+    table: TableView,
     indices: Indices,
     proposed: IndexMetadata,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
@@ -92,7 +92,7 @@ def _ids(
 
 
 def _version_fault(
-    table: VersionBuilder,
+    table: TableView,
     version: FragmentReuseIndexDetails.Version,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
     old: Mapping[int, DataFragment],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lance.table_pb2 import IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
     from lakefold_table.lance.indexing.indices import Indices
-    from lakefold_table.lance.version_builder import VersionBuilder
+    from lakefold_table.lance.table_view import TableView
 
 Moves = list[tuple[Bitmap, Bitmap]]
 
@@ -36,7 +36,7 @@ def paths_of_rewritten(remapped: Iterable[Transaction.Rewrite.RewrittenIndex]) -
 
 
 def rewritten(
-    table: VersionBuilder,
+    table: TableView,
     groups: Sequence[Transaction.Rewrite.RewriteGroup],
     remapped: Sequence[Transaction.Rewrite.RewrittenIndex],
 ) -> Indices | Invalid:
@@ -69,7 +69,7 @@ def rewritten(
 
 
 def _remapped_fault(
-    table: VersionBuilder,
+    table: TableView,
     remapped: Sequence[Transaction.Rewrite.RewrittenIndex],
     by_uuid: Mapping[bytes, Transaction.Rewrite.RewrittenIndex],
 ) -> Invalid | None:

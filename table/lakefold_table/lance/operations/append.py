@@ -8,8 +8,8 @@ import numpy as np
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.format import Requirements
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.manifests.naming import data_path, is_inside
-from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.schemas.fragment_files import without_dropped_fields, without_dropped_files
 from lakefold_table.lance.validity import file_fault, new_fragment_fault
 

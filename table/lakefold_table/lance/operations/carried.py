@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.lance.change import Proposal
     from lakefold_table.lance.conflicts import Footprint
-    from lakefold_table.lance.operations.change import Proposal
     from lakefold_table.lance.rows.row_moves import TracedRowsByFragment
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder

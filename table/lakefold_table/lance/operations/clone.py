@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.table_pb2 import DataFile, DeletionFile, IndexMetadata
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.operations.change import Proposal
+    from lakefold_table.lance.change import Proposal
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

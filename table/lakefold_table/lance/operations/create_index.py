@@ -17,10 +17,10 @@ from lakefold_table.bitmaps import Bitmap
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.indexing import complete_entries, reuse
 from lakefold_table.lance.indexing.index_entries import entry_fault, overlap_fault, paths_of, time_fault
 from lakefold_table.lance.indexing.indices import FRAGMENT_REUSE, MEM_WAL, coverage, covering
-from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.operations.mem_wal import details_of, with_generations
 from lakefold_table.lance.schemas.columns import some
 

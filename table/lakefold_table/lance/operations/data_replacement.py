@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import DataFile
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.indexing.indices import without_fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Proposal, TableChange
+from lakefold_table.lance.rows.row_versions import with_updated_files
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import (
     STRUCK,
@@ -23,7 +24,6 @@ from lakefold_table.lance.schemas.fragment_files import (
     file_key,
     files_with_fields,
     new_file_fault,
-    with_updated_files,
 )
 from lakefold_table.lance.schemas.schema import related
 

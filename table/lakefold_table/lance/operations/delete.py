@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_protos.lance.transaction_pb2 import Transaction
-from lakefold_table.lance.operations.change import Proposal, TableChange
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.merge_deletions import FragmentDeletions, deletions_of, same_files_fault
 from lakefold_table.lance.schemas.fragment_files import files_with_fields

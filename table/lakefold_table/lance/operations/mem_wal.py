@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 from lakefold_protos.lance.table_pb2 import IndexMetadata, MemWalIndexDetails
 from lakefold_table.allocation import check_allocated
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.indexing.indices import MEM_WAL, Indices
-from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.schemas.columns import some
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields, without_fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Proposal, TableChange
+from lakefold_table.lance.rows.row_versions import with_updated_files
 from lakefold_table.lance.schemas.columns import Columns, columns_of, some
 from lakefold_table.lance.schemas.fragment_files import (
     changed_fields,
@@ -26,7 +27,6 @@ from lakefold_table.lance.schemas.fragment_files import (
     rows_fault,
     shared_file_fault,
     with_known_sizes,
-    with_updated_files,
 )
 from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered, related
 from lakefold_table.lance.validity import MANAGED_BLOBS, managed_blobs_fault, reserved_key_fault

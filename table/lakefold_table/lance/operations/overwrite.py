@@ -11,11 +11,11 @@ from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.creation import schema_fault, version_of_all
 from lakefold_table.lance.manifests.features import Flag
 from lakefold_table.lance.manifests.fragments import Fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.operations.update_bases import needs_of
 from lakefold_table.lance.schemas.columns import columns_of
 from lakefold_table.lance.schemas.data_files import LEGACY, NAMES, FileVersion

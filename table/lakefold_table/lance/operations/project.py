@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.creation import nullability_fault, schema_fault
 from lakefold_table.lance.indexing.indices import without_fields
-from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.schemas.fragment_files import files_with_fields, with_files
 from lakefold_table.lance.schemas.schema import by_id, forbids_nulls, is_altered

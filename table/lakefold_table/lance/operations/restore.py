@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import IndexSection, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.manifests.features import Flag, has_stable_row_ids, set_flag
-from lakefold_table.lance.operations.change import Proposal, TableChange
 
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope

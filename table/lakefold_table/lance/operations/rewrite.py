@@ -19,12 +19,12 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Conflict, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import Requirements
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.indexing import reuse
 from lakefold_table.lance.indexing.reuse_added import with_reuse
 from lakefold_table.lance.indexing.rewritten_indices import paths_of_rewritten, rewritten
 from lakefold_table.lance.manifests.features import has_stable_row_ids
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.lost_rows import MarkedGroups, as_read, marked, needs_of_stated
 from lakefold_table.lance.rows.merge_deletions import MAX_EVIDENCE

@@ -29,7 +29,7 @@ from lakefold_table.lance.operations import (
 if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.entry import Invalid, Rejected
-    from lakefold_table.lance.operations.change import Proposal, TableChange
+    from lakefold_table.lance.change import Proposal, TableChange
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
 

@@ -15,9 +15,9 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.entry import Invalid, Rejected
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.format import Requirements
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.indexing.indices import Indices, with_fragments, without_fragments
 from lakefold_table.lance.operations.append import sizes_of
-from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.operations.mem_wal import advanced
 from lakefold_table.lance.rows.deleted_rows import needs_of
 from lakefold_table.lance.rows.merge_deletions import FragmentDeletions, deletions_of
@@ -132,7 +132,9 @@ def _rewritten(
     for number, current in table.get(replaced).items():
         updated = proposed[number]
         if has_other_files(current, updated):
-            fault = columns_fault(table, current, updated, update.fields_modified, proposal.dropped)
+            fault = columns_fault(
+                table, table.columns, current, updated, update.fields_modified, proposal.dropped
+            )
             if fault is not None:
                 return fault
             replaced[number] = with_files(

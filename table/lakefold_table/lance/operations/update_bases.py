@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 from lakefold_protos.lance.table_pb2 import BasePath, Manifest
 from lakefold_table.entry import Invalid
 from lakefold_table.format import Requirements
-from lakefold_table.lance.operations.change import Proposal, TableChange
+from lakefold_table.lance.change import Proposal, TableChange
+from lakefold_table.lance.validity import MOST_BASES, base_path_fault
 from lakefold_table.roots import is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_table.lance.state import LanceState
     from lakefold_table.lance.version_builder import VersionBuilder
-
-MOST_BASES = 10_000
-"""How many bases a proposal may add: the committer has to check the path of each."""
 
 
 def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
@@ -29,7 +27,7 @@ def needs(_state: LanceState | None, envelope: Envelope) -> Requirements:
 
 def needs_of(bases: Sequence[BasePath]) -> Requirements:
     """Returns the requirements for bases that a proposal adds; none if there are too many."""
-    if not _are_few(bases):
+    if len(bases) > MOST_BASES:
         return Requirements()
     return Requirements(bases=frozenset(base.path for base in bases if is_whole(base.path)))
 
@@ -47,31 +45,6 @@ def change(table: VersionBuilder, proposal: Proposal) -> TableChange | Invalid:
             return fault
         bases.add(base)
     return TableChange(proposal.transaction, head=with_bases(table.head, bases.by_id.values()))
-
-
-def base_path_fault(bases: Sequence[BasePath], outside: Collection[str]) -> Invalid | None:
-    """Returns why files of the table must not be stored below these bases.
-
-    The committer itself reads only deletion files there. But a reader opens every file that a version names,
-    which could be in another tenant's bucket or on the reader's own machine.
-    """
-    if not _are_few(bases):
-        return Invalid(f"the transaction adds {len(bases)} bases", f"add at most {MOST_BASES} at a time")
-    for base in bases:
-        if not base.path:
-            return Invalid("a base has no path", "give the path or URI below which its files are")
-        if not is_whole(base.path):
-            return Invalid(f"the base {base.path!r} is not an absolute path or URI", "give the whole path")
-        if base.path in outside:
-            return Invalid(
-                f"the base {base.path!r} is not below the roots of this committer",
-                "name a path below them, without `..`; or add its root to the committer's `roots`",
-            )
-    return None
-
-
-def _are_few(bases: Sequence[BasePath]) -> bool:
-    return len(bases) <= MOST_BASES
 
 
 def free_id(used: Container[int], first: int) -> int:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_protos.lance.table_pb2 import Manifest
 from lakefold_table.entry import Invalid
+from lakefold_table.lance.change import Proposal, TableChange
 from lakefold_table.lance.creation import primary_key_fault
-from lakefold_table.lance.operations.change import Proposal, TableChange
 from lakefold_table.lance.operations.key_values import ConfigUpdates, MapUpdate, updates_of
 from lakefold_table.lance.schemas.keys import (
     CLUSTERING_KEY,

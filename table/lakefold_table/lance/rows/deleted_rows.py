@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from lakefold_protos.lance.table_pb2 import DataFragment, DeletionFile, Manifest
-    from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import VersionBuilder
+    from lakefold_table.lance.table_view import StoredTable, TableView
 
 CONTAINER_ROWS, CONTAINER_BYTES = 2**16, 2**13 + 64
 ARRAY_ROW_BYTES, SPARE_BYTES = 5, 2**16
@@ -28,7 +27,7 @@ ARRAY_ROW_BYTES, SPARE_BYTES = 5, 2**16
 
 
 def needs_of(
-    state: LanceState | None, updated: Sequence[DataFragment], removed: Collection[int], *, all_rows: bool
+    state: StoredTable | None, updated: Sequence[DataFragment], removed: Collection[int], *, all_rows: bool
 ) -> Requirements:
     """Returns the requirements: the proposed deletion files and those of the same fragments in the table.
 
@@ -82,7 +81,7 @@ def deletion_location(head: Manifest, fragment_id: int, file: DeletionFile) -> s
     return below(roots[0], path) if roots else ""
 
 
-def deleted_rows(table: VersionBuilder, fragment: DataFragment, rows: int | None = None) -> Bitmap:
+def deleted_rows(table: TableView, fragment: DataFragment, rows: int | None = None) -> Bitmap:
     """Returns the rows that are marked in a fragment's deletion file.
 
     `rows`: how many rows the fragment has, if it doesn't say so itself. Raises `DamagedError` if the file is

@@ -23,8 +23,7 @@ from lakefold_table.lance.schemas.columns import some
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.lance.state import LanceState
-    from lakefold_table.lance.version_builder import VersionBuilder
+    from lakefold_table.lance.table_view import StoredTable, TableView
 
 Group = Transaction.Rewrite.RewriteGroup
 
@@ -41,7 +40,7 @@ class MarkedGroups:
     emptied: Mapping[int, Mapping[int, int]]
 
 
-def needs_of_stated(state: LanceState, stated: Iterable[DataFragment]) -> Requirements:
+def needs_of_stated(state: StoredTable, stated: Iterable[DataFragment]) -> Requirements:
     """Returns the deletion files that a Rewrite read, and the present ones of the same fragments.
 
     Only those of fragments that have another deletion file now.
@@ -83,7 +82,7 @@ def as_read(
 
 
 def marked(
-    table: VersionBuilder,
+    table: TableView,
     groups: Sequence[Group],
     read: Mapping[int, DataFragment],
     current: Mapping[int, DataFragment],
@@ -116,7 +115,7 @@ def marked(
 
 
 def _lost_in_new(
-    table: VersionBuilder,
+    table: TableView,
     group: Group,
     read: Mapping[int, DataFragment],
     current: Mapping[int, DataFragment],

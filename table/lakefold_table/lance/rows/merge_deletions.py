@@ -29,8 +29,8 @@ from lakefold_table.lance.schemas.fragment_files import has_other_files
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.lance.operations.change import Proposal
-    from lakefold_table.lance.version_builder import VersionBuilder
+    from lakefold_table.lance.change import Proposal
+    from lakefold_table.lance.table_view import TableView
 
 MAX_EVIDENCE = 1000
 """How many rows an outcome lists at most."""
@@ -82,7 +82,7 @@ class _Collected:
 
 
 def deletions_of(
-    table: VersionBuilder,
+    table: TableView,
     proposal: Proposal,
     updated: Sequence[DataFragment],
     removed: Collection[int],
@@ -121,7 +121,7 @@ def deletions_of(
 
 
 def _touched_fault(
-    table: VersionBuilder,
+    table: TableView,
     updated: Iterable[DataFragment],
     removed: Collection[int],
     affected: Mapping[int, Bitmap] | None,
@@ -155,7 +155,7 @@ def _touched_fault(
     return None
 
 
-def same_files_fault(table: VersionBuilder, updated: Iterable[DataFragment]) -> Invalid | None:
+def same_files_fault(table: TableView, updated: Iterable[DataFragment]) -> Invalid | None:
     """Returns a fault if the proposed fragments have other data files than those in the table."""
     proposed = {fragment.id: fragment for fragment in updated}
     for number, current in table.get(proposed).items():
@@ -190,7 +190,7 @@ def _same_fragment_fault(current: DataFragment, proposed: DataFragment) -> Inval
 class _Merger:
     """Compares the fragments of a proposal with those of the table, and collects the results."""
 
-    def __init__(self, table: VersionBuilder, proposal: Proposal, *, needs_rows: bool) -> None:
+    def __init__(self, table: TableView, proposal: Proposal, *, needs_rows: bool) -> None:
         self._table = table
         self._merges = proposal.rebase.merges
         self._affected = proposal.affected_rows
@@ -348,7 +348,7 @@ def _with_file(fragment: DataFragment, file: DeletionFile | None) -> DataFragmen
     return changed
 
 
-def _deleted_in_table(table: VersionBuilder, current: DataFragment) -> Bitmap | Rejected:
+def _deleted_in_table(table: TableView, current: DataFragment) -> Bitmap | Rejected:
     """Returns the rows that are deleted in the table now.
 
     Returns a retryable refusal if the table's own file can't be read: that is not the proposal's fault.

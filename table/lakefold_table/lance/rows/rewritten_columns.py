@@ -16,21 +16,23 @@ if TYPE_CHECKING:
 
     from lakefold_protos.lance.table_pb2 import DataFragment
     from lakefold_protos.lance.transaction_pb2 import Transaction
-    from lakefold_table.lance.version_builder import VersionBuilder
+    from lakefold_table.lance.schemas.columns import Columns
+    from lakefold_table.lance.table_view import TableView
 
 
 def columns_fault(
-    table: VersionBuilder,
+    table: TableView,
+    columns: Columns,
     current: DataFragment,
     proposed: DataFragment,
     fields_modified: Collection[int],
     dropped: frozenset[int],
 ) -> Invalid | None:
     """Returns why these can't be the fragment's data files, None if they can."""
-    fault = files_fault(table, current, proposed, table.columns, dropped)
+    fault = files_fault(table, current, proposed, columns, dropped)
     if fault is not None:
         return fault
-    named, roots = set(fields_modified), table.columns.roots
+    named, roots = set(fields_modified), columns.roots
     written = {number for file in new_files(current, proposed) for number in file.fields} - dropped
     unnamed = {number for number in written if not {number, roots[number]} & named}
     if unnamed:

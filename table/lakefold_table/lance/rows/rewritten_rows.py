@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lakefold_table.lance.version_builder import VersionBuilder
+    from lakefold_table.lance.table_view import TableView
 
 MOST_ROWS = 2**25
 """How many rows of a group are checked at most: a few bytes of a proposal may claim any number, and each
@@ -51,7 +51,7 @@ class Lineage:
         return cls(ids[order], created[order], changed[order])
 
 
-def count_live_rows(table: VersionBuilder, fragment: DataFragment) -> int:
+def count_live_rows(table: TableView, fragment: DataFragment) -> int:
     """Returns how many rows of a fragment of the table are not deleted.
 
     Raises `DamagedError` if its deletion file is needed for that and can't be read.
@@ -72,7 +72,7 @@ class CompleteRows:
 
 
 def with_lineage(
-    table: VersionBuilder, old: Sequence[DataFragment], new: Sequence[DataFragment]
+    table: TableView, old: Sequence[DataFragment], new: Sequence[DataFragment]
 ) -> CompleteRows | Invalid:
     """Returns the new fragments, complete, in a table with stable row ids.
 

@@ -16,11 +16,16 @@ import numpy as np
 from lakefold_protos.lance.rowids_pb2 import RowDatasetVersionSequence
 from lakefold_table.bitmaps import numbers_of
 from lakefold_table.lance.rows.segments import check_rows, damaged, length, parsed
+from lakefold_table.lance.schemas.fragment_files import with_files
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
+    from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
     from lakefold_table.bitmaps import Bitmap
+    from lakefold_table.lance.table_view import TableView
 
 FIRST_VERSION = 1
 """The version that counts as having created a row if its fragment doesn't state one (Lance fact 7.5)."""
@@ -94,3 +99,14 @@ def _firsts(versions: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Returns the indices at which another version begins."""
     changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
     return np.concatenate([np.zeros(min(1, versions.size), dtype=np.int64), changes])
+
+
+def with_updated_files(table: TableView, before: DataFragment, files: Iterable[DataFile]) -> DataFragment:
+    """Returns the fragment with other files, as `with_files` does.
+
+    With stable row ids, all its rows then count as updated in the version in the making.
+    """
+    fragment = with_files(before, files)
+    if table.stable_row_ids:
+        fragment.inline_last_updated_at_versions = one_version(fragment.physical_rows, table.version)
+    return fragment

@@ -1,20 +1,24 @@
 """Which fields a data file lists, by schema and file version (Lance facts 4.4 and 4.5).
 
 A writer may write some columns into one file and others into another. This module gives the list of a file
-with the whole schema, and so also the ids of each column's fields.
+with the whole schema, and so also the ids of each column's fields. It also says what is wrong with the path
+and the size of a new data file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakefold_table.entry import Invalid
 from lakefold_table.errors import InvalidError
+from lakefold_table.lance.manifests.naming import data_path, is_data_name, is_inside
 from lakefold_table.lance.schemas.schema import BLOB_V2, EXTENSION_NAME, TOP, children
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lakefold_protos.lance.file_pb2 import Field
+    from lakefold_protos.lance.table_pb2 import DataFile
 
 FileVersion = tuple[int, int]
 
@@ -88,3 +92,36 @@ def is_one_column(field: Field, version: FileVersion) -> bool:
         return True
     packed = any(means_true(metadata.get(key, b"")) for key in (PACKED, PACKED_BEFORE))
     return packed or metadata.get(EXTENSION_NAME) == BLOB_V2.encode()
+
+
+def path_fault(file: DataFile, bases: Collection[int]) -> Invalid | None:
+    """Returns what is wrong with the path of a new data file, or None."""
+    if not is_inside(file.path):
+        return Invalid(
+            f"the path {file.path!r} leaves its base or is not a plain name",
+            "name the file relative to the data folder, in at most 255 bytes",
+        )
+    if not is_data_name(file.path):
+        return Invalid(
+            f"no Lance client finds a data file named {file.path!r}",
+            "use letters and digits without accents, `-`, `_` and `.`, and no folders",
+        )
+    if file.HasField("base_id") and file.base_id not in bases:
+        return Invalid(f"base {file.base_id} of {file.path} is not one of the table's", "add the base first")
+    return None
+
+
+def size_fault(file: DataFile, sizes: Mapping[str, int | None]) -> Invalid | None:
+    """Returns what is wrong with a data file, or None, also if its size wasn't fetched."""
+    path = data_path(file.path)
+    if file.HasField("base_id") or path not in sizes:
+        return None
+    size = sizes[path]
+    if size is None:
+        return Invalid(f"data file {path} is missing", "write the files before the transaction is sent")
+    if file.file_size_bytes not in (0, size):
+        return Invalid(
+            f"data file {path} has {size} bytes, but the transaction says {file.file_size_bytes}",
+            "the file was changed or not written completely: write it again under a new name",
+        )
+    return None

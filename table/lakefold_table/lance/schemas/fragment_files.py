@@ -9,39 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import is_
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.entry import Invalid
 from lakefold_table.lance.manifests.naming import data_path
-from lakefold_table.lance.rows.row_versions import one_version
 from lakefold_table.lance.schemas.columns import Columns, some
-from lakefold_table.lance.validity import path_fault, size_fault
+from lakefold_table.lance.schemas.data_files import path_fault, size_fault
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakefold_table.format import Fetched
+    from lakefold_table.lance.table_view import TableView
 
 STRUCK = -2
 """What a file lists instead of a field whose values are in another file now."""
-
-
-class TableOfFragments(Protocol):
-    """What the checks of files need to know of the fragments' table."""
-
-    observed: Fetched
-    version: int
-
-    @property
-    def base_ids(self) -> frozenset[int]:
-        """The ids of the bases outside the table's root below which files may be stored."""
-        ...
-
-    @property
-    def stable_row_ids(self) -> bool:
-        """Whether rows have stable ids."""
-        ...
 
 
 class FieldLocation(NamedTuple):
@@ -171,7 +153,7 @@ def changed_fields(before: Mapping[int, FieldLocation], after: Mapping[int, Fiel
 
 
 def new_file_fault(
-    table: TableOfFragments, file: DataFile, columns: Columns, dropped: frozenset[int] = frozenset()
+    table: TableView, file: DataFile, columns: Columns, dropped: frozenset[int] = frozenset()
 ) -> Invalid | None:
     """Returns why a data file can't become part of a fragment."""
     return (
@@ -182,7 +164,7 @@ def new_file_fault(
 
 
 def files_fault(
-    table: TableOfFragments,
+    table: TableView,
     before: DataFragment,
     after: DataFragment,
     columns: Columns,
@@ -276,19 +258,6 @@ def files_with_fields(files: Iterable[DataFile], fields: Collection[int]) -> lis
     Other files must not be listed: pylance's `validate()` refuses a table with such a file (Lance fact 4.6).
     """
     return [file for file in files if not set(file.fields).isdisjoint(fields)]
-
-
-def with_updated_files(
-    table: TableOfFragments, before: DataFragment, files: Iterable[DataFile]
-) -> DataFragment:
-    """Returns the fragment with other files, as `with_files` does.
-
-    With stable row ids, all its rows then count as updated in the version in the making.
-    """
-    fragment = with_files(before, files)
-    if table.stable_row_ids:
-        fragment.inline_last_updated_at_versions = one_version(fragment.physical_rows, table.version)
-    return fragment
 
 
 def _kept_fault(number: int, old: DataFile, file: DataFile) -> Invalid | None:

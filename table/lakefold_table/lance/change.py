@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakefold_table.lance.conflicts.verdicts import Rebase
+from lakefold_table.lance.verdicts import Rebase
 
 if TYPE_CHECKING:
     from array import array
