@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from lakefold_ingest.merge.clauses import NONE_HOLDS, first_that_holds
 from lakefold_ingest.merge.conditions import TARGET, columns_in, holds
-from lakefold_ingest.merge.read_version import ReadVersion, column_of
+from lakefold_ingest.merge.read_version import ADDRESS, ROW_ID, ReadVersion, column_of
 from lakefold_ingest.merge.row_changes import FoundRows
-from lakefold_reader.lance.scan.scan import ADDRESS, ROW_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.rows.fitting import plain_field
-from lakefold_reader.lance.scan.scan import OFFSET_BITS, OFFSET_WIDTH
 from lakefold_table.bitmaps import Bitmap, bitmap_of
 from lakefold_table.errors import InvalidError
 
@@ -35,6 +34,10 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.uint64]
 
 Name = TypeVar("Name", int, str)
+ADDRESS, ROW_ID = "_rowaddr", "_rowid"
+"""The columns of a scan with the addresses and the ids of its rows, called as pylance calls them."""
+OFFSET_WIDTH, OFFSET_BITS = 32, 0xFFFFFFFF
+"""The lower half of an address is the row's position."""
 
 
 @dataclass(frozen=True, slots=True)

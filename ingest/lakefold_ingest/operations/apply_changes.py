@@ -11,8 +11,8 @@ from lakefold_ingest.cdc.change_format import ChangeEnvelope, ChangeFormat
 from lakefold_ingest.cdc.debezium import needs_types, read_debezium
 from lakefold_ingest.cdc.events import Events, read_rows
 from lakefold_ingest.cdc.last_changes import LastChanges, last_changes
+from lakefold_ingest.merge.formats import open_read_version, target_of
 from lakefold_ingest.merge.matching import matched_rows
-from lakefold_ingest.merge.opening import open_read_version, target_of
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import ATTEMPTS, check_waits, log_changes

@@ -10,7 +10,7 @@ from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
 from lakefold_ingest.delta.writing import DeltaView
 from lakefold_ingest.formats import seen_source
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
-from lakefold_ingest.merge.opening import open_read_version, target_of
+from lakefold_ingest.merge.formats import open_read_version, target_of
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.errors import InvalidError

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from lakefold_ingest.formats import view_at
 from lakefold_ingest.merge.batch_keys import BadKeysError
+from lakefold_ingest.merge.formats import open_read_version, target_of
 from lakefold_ingest.merge.key_numbers import KeyShare, key_numbers, key_types
-from lakefold_ingest.merge.opening import open_read_version, target_of
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
 from lakefold_ingest.rows.row_faults import BAD_ROWS, BadRowsError

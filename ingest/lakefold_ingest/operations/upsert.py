@@ -17,9 +17,9 @@ from lakefold_ingest.merge.clauses import (
     first_that_holds,
 )
 from lakefold_ingest.merge.conditions import SOURCE, TARGET, check, columns_in, holds
+from lakefold_ingest.merge.formats import open_read_version, target_of
 from lakefold_ingest.merge.matching import all_rows, matched_rows
 from lakefold_ingest.merge.merge_batch import MergeBatch, merge_batch, merge_faults
-from lakefold_ingest.merge.opening import open_read_version, target_of
 from lakefold_ingest.merge.read_version import ReadVersion, stored_schema
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows

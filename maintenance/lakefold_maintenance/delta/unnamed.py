@@ -18,9 +18,8 @@ from lakefold_reader.delta.clean_up import commits_of, files_named_by
 from lakefold_reader.delta.sidecars import unnamed_sidecars
 from lakefold_reader.delta.versions import FORMAT, read_state
 from lakefold_reader.versions.listing import numbers_of
-from lakefold_table.delta.log_segment.names import FOLDER
 from lakefold_table.errors import DamagedError, VersionExpiredError
-from lakefold_table.lance.manifests.naming import VERSIONS
+from lakefold_table.formats import BUILT_IN
 from lakefold_table.storage.base import ListsAll, ListsFolders, Storage
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 _UUID: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _UNIQUE: Final = re.compile(rf"(?:.*[/_.-])?(?:[^/]*[-_])?{_UUID}[^/]*\.(?:parquet|bin)")
-_TABLES: Final = (FOLDER, VERSIONS)
+_TABLES: Final = tuple(each.folder for each in BUILT_IN)
 """The folders by which a table is known."""
 
 

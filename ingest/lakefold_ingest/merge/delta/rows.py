@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakefold_ingest.merge.delta.key_bounds import KeyBounds
+from lakefold_ingest.merge.read_version import ADDRESS, OFFSET_BITS, OFFSET_WIDTH, ROW_ID
 from lakefold_reader.delta.data_files import DataFile, live_rows
 from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.row_tracking import kept_columns, row_ids
 from lakefold_reader.delta.schema import DeltaColumn, DeltaSchema, schema_in
-from lakefold_reader.lance.scan.scan import ADDRESS, OFFSET_BITS, OFFSET_WIDTH, ROW_ID
 from lakefold_table.delta.record_counts import statistics_of
 from lakefold_table.delta.row_changes.vectors import Vectors, file_of
 from lakefold_table.errors import InvalidError

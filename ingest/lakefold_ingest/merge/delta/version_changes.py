@@ -23,13 +23,19 @@ from lakefold_ingest.merge.delta.removed_rows import RemovedRows, removed_rows
 from lakefold_ingest.merge.delta.rows import DeltaRows
 from lakefold_ingest.merge.matching import matched_in
 from lakefold_ingest.merge.new_rows import RowsToWrite
-from lakefold_ingest.merge.read_version import ReadVersion, Rematch, offsets_by_number, united_rows
+from lakefold_ingest.merge.read_version import (
+    OFFSET_BITS,
+    OFFSET_WIDTH,
+    ReadVersion,
+    Rematch,
+    offsets_by_number,
+    united_rows,
+)
 from lakefold_ingest.merge.row_changes import FoundRows, RowChanges
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_protos.lakefold.log_pb2 import Envelope
 from lakefold_reader.delta.versions import read_state
 from lakefold_reader.format.changes import ChangeType
-from lakefold_reader.lance.scan.scan import OFFSET_BITS, OFFSET_WIDTH
 from lakefold_table.bitmaps import Bitmap, decode_treemap, encode_treemap, numbers_of
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile
 from lakefold_table.delta.actions.lines import lines_of, parse_actions
