@@ -253,8 +253,8 @@ def states() -> str:
         "published, so it has a machine for each; two more say whether it is worked on and whether its\n"
         "entries are being read again. The last machine is the writer's.\n\n"
         "An event that has no arrow in a state is an error of the committer's own code: the partition stops\n"
-        "and names state and event. The simulation takes every transition\n"
-        "(`tests/simulation/test_transitions.py`).",
+        "and names state and event. Each transition is taken by the simulation, or by a scenario that\n"
+        "sets up what a seed rarely meets (`tests/simulation/test_transitions.py`).",
         "\n".join(map(_machine, CHARTS)),
     )
 

@@ -15,7 +15,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lakefold_committer.loop.table_queue import AT_WORK, Load, TableQueue, Waiting
+from lakefold_committer.loop.table_queue import AT_WORK, TableQueue
+from lakefold_committer.loop.waiting_entries import Load, Waiting
 from lakefold_committer.states.charts import (
     BacklogState,
     ParkingState,
@@ -70,12 +71,12 @@ class QueueMachine(RuleBasedStateMachine):
     def spill(self) -> None:
         self.line.spill()
 
-    @when(lambda line: bool(line.backlog) and line.rereading.state is BacklogState.WAITING)
+    @when(lambda line: bool(line.backlog) and line.backlog.reading.state is BacklogState.WAITING)
     @rule(most=st.integers(1, 4))
     def begin_reading(self, most: int) -> None:
         self.asked = [*self.line.begin_reading(most)]
 
-    @when(lambda line: line.rereading.state is BacklogState.READING)
+    @when(lambda line: line.backlog.reading.state is BacklogState.READING)
     @rule()
     def end_reading(self) -> None:
         self.line.reading_ended()
@@ -158,19 +159,19 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(step=STEPS)
     def park(self, step: str) -> None:
-        assert self.line.park(RetryError("away"), step, 0.0, 5.0) > 0
+        assert self.line.parking.failed(RetryError("away"), step, 0.0, 5.0) > 0
 
     @rule(step=STEPS)
     def succeed(self, step: str) -> None:
         ends = self.line.parked is not None and self.line.parked.step == step
-        assert self.line.succeeded(step) == ends
+        assert self.line.parking.succeeded(step) == ends
 
     @invariant()
     def what_a_state_has_is_there(self) -> None:
         line = self.line
-        assert (line.folding is not None) == (line.is_at_work and line.table is not None)
+        assert (line.folding is not None) == (line.is_at_work and line.is_open)
         assert (line.folded is not None) == (line.preparation.state is PreparationState.FOLDED)
-        assert (line.table is None) == (line.preparation.state is PreparationState.CLOSED)
+        assert line.is_open == (line.preparation.state is not PreparationState.CLOSED)
         assert (line.parked is not None) == (line.parking.state is ParkingState.PARKED)
         if not line.is_lost:
             assert (line.putting is not None) == (line.publication.state is not PublicationState.NONE)
@@ -194,7 +195,7 @@ class QueueMachine(RuleBasedStateMachine):
         line = self.line
         size = sum(waiting.entry.size for waiting in line.in_memory)
         assert (line.load.entries, line.load.offsets) == (len(line.in_memory), len(line.backlog))
-        assert line.load.size == line.queued_bytes == size
+        assert line.load.size == line.in_memory.size == size
 
 
 def test_queues() -> None:

@@ -15,8 +15,9 @@ import pytest
 from lakefold_committer.claims.claim_check import Claims
 from lakefold_committer.fold.grouping import Limits
 from lakefold_committer.loop.ports import LoopLimits, Tables
-from lakefold_committer.loop.table_queue import TableQueue, Waiting
+from lakefold_committer.loop.table_queue import TableQueue
 from lakefold_committer.loop.table_scheduler import TableScheduler
+from lakefold_committer.loop.waiting_entries import Waiting
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.observability.traces import NO_TRACES
 from lakefold_committer.recovery.recovery_context import RecoveryContext

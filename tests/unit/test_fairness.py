@@ -16,9 +16,10 @@ from structlog.testing import capture_logs
 from lakefold_committer.loop.name_check import NameCheck
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
-from lakefold_committer.loop.table_queue import Load, TableQueue, Waiting
+from lakefold_committer.loop.table_queue import TableQueue
 from lakefold_committer.loop.table_scheduler import Slots
 from lakefold_committer.loop.unopened_tables import UnopenedTables
+from lakefold_committer.loop.waiting_entries import Load, Waiting
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_log.codec.envelope import address_of, encode
 from lakefold_table.entry import Committed, Duplicate, Invalid
@@ -98,14 +99,14 @@ def test_a_queue_whose_entries_wait_long_gives_them_up_except_its_next_group() -
     for number, entry in enumerate(entries([append(f"u{number}") for number in range(250)], 0)):
         message = Message(number, b"", b"")
         line.take(Waiting(message, entry), now=float(number))  # type: ignore[arg-type]
-    assert line.delay(100.0) == 100.0
-    assert (load.entries, load.size, load.offsets) == (250, line.queued_bytes, 0)
+    assert line.in_memory.delay(100.0) == 100.0
+    assert (load.entries, load.size, load.offsets) == (250, line.in_memory.size, 0)
     line.spill(LIMITS)
     assert (len(line.in_memory), len(line.backlog), line.first_offset) == (100, 150, 0)
-    assert (load.entries, load.size, load.offsets) == (100, line.queued_bytes, 150)
+    assert (load.entries, load.size, load.offsets) == (100, line.in_memory.size, 150)
     while line.in_memory:
         line.take_head()
-    assert line.delay(200.0) == 0.0
+    assert line.in_memory.delay(200.0) == 0.0
     assert (load.entries, load.size, line.first_offset) == (0, 0, 100)
 
 

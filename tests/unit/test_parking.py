@@ -15,9 +15,9 @@ from lakefold_committer.loop import partition
 from lakefold_committer.loop.partition import PartitionCommitter
 from lakefold_committer.loop.ports import LoopLimits, Tables
 from lakefold_committer.loop.reporting import MOST_CHECKPOINTS, Checkpoints
-from lakefold_committer.loop.table_queue import TableQueue, Waiting
+from lakefold_committer.loop.table_queue import TableQueue
 from lakefold_committer.loop.threads import Threads
-from lakefold_committer.loop.waiting_offsets import Offsets
+from lakefold_committer.loop.waiting_entries import Offsets, Waiting
 from lakefold_committer.observability.metrics import AWAY, Metrics
 from lakefold_committer.tables.rebinding import publish_move
 from lakefold_log.codec.envelope import encode
@@ -248,7 +248,7 @@ def test_the_longest_unused_table_is_closed_first(tmp_path: Path) -> None:
         )
         assert committer.status().tables_open == len(left)
         assert committer.status().table_bytes == sum(
-            queue.table.memory_bytes for queue in left if queue.table
+            queue.writer.memory_bytes for queue in left if queue.is_open
         )
 
 
@@ -346,10 +346,10 @@ def test_a_queue_gives_back_in_order() -> None:
     for entry in entries([append(f"f{number}") for number in range(6)], 0):
         line.take(Waiting(Message(entry.position.offset, None, b""), entry))  # type: ignore[arg-type]
     assert line.first_offset == 0
-    group = line.cut(FORMATS, Limits(4, 1 << 20))
+    group, _ = line.cut(FORMATS, Limits(4, 1 << 20))
     assert [waiting.offset for waiting in group] == [0, 1, 2, 3]
     line.spill()
-    assert (line.first_offset, len(line.backlog), line.queued_bytes) == (4, 2, 0)
+    assert (line.first_offset, len(line.backlog), line.in_memory.size) == (4, 2, 0)
 
 
 def test_tasks_end_in_the_loop() -> None:

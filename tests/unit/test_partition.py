@@ -196,9 +196,7 @@ def test_each_branch_has_versions_of_its_own(tmp_path: Path) -> None:
     assert [committed.version for committed in results if isinstance(committed, Committed)] == [2, 2, 2]
     assert [outcome.branch for outcome in outcomes] == ["", "team/a", ""]
     assert committer._queues.keys() == {parse_location(main), parse_location(branch)}
-    table = committer._queues[parse_location(branch)].table
-    assert table is not None
-    assert table.table.marks.version == 2
+    assert committer._queues[parse_location(branch)].writer.table.marks.version == 2
 
 
 @pytest.mark.parametrize("branch", ["../x", "main", "a//b", "x.lock", "b" * 1000])

@@ -21,10 +21,11 @@ from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.loop.admission import MOST_NEW, STRANGERS_AT_ONCE, Admission, PartitionIntake
 from lakefold_committer.loop.reporting import Checkpoints, Reporting
 from lakefold_committer.loop.reread_entries import LARGE_BYTES
-from lakefold_committer.loop.table_queue import Load, Parked, TableQueue, Waiting
+from lakefold_committer.loop.table_queue import Parked, TableQueue
 from lakefold_committer.loop.table_scheduler import TableScheduler
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.unopened_tables import place_of
+from lakefold_committer.loop.waiting_entries import Load, Waiting
 from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable
 from lakefold_committer.observability.traces import NO_TRACES, Traces
 from lakefold_committer.tables.branches import branch_location
@@ -229,7 +230,7 @@ class PartitionCommitter:
                     seconds=now - queue.since,
                 )
                 queue.spill()
-            elif queue.delay(now) > LONGEST_DELAY_SECONDS:
+            elif queue.in_memory.delay(now) > LONGEST_DELAY_SECONDS:
                 # Its next group stays in memory, so that it continues at its own pace.
                 queue.spill(limits)
 
@@ -237,7 +238,7 @@ class PartitionCommitter:
         """Returns for how many seconds to wait for a message if no task runs."""
         now = self._runtime.now()
         again = [queue.parked.until - now for queue in self._active.values() if queue.parked is not None]
-        again += [queue.held_until - now for queue in self._active.values() if queue.is_held]
+        again += [queue.hold.until - now for queue in self._active.values() if queue.is_held]
         if self._admission.strangers:
             again.append(self._admission.again_at - now)
         ready = any(queue.parked is None and not queue.is_held for queue in self._active.values())
@@ -311,8 +312,7 @@ class PartitionCommitter:
         if location is None:
             return None
         queue = self._queues.get(location)
-        if queue is not None and not (queue.behind_strangers and self._admission.strangers.holds(location)):
-            queue.behind_strangers = False
+        if queue is not None and not queue.waits_behind(self._admission.strangers.holds(location)):
             self._active[location] = queue
             return queue
         if self._admission.strangers.holds(location):
@@ -394,7 +394,7 @@ class PartitionCommitter:
         if isinstance(location, Invalid):
             return location
         if location not in self._queues:
-            new = TableQueue(location, uri, branch, load=self._load, behind_strangers=behind)
+            new = TableQueue(location, uri, branch, self._load, behind_strangers=behind)
             self._queues[location] = new
             self._new_queues += 1
         queue = self._active[location] = self._queues[location]
@@ -455,9 +455,9 @@ class PartitionCommitter:
         if reported is None:
             return False
         for location, below in self._touched.items():
-            table = self._queues[location].table
-            if table is not None:
-                table.reported(below)
+            queue = self._queues[location]
+            if queue.is_open:
+                queue.writer.reported(below)
         self._touched.clear()
         self._runtime.start(lambda: self._source.claims.clean_up(*reported), _raised)
         self._let_go()
@@ -473,10 +473,9 @@ class PartitionCommitter:
             del self._active[queue.location], self._queues[queue.location]
             self._table_bytes -= queue.counted_bytes
             # Messages may name any number of tables that don't exist.
-            if queue.table is not None and queue.has_versions:
+            if queue.has_versions:
                 self._queues[queue.location] = queue
-                queue.counted_bytes = queue.table.memory_bytes
-                self._table_bytes += queue.counted_bytes
+                self._table_bytes += queue.count_bytes()
         if self._table_bytes > self._pace.table_bytes:
             self._close_longest_unused()
 
@@ -531,7 +530,7 @@ class PartitionCommitter:
             ),
             parked_tables=len(parked),
             parked_entries=sum(queue.waiting for queue in parked),
-            tables_open=len(self._queues) - sum(queue.table is None for queue in self._active.values()),
+            tables_open=len(self._queues) - sum(not queue.is_open for queue in self._active.values()),
             table_bytes=self._table_bytes,
             parked=tuple(
                 self._parked_table(queue, queue.parked)

@@ -8,7 +8,6 @@ Nothing here does IO or reads a clock.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -16,14 +15,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from lakefold_committer.fold.grouping import GroupEnd, Limits, end_of, first_group
 from lakefold_committer.fold.manifest_budget import ManifestBudget, ManifestLimits
 from lakefold_committer.loop.backoff import Backoff
-from lakefold_committer.loop.waiting_offsets import Offsets
+from lakefold_committer.loop.waiting_entries import Backlog, EntriesInMemory, Load, Waiting
 from lakefold_committer.states.charts import (
-    BACKLOG,
     PARKING,
     PREPARATION,
     PUBLICATION,
     BacklogEvent,
-    BacklogState,
     ParkingEvent,
     ParkingState,
     PreparationEvent,
@@ -31,15 +28,14 @@ from lakefold_committer.states.charts import (
     PublicationEvent,
     PublicationState,
 )
-from lakefold_committer.states.machine import IllegalTransitionError, Machine
+from lakefold_committer.states.machine import IllegalTransitionError
 from lakefold_log.codec.envelope import UnknownKind
 from lakefold_table.entry import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakefold_committer.tables.table_writer import Prepared, TableWriter
-    from lakefold_log.read.consumer import Message
     from lakefold_table.errors import LakefoldError
     from lakefold_table.formats import Formats
     from lakefold_table.uri import Location
@@ -47,24 +43,11 @@ if TYPE_CHECKING:
 B = TypeVar("B", bound="Batch")
 AT_WORK: Final = (PreparationState.OPENING, PreparationState.FOLDING, PreparationState.FOLDING_TO_PUBLISH)
 """A task opens the table or folds."""
+NOT_OPEN: Final = (PreparationState.CLOSED, PreparationState.OPENING)
 READY: Final = (PreparationState.CLOSED, PreparationState.OPEN, PreparationState.HELD)
 """The table may be opened, or its next group be folded."""
 LONGEST_PARKING_SECONDS = 60.0
 """The longest pause between attempts at a table whose store answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """An entry in memory, with the message that it came in. `memory`: see `Reread`."""
-
-    message: Message
-    entry: Entry | UnknownKind
-    memory: int = 0
-
-    @property
-    def offset(self) -> int:
-        """Its offset in the log."""
-        return self.entry.position.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,59 +83,110 @@ class Parked:
     backoff: Backoff
 
 
-@dataclass(slots=True)
-class Load:
-    """What all queues of a partition hold: entries in memory and their bytes, and offsets of others.
+class Parking:
+    """Whether a queue is worked on: the machine of `PARKING`, and what belongs to its state `PARKED`."""
 
-    `memory`: how many bytes of memory the large entries among them take, decoded.
+    __slots__ = ("_machine", "_parked")
+
+    def __init__(self) -> None:
+        self._machine = PARKING.machine()
+        self._parked: Parked | None = None
+
+    @property
+    def state(self) -> ParkingState:
+        """The state of the machine."""
+        return self._machine.state
+
+    @property
+    def parked(self) -> Parked | None:
+        """Why the queue is parked. None if it is active."""
+        return self._parked if self.state is ParkingState.PARKED else None
+
+    def failed(self, error: LakefoldError, step: str, now: float, longest: float) -> float:
+        """Parks the queue, for longer each time. Returns for how many seconds."""
+        before = self.parked
+        self._machine.send(ParkingEvent.STEP_FAILED)
+        if before is None or before.step != step:
+            since = now if before is None else before.since
+            before = self._parked = Parked(error, step, since, now, Backoff(longest=longest))
+        pause = before.backoff.pause()
+        before.error, before.until = error, now + pause
+        return pause
+
+    def succeeded(self, step: str) -> bool:
+        """Notes that a step has succeeded. Returns whether the queue was parked because of it."""
+        if self.parked is None or self.parked.step != step:
+            return False
+        self._machine.send(ParkingEvent.STEP_SUCCEEDED)
+        return True
+
+    def allows(self, now: float) -> bool:
+        """Returns whether a step may be started: the queue isn't parked, or it is time to try again."""
+        return self.parked is None or now >= self.parked.until
+
+
+@dataclass(slots=True)
+class Hold:
+    """How long a version waits for the budget of manifest bytes.
+
+    `since`, `until`: the times of the last hold. `ended_by`: why the group ends that is cut next, if it was
+    held until now.
     """
 
-    entries: int = 0
-    size: int = 0
-    memory: int = 0
-    offsets: int = 0
+    budget: ManifestBudget = field(default_factory=ManifestBudget)
+    since: float = 0.0
+    until: float = 0.0
+    ended_by: GroupEnd | None = None
+
+    def waits(self, now: float, limits: ManifestLimits, *, is_held: bool, is_full: bool) -> bool:
+        """Returns whether the next version has to wait. `is_held`: it does; `is_full`: it must not."""
+        since = self.since if is_held else now
+        room_at = now if is_full else now + self.budget.wait_s(now, limits)
+        until = min(room_at, since + limits.max_wait_s)
+        if until > now:
+            self.since, self.until = since, until
+            return True
+        if is_held:
+            self.ended_by = GroupEnd.BUDGET if room_at <= now else GroupEnd.DELAY
+        return False
 
 
-@dataclass(eq=False, slots=True)
 class TableQueue:
     """`uri` and `branch` name it as its first entry did; `location` is the path of its versions.
 
-    `table` is None while `preparation` is closed or opening. `folding`, `folded` and `putting` are the groups
-    of these steps. `since`: when the task was started that runs now. `counted_bytes`: what its table took in
-    memory when it was idle last. `load` counts what all queues hold. `behind_strangers`: entries for it may
-    still wait among the names under which no table is open. `may_exist`: whether anything is stored at its
-    root, None if that was not checked yet. `budget`: how many bytes of manifests it may still get.
-    `held_since`, `held_until`: the times of the last hold. `group_end`: why the group that was cut last
-    ended.
+    `folding`, `folded` and `putting` are the groups of these steps. `since`: when the task was started that
+    runs now. `counted_bytes`: what its table took in memory when it was idle last. `load` counts what all
+    queues hold. `behind_strangers`: entries for it may still wait among the names under which no table is
+    open.
     """
 
-    location: Location
-    uri: str
-    branch: str
-    in_memory: deque[Waiting] = field(default_factory=deque)
-    queued_bytes: int = 0
-    backlog: Offsets = field(default_factory=Offsets)
-    backlog_us: int = 0
-    preparation: Machine[PreparationState, PreparationEvent] = field(default_factory=PREPARATION.machine)
-    publication: Machine[PublicationState, PublicationEvent] = field(default_factory=PUBLICATION.machine)
-    parking: Machine[ParkingState, ParkingEvent] = field(default_factory=PARKING.machine)
-    rereading: Machine[BacklogState, BacklogEvent] = field(default_factory=BACKLOG.machine)
-    table: TableWriter | None = None
-    folding: Batch | None = None
-    folded: FoldedBatch | None = None
-    putting: FoldedBatch | None = None
-    parked: Parked | None = None
-    since: float = 0.0
-    counted_bytes: int = 0
-    load: Load = field(default_factory=Load)
-    behind_strangers: bool = False
-    may_exist: bool | None = None
-    budget: ManifestBudget = field(default_factory=ManifestBudget)
-    held_since: float = 0.0
-    held_until: float = 0.0
-    group_end: GroupEnd | None = None
-    _watched: tuple[int, float] | None = None
-    _waited: GroupEnd | None = None
+    def __init__(
+        self,
+        location: Location,
+        uri: str,
+        branch: str,
+        load: Load | None = None,
+        *,
+        behind_strangers: bool = False,
+    ) -> None:
+        self.location: Final = location
+        self.uri: Final = uri
+        self.branch: Final = branch
+        self.load: Final = load or Load()
+        self.in_memory: Final = EntriesInMemory(self.load)
+        self.backlog: Final = Backlog(self.load)
+        self.preparation: Final = PREPARATION.machine()
+        self.publication: Final = PUBLICATION.machine()
+        self.parking: Final = Parking()
+        self.hold: Final = Hold()
+        self.folding: Batch | None = None
+        self.folded: FoldedBatch | None = None
+        self.putting: FoldedBatch | None = None
+        self.since = 0.0
+        self.counted_bytes = 0
+        self._writer: TableWriter | None = None
+        self._behind_strangers = behind_strangers
+        self._may_exist: bool | None = None
 
     @property
     def batches(self) -> list[Batch]:
@@ -170,6 +204,16 @@ class TableQueue:
         return self.preparation.state is PreparationState.HELD
 
     @property
+    def is_open(self) -> bool:
+        """Whether the table is open."""
+        return self.preparation.state not in NOT_OPEN
+
+    @property
+    def parked(self) -> Parked | None:
+        """Why the queue is parked. None if it is active."""
+        return self.parking.parked
+
+    @property
     def is_busy(self) -> bool:
         """Whether a task opens the table, folds a group or puts a version."""
         return self.is_at_work or self.publication.state is PublicationState.IN_FLIGHT
@@ -182,11 +226,11 @@ class TableQueue:
     @property
     def writer(self) -> TableWriter:
         """The table, which is open. Raises `IllegalTransitionError` if it isn't."""
-        if self.table is None:
+        if self._writer is None or not self.is_open:
             raise IllegalTransitionError(
                 f"{self.uri}: no table in the state {self.preparation.state.title!r}"
             )
-        return self.table
+        return self._writer
 
     @property
     def may_prepare(self) -> bool:
@@ -201,7 +245,7 @@ class TableQueue:
     @property
     def has_versions(self) -> bool:
         """Whether the table is open and has a version."""
-        return self.table is not None and self.table.table.state is not None
+        return self.is_open and self.writer.table.state is not None
 
     @property
     def first_offset(self) -> int | None:
@@ -209,7 +253,7 @@ class TableQueue:
         for batch in self.batches:
             return batch.group[0].offset
         if self.in_memory:
-            return self.in_memory[0].offset
+            return self.in_memory.first.offset
         return self.backlog.first if self.backlog else None
 
     @property
@@ -218,8 +262,8 @@ class TableQueue:
         for batch in self.batches:
             return batch.group[0].entry.time_us
         if self.in_memory:
-            return self.in_memory[0].entry.time_us
-        return self.backlog_us if self.backlog else None
+            return self.in_memory.first.entry.time_us
+        return self.backlog.time_us if self.backlog else None
 
     @property
     def waiting(self) -> int:
@@ -229,7 +273,7 @@ class TableQueue:
     @property
     def unknown(self) -> UnknownKind | None:
         """The proposal at the head of the queue, if this release doesn't know its kind; otherwise None."""
-        head = self.in_memory[0].entry if self.in_memory else None
+        head = self.in_memory.first.entry if self.in_memory else None
         return head if isinstance(head, UnknownKind) else None
 
     def take(self, waiting: Waiting, now: float = 0.0) -> None:
@@ -237,38 +281,35 @@ class TableQueue:
         if self.backlog:
             self.pass_over(waiting.offset, waiting.entry.time_us)
         else:
-            self._append(waiting, now)
+            self.in_memory.append(waiting, now)
 
     def pass_over(self, offset: int, time_us: int) -> None:
         """Adds the offset of an entry, which is read from the log again when its turn comes."""
-        if not self.backlog:
-            self.backlog_us = time_us
-        self.backlog.append(offset)
-        self.load.offsets += 1
+        self.backlog.add(offset, time_us)
 
     def take_again(self, entries: Sequence[Waiting], now: float = 0.0, *, read: int | None = None) -> None:
         """Replaces the first offsets of the backlog by their entries.
 
         `read`: how many messages were read, None if each of them was an entry.
         """
-        count = len(entries) if read is None else read
-        self.backlog.drop(count)
-        self.load.offsets -= count
+        last_us = entries[-1].entry.time_us if entries else None
+        self.backlog.were_read(len(entries) if read is None else read, last_us)
         for waiting in entries:
-            self._append(waiting, now)
-        if entries:
-            self.backlog_us = entries[-1].entry.time_us
+            self.in_memory.append(waiting, now)
 
-    def cut(self, formats: Formats, limits: Limits) -> tuple[Waiting, ...]:
-        """Removes the next group from the queue and returns it: the entries that may share a version."""
+    def cut(self, formats: Formats, limits: Limits) -> tuple[tuple[Waiting, ...], GroupEnd]:
+        """Removes the next group from the queue and returns it, and why it ends.
+
+        It has the entries that may share a version.
+        """
         first = takewhile(_is_entry, islice(self.in_memory, limits.max_entries + 1))
         entries = [waiting.entry for waiting in first if isinstance(waiting.entry, Entry)]
-        state = None if self.table is None else self.table.ahead.state
+        state = self.writer.ahead.state if self.is_open else None
         group = first_group(entries, formats, limits, state)
         following = entries[len(group)] if len(group) < len(entries) else None
-        self.group_end = end_of(group, following, limits, self._waited)
-        self._waited = None
-        return tuple(self.take_head() for _ in range(len(group)))
+        end = end_of(group, following, limits, self.hold.ended_by)
+        self.hold.ended_by = None
+        return tuple(self.take_head() for _ in range(len(group))), end
 
     def holds(self, now: float, limits: Limits, manifests: ManifestLimits) -> bool:
         """Returns whether the next version has to wait, so that the table's manifests stay within the budget.
@@ -276,58 +317,46 @@ class TableQueue:
         It doesn't if the queues of the partition hold a full group already: they have to be emptied.
         """
         is_full = self.load.entries >= limits.max_entries or self.load.size >= limits.max_bytes
-        since = self.held_since if self.is_held else now
-        room_at = now if is_full else now + self.budget.wait_s(now, manifests)
-        until = min(room_at, since + manifests.max_wait_s)
-        if until > now:
-            if not self.is_held:
-                self.preparation.send(PreparationEvent.HOLD_BEGUN)
-            self.held_since, self.held_until = since, until
-            return True
-        if self.is_held:
-            self.preparation.send(PreparationEvent.HOLD_ENDED)
-            self._waited = GroupEnd.BUDGET if room_at <= now else GroupEnd.DELAY
-        return False
+        is_held = self.is_held
+        waits = self.hold.waits(now, manifests, is_held=is_held, is_full=is_full)
+        if waits is not is_held:
+            self.preparation.send(PreparationEvent.HOLD_BEGUN if waits else PreparationEvent.HOLD_ENDED)
+        return waits
 
     def spend(self, size: int, now: float, manifests: ManifestLimits) -> None:
         """Takes the bytes of a manifest from the budget."""
-        self.budget = self.budget.spent(size, now, manifests)
+        self.hold.budget = self.hold.budget.spent(size, now, manifests)
 
     def take_head(self) -> Waiting:
         """Removes the first entry from the queue and returns it."""
-        waiting = self.in_memory.popleft()
-        self._count([waiting], -1)
-        if self._watched is not None and waiting.offset >= self._watched[0]:
-            self._watched = None
-        return waiting
+        return self.in_memory.take_first()
 
     def give_back(self, batches: Iterable[Batch]) -> None:
         """Returns groups, given in order, to the head of the queue."""
         for batch in reversed([*batches]):
-            self.in_memory.extendleft(reversed(batch.group))
-            self._count(batch.group)
+            self.in_memory.put_before(batch.group)
 
     def spill(self, keep: Limits | None = None) -> None:
         """Keeps only the offsets of the entries in memory, except for one group within the limits `keep`."""
-        count = size = 0
-        if keep is not None:
-            for waiting in islice(self.in_memory, keep.max_entries):
-                size += waiting.entry.size
-                if count and size > keep.max_bytes:
-                    break
-                count += 1
-        if len(self.in_memory) > count:
-            rest = [self.in_memory.pop() for _ in range(len(self.in_memory) - count)][::-1]
-            self._count(rest, -1)
-            self.backlog_us = rest[0].entry.time_us
-            self.backlog.put_before(waiting.offset for waiting in rest)
-            self.load.offsets += len(rest)
-            if self._watched is not None and self._watched[0] >= rest[0].offset:
-                self._watched = None
+        rest = self.in_memory.take_rest(keep)
+        if rest:
+            self.backlog.add_before(rest)
 
-    def delay(self, now: float) -> float:
-        """Returns for how many seconds, at least, an entry has been waiting in memory for its group."""
-        return 0.0 if self._watched is None else now - self._watched[1]
+    def waits_behind(self, strangers: bool) -> bool:  # noqa: FBT001 - the answer to "do some wait?"
+        """Returns whether entries for it wait among the strangers. Once they don't, they never do again."""
+        self._behind_strangers = self._behind_strangers and strangers
+        return self._behind_strangers
+
+    def may_exist(self, check: Callable[[str, str], bool]) -> bool:
+        """Returns whether anything may be stored at its root. `check` is asked once."""
+        if self._may_exist is None:
+            self._may_exist = check(self.uri, self.branch)
+        return self._may_exist
+
+    def count_bytes(self) -> int:
+        """Counts how many bytes of memory the table takes, which is open and idle."""
+        self.counted_bytes = self.writer.memory_bytes
+        return self.counted_bytes
 
     def begin_opening(self, now: float) -> None:
         """A task opens the table."""
@@ -337,7 +366,7 @@ class TableQueue:
     def opened(self, table: TableWriter) -> None:
         """The table is open."""
         self.preparation.send(PreparationEvent.OPENED)
-        self.table = table
+        self._writer = table
 
     def opening_failed(self) -> None:
         """The table could not be opened."""
@@ -348,7 +377,7 @@ class TableQueue:
         if self.is_held:
             self.preparation.send(PreparationEvent.HOLD_ENDED)
         self.preparation.send(PreparationEvent.LET_GO)
-        self.table = None
+        self._writer = None
 
     def begin_fold(self, group: tuple[Waiting, ...], now: float) -> Batch:
         """A task folds this group, and publishes its version too if nothing else can be folded meanwhile."""
@@ -374,7 +403,10 @@ class TableQueue:
 
     def begin_put(self, now: float) -> FoldedBatch | None:
         """Returns the version that a task is to put now: the next, or the same again, or None."""
-        if self.publication.state is PublicationState.NONE and self.folded is not None:
+        if (
+            self.publication.state is PublicationState.NONE
+            and self.preparation.state is PreparationState.FOLDED
+        ):
             self.preparation.send(PreparationEvent.HANDED_OVER)
             self.putting, self.folded = self.folded, None
         elif self.publication.state is not PublicationState.UNKNOWN:
@@ -405,9 +437,9 @@ class TableQueue:
 
     def fall_back(self) -> None:
         """Gives back all that was prepared on a version that was not published."""
-        if self.folding is not None:
+        if self.is_at_work:
             self.preparation.send(PreparationEvent.FOLD_DISCARDED)
-        elif self.folded is not None:
+        elif self.preparation.state is PreparationState.FOLDED:
             self.preparation.send(PreparationEvent.FALLEN_BACK)
         self.publication.send(PublicationEvent.FALLEN_BACK)
         self.give_back(self.batches)
@@ -415,34 +447,12 @@ class TableQueue:
 
     def begin_reading(self, most: int) -> Sequence[int]:
         """Returns the offsets, at most so many, that a task reads again."""
-        self.rereading.send(BacklogEvent.READ_BEGUN)
+        self.backlog.reading.send(BacklogEvent.READ_BEGUN)
         return self.backlog.leading(most)
 
     def reading_ended(self) -> None:
         """The messages were read, or could not be."""
-        self.rereading.send(BacklogEvent.READ_ENDED)
-
-    def park(self, error: LakefoldError, step: str, now: float, longest: float) -> float:
-        """Parks the queue, for longer each time. Returns for how many seconds."""
-        self.parking.send(ParkingEvent.STEP_FAILED)
-        if self.parked is None or self.parked.step != step:
-            since = now if self.parked is None else self.parked.since
-            self.parked = Parked(error, step, since, now, Backoff(longest=longest))
-        pause = self.parked.backoff.pause()
-        self.parked.error, self.parked.until = error, now + pause
-        return pause
-
-    def succeeded(self, step: str) -> bool:
-        """Notes that a step has succeeded. Returns whether the queue was parked because of it."""
-        if self.parked is None or self.parked.step != step:
-            return False
-        self.parking.send(ParkingEvent.STEP_SUCCEEDED)
-        self.parked = None
-        return True
-
-    def may_go(self, now: float) -> bool:
-        """Returns whether a step may be started: the queue isn't parked, or it is time to try again."""
-        return self.parked is None or now >= self.parked.until
+        self.backlog.reading.send(BacklogEvent.READ_ENDED)
 
     def _taken(self, batch: B | None) -> B:
         """Returns the group of a state. Raises `IllegalTransitionError` if there is none."""
@@ -452,20 +462,6 @@ class TableQueue:
                 f"{self.publication.state.title!r}"
             )
         return batch
-
-    def _append(self, waiting: Waiting, now: float) -> None:
-        self.in_memory.append(waiting)
-        self._count([waiting])
-        if self._watched is None:
-            self._watched = (waiting.offset, now)
-
-    def _count(self, entries: Sequence[Waiting], sign: int = 1) -> None:
-        """Counts entries that were added (`sign` 1) or removed (-1)."""
-        size = sign * sum(waiting.entry.size for waiting in entries)
-        self.queued_bytes += size
-        self.load.entries += sign * len(entries)
-        self.load.size += size
-        self.load.memory += sign * sum(waiting.memory for waiting in entries)
 
 
 def _is_entry(waiting: Waiting) -> bool:

@@ -19,7 +19,8 @@ from lakefold_committer.fold.binding import misplaced
 from lakefold_committer.fold.fold import outcome_of
 from lakefold_committer.loop.backoff import LONGEST_PAUSE_SECONDS
 from lakefold_committer.loop.reread_entries import LARGE_BYTES, MOST_DECODED, Reread, reread
-from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS, Waiting
+from lakefold_committer.loop.table_queue import LONGEST_PARKING_SECONDS
+from lakefold_committer.loop.waiting_entries import Waiting
 from lakefold_committer.observability.metrics import MEMORY, STORE, Metrics
 from lakefold_committer.states.charts import BacklogState, PreparationState
 from lakefold_committer.states.machine import IllegalTransitionError
@@ -177,9 +178,9 @@ class TableScheduler:
 
     def let_go(self, queue: TableQueue) -> None:
         """Closes the table of an idle queue, but remembers under which epoch it was owned."""
-        if queue.table is not None:
-            if queue.table.table.state is not None:
-                self._epochs[queue.location] = queue.table.epoch
+        if queue.is_open:
+            if queue.has_versions:
+                self._epochs[queue.location] = queue.writer.epoch
             queue.let_go()
 
     def _lacks_entries(self, queue: TableQueue) -> bool:
@@ -187,9 +188,9 @@ class TableScheduler:
         limits, load = self._pace.limits, queue.load
         return (
             bool(queue.backlog)
-            and queue.rereading.state is BacklogState.WAITING
+            and queue.backlog.reading.state is BacklogState.WAITING
             and 2 * len(queue.in_memory) < limits.max_entries
-            and 2 * queue.queued_bytes < limits.max_bytes
+            and 2 * queue.in_memory.size < limits.max_bytes
             # More than polling may take, so that a queue with a backlog isn't left behind.
             and load.entries <= 3 * limits.max_entries
             and load.size <= 3 * limits.max_bytes
@@ -197,24 +198,29 @@ class TableScheduler:
         )
 
     def _may_begin(self, queue: TableQueue) -> bool:
-        return self._failure is None and queue.may_go(self._runtime.now())
+        return self._failure is None and queue.parking.allows(self._runtime.now())
 
     def _ask_to_open(self, queue: TableQueue) -> None:
-        if queue.may_exist is None:
-            queue.may_exist = self._source.may_exist(queue.uri, queue.branch)
-        self._opening[queue.may_exist].ask(queue, partial(self._begin_opening, queue))
+        self._turns_to_open(queue).ask(queue, partial(self._begin_opening, queue))
+
+    def _turns_to_open(self, queue: TableQueue) -> Slots:
+        return self._opening[queue.may_exist(self._source.may_exist)]
 
     def _begin_opening(self, queue: TableQueue) -> bool:
-        if not self._may_begin(queue) or not queue.may_prepare or queue.table is not None:
+        if not self._may_begin(queue) or not queue.may_prepare or queue.is_open:
             return False
         queue.begin_opening(self._runtime.now())
-        turns = self._opening[bool(queue.may_exist)]
-        self._start(queue, partial(self._source.open, queue.uri, queue.branch), self._opened, turns)
+        self._start(
+            queue,
+            partial(self._source.open, queue.uri, queue.branch),
+            self._opened,
+            self._turns_to_open(queue),
+        )
         return True
 
     def _begin_large(self, queue: TableQueue) -> bool:
         # It may be held since it asked for its turn. It asks again when the hold ends.
-        if not self._may_begin(queue) or not queue.may_prepare or queue.table is None or queue.is_held:
+        if not self._may_begin(queue) or not queue.may_prepare or not queue.is_open or queue.is_held:
             return False
         self._begin_fold(queue, self._large)
         return True
@@ -249,9 +255,8 @@ class TableScheduler:
 
     def _begin_fold(self, queue: TableQueue, turns: Slots | None = None) -> None:
         table = queue.writer
-        group = queue.cut(self._source.formats, self._pace.limits)
-        if queue.group_end is not None:
-            self._metrics.groups.labels(queue.group_end.value).inc()
+        group, end = queue.cut(self._source.formats, self._pace.limits)
+        self._metrics.groups.labels(end.value).inc()
         batch = queue.begin_fold(group, self._runtime.now())
         if queue.preparation.state is PreparationState.FOLDING_TO_PUBLISH:
             self._start(queue, partial(self._fold_and_put, table, batch), self._folded_and_put, turns)
@@ -333,8 +338,7 @@ class TableScheduler:
             self._park(queue, PUT, result)
         elif isinstance(result, BaseException) or not result:
             queue.put_lost()
-            self._metrics.strays.inc(queue.writer.strays_removed)
-            queue.writer.strays_removed = 0
+            self._metrics.strays.inc(queue.writer.take_strays())
             if isinstance(result, BaseException):
                 self._failed(queue, PUT, result)
             if not queue.is_at_work:
@@ -452,7 +456,7 @@ class TableScheduler:
         elif folding is not None:
             group = folding.group
         elif queue.in_memory:
-            group = queue.cut(self._source.formats, self._pace.limits)
+            group, _ = queue.cut(self._source.formats, self._pace.limits)
         else:
             return
         entries = [waiting.entry for waiting in group if isinstance(waiting.entry, Entry)]
@@ -462,10 +466,10 @@ class TableScheduler:
         """Parks the queue, unless the table follows another log by now: then every proposal is refused."""
         if queue.batches:
             return
-        if queue.table is None:
+        if not queue.is_open:
             self._ask_to_open(queue)
             return
-        refusal = misplaced(queue.table.table.marks, unknown.position)
+        refusal = misplaced(queue.writer.table.marks, unknown.position)
         if refusal is None:
             self._park(
                 queue, FOLD, StopError(unknown.message, where=str(unknown.position), hint=unknown.hint)
@@ -486,7 +490,7 @@ class TableScheduler:
         error.__traceback__ = error.__context__ = error.__cause__ = None
         self._let_go_if_broken(queue, error)
         longest = LONGEST_PAUSE_SECONDS if transient else LONGEST_PARKING_SECONDS
-        pause = queue.park(error, step, self._runtime.now(), longest)
+        pause = queue.parking.failed(error, step, self._runtime.now(), longest)
         queue.spill()
         LOG.warning(
             "parked",
@@ -500,11 +504,11 @@ class TableScheduler:
 
     def _let_go_if_broken(self, queue: TableQueue, error: LakefoldError) -> None:
         """Closes a table after an error that does not pass: its path may hold another table by now."""
-        if not isinstance(error, RetryError) and queue.table is not None and not queue.batches:
+        if not isinstance(error, RetryError) and queue.is_open and not queue.batches:
             queue.let_go()
 
     def _unpark(self, queue: TableQueue, step: str) -> None:
-        if queue.succeeded(step):
+        if queue.parking.succeeded(step):
             LOG.info("unparked", table=queue.uri, branch=queue.branch or None, position=self._position(queue))
 
     def _position(self, queue: TableQueue) -> str | None:
@@ -525,7 +529,7 @@ def _allocating(result: T | BaseException) -> T | BaseException:
 
 def _is_large(queue: TableQueue) -> bool:
     """Returns whether the next entry is large: a large message, or a claim."""
-    entry = queue.in_memory[0].entry
+    entry = queue.in_memory.first.entry
     is_claim = isinstance(entry, Entry) and entry.is_claim
     return is_claim or entry.size > LARGE_BYTES
 

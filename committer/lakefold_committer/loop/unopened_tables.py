@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Final
 
-from lakefold_committer.loop.waiting_offsets import Offsets
+from lakefold_committer.loop.waiting_entries import Offsets
 from lakefold_committer.tables.branches import branch_location
 from lakefold_log.codec.envelope import MAX_TABLE
 from lakefold_table.entry import Invalid

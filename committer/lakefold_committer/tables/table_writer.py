@@ -441,6 +441,11 @@ class TableWriter:
         newest = self._confirmed.marks.version if self._previewed_from is None else self._previewed_from
         return answers_before(self._format, self._versions, newest, log, offsets) if offsets else {}
 
+    def take_strays(self) -> int:
+        """Returns how many files this committer put too late and removed, and counts from 0 again."""
+        removed, self.strays_removed = self.strays_removed, 0
+        return removed
+
     def _publish(
         self, publication: Publication, after: FoldedTable, sure: Callable[[], None] | None
     ) -> Published:
