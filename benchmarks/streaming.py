@@ -43,7 +43,11 @@ def measure(ground: Ground, rows: int) -> dict[str, float]:
     with session(ground.root / "spark") as spark, committer(ground):
         register(spark)
         sizes = {name: send_events(spark, ground.bootstrap, name, count) for name, count in topics.items()}
-        seconds = {(name, way): _run(spark, ground, name, each[name], way) for name in topics for way in WAYS}
+        seconds = {
+            (name, target): _run(spark, ground, name, each[name], target)
+            for name in topics
+            for target in WAYS
+        }
         for name in ("full", "small"):
             prove(ground.root / name, topics[name])
             prove(ground.root / f"{name}-format", topics[name])
@@ -56,25 +60,25 @@ def measure(ground: Ground, rows: int) -> dict[str, float]:
 
 
 def _figures(topic: str, rows: int, size: int, seconds: dict[tuple[str, str], float]) -> dict[str, float]:
-    spent = {way: seconds[topic, way] for way in (*WAYS, "delta")}
+    spent = {target: seconds[topic, target] for target in (*WAYS, "delta")}
     figures = {"rows": float(rows)}
-    for way, value in spent.items():
-        figures[f"{way} rows/s"] = rows / value
-    for way in ("lakefold", "parquet"):
-        figures[f"{way} MB/s"] = size / spent[way] / MEGABYTE
-    for way in ("parquet", "counting", "delta"):
-        figures[f"lakefold / {way}"] = spent[way] / spent["lakefold"]
+    for target, value in spent.items():
+        figures[f"{target} rows/s"] = rows / value
+    for target in ("lakefold", "parquet"):
+        figures[f"{target} MB/s"] = size / spent[target] / MEGABYTE
+    for target in ("parquet", "counting", "delta"):
+        figures[f"lakefold / {target}"] = spent[target] / spent["lakefold"]
     return figures | {"format / parquet": spent["parquet"] / spent["format"]}
 
 
-def _run(spark: SparkSession, ground: Ground, topic: str, rows_a_batch: int, way: str) -> float:
+def _run(spark: SparkSession, ground: Ground, topic: str, rows_a_batch: int, target: str) -> float:
     """Seconds from the query's start until all events are written."""
-    checkpoint = ground.root / f"{topic}-{way}-checkpoint"
-    into = _into(ground, topic, way)
+    checkpoint = ground.root / f"{topic}-{target}-checkpoint"
+    into = _into(ground, topic, target)
     return seconds_of(lambda: start(spark, ground.bootstrap, topic, rows_a_batch, checkpoint, into))
 
 
-def _into(ground: Ground, topic: str, way: str) -> Start:
+def _into(ground: Ground, topic: str, target: str) -> Start:
     def parquet(writer: DataStreamWriter) -> DataStreamWriter:
         return writer.format("parquet").option("path", str(ground.root / f"parquet-{topic}"))
 
@@ -90,4 +94,4 @@ def _into(ground: Ground, topic: str, way: str) -> Start:
         }
         return writer.format("lakefold").options(**options)
 
-    return {"parquet": parquet, "lakefold": by_sink, "format": by_format, "counting": into_count}[way]
+    return {"parquet": parquet, "lakefold": by_sink, "format": by_format, "counting": into_count}[target]

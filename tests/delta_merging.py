@@ -152,7 +152,7 @@ class DeltaFolding:
 def delta_rs_rows(path: Path, version: int | None = None) -> list[dict[str, Any]]:
     """The rows of a version by delta-rs, ordered by their text."""
     table = DeltaTable(str(path), version=version)
-    found = QueryBuilder().register("t", table).execute("select * from t").read_all()
+    selected = QueryBuilder().register("t", table).execute("select * from t").read_all()
     names = [each.name for each in table.schema().fields]
-    rows = pa.table(found).select(names).to_pylist()
+    rows = pa.table(selected).select(names).to_pylist()
     return sorted(rows, key=repr)

@@ -48,11 +48,11 @@ def broken_invariants(
     What can't be decoded breaks one of the committer's.
     """
     step = WholeStep(before, after, list(after.fragments), deletions)
-    found = {invariant.name: fault for invariant, fault in faults(step)}
+    broken = {invariant.name: fault for invariant, fault in faults(step)}
     for name, holds in WHOLE.items():
         with suppress(DamagedError):
-            found |= {name: fault} if (fault := holds(step)) else {}
-    return found
+            broken |= {name: fault} if (fault := holds(step)) else {}
+    return broken
 
 
 def files_lie_once(step: WholeStep) -> str:

@@ -54,10 +54,10 @@ _LIMITS: Final = '[containers]\ndefault_ulimits = ["nofile=20000:20000", "nproc=
 def build_broker(tools: Path) -> None:
     """Makes the image of the broker in the storage of the tools, unless it is there."""
     buildah = ["buildah", *storage_options(tools)]
-    there = subprocess.run(
+    inspected = subprocess.run(
         [*buildah, "inspect", "--type", "image", _BROKER], check=False, capture_output=True
     )
-    if there.returncode == 0:
+    if inspected.returncode == 0:
         return
     container = output(*buildah, "from", base_image()).strip()
     with tempfile.TemporaryDirectory() as temporary:

@@ -71,13 +71,13 @@ class Recording(NamedTuple):
 
     def checkpoints(self) -> dict[int, dict[str, bytes]]:
         """The files of each checkpoint, by its version."""
-        found: dict[int, dict[str, bytes]] = {}
+        files: dict[int, dict[str, bytes]] = {}
         sidecars = {path: content for path, content in self.files.items() if path.startswith(SIDECARS)}
         for path, content in self.files.items():
             name = path.removeprefix(f"{FOLDER}/")
             if path not in sidecars and name[0].isdigit():
-                found.setdefault(int(name.split(".")[0]), dict(sidecars))[path] = content
-        return found
+                files.setdefault(int(name.split(".")[0]), dict(sidecars))[path] = content
+        return files
 
     def snapshot(self, version: int) -> DeltaSnapshot:
         """A version as its commits make it."""
@@ -132,10 +132,10 @@ def _contents(table: Path, *, with_log: bool) -> dict[str, str]:
     patterns = ["**/deletion_vector*.bin"]
     if with_log:
         patterns += [f"{FOLDER}/*checkpoint*", f"{FOLDER}/_sidecars/*"]
-    found = sorted(path for pattern in patterns for path in table.glob(pattern))
+    files = sorted(path for pattern in patterns for path in table.glob(pattern))
     return {
         path.relative_to(table).as_posix(): base64.b64encode(zlib.compress(path.read_bytes(), 9)).decode()
-        for path in found
+        for path in files
         if not path.name.startswith(".")
     }
 

@@ -102,10 +102,10 @@ def test_the_page_shows_what_the_verbs_show(
     until(lambda: len(own.answers()) == 3, "three outcomes", seconds=SECONDS)
 
     def listed() -> dict[str, Any] | None:
-        found = [row for row in page.get("tables", order="recent")["tables"] if row["table"] == uri]
-        last = found[0]["activity"]["last"] if found else None
+        listed = [row for row in page.get("tables", order="recent")["tables"] if row["table"] == uri]
+        last = listed[0]["activity"]["last"] if listed else None
         is_rejected = last is not None and last["kind"] == "rejected"
-        return found[0] if is_rejected and found[0]["version"] == 2 else None
+        return listed[0] if is_rejected and listed[0]["version"] == 2 else None
 
     row = until(listed, "the table with its last version and outcome", seconds=SECONDS)
     assert row is not None
@@ -123,10 +123,10 @@ def test_the_page_shows_what_the_verbs_show(
 
     until(is_settled, "a ready committer without lag", seconds=SECONDS)
 
-    found = page.get("proposal", uri=uri, proposal=refused)
-    assert (found["state"], found["position"]["offset"]) == ("rejected", refused.offset)
-    assert found["outcome"]["rejected"]["other_version"] == "2"
-    assert found["command"].startswith("lakefold explain ")
+    explained = page.get("proposal", uri=uri, proposal=refused)
+    assert (explained["state"], explained["position"]["offset"]) == ("rejected", refused.offset)
+    assert explained["outcome"]["rejected"]["other_version"] == "2"
+    assert explained["command"].startswith("lakefold explain ")
     assert page.get("proposal", uri=uri, proposal="app:5")["position"]["offset"] == added.offset
     [letter] = page.get("dead-letters")["letters"]
     assert (letter["table"], letter["position"]["offset"]) == (uri, refused.offset)

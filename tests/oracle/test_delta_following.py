@@ -101,8 +101,8 @@ def test_changes_lead_from_version_to_version(tmp_path: Path, seed: int) -> None
     difference = Counter(theirs_at(path, newest))
     difference.subtract(theirs_at(path, newest // 2))
     for row in lakefold.changes(path, newest // 2, columns=["x", "p"]).read_all().to_pylist():
-        (one,) = counted([row])
-        difference[one] -= -1 if row["_change_type"] in OLD else 1
+        (first,) = counted([row])
+        difference[first] -= -1 if row["_change_type"] in OLD else 1
     assert not any(difference.values())
 
 
@@ -155,9 +155,9 @@ def test_rows_that_deletion_vectors_remove_and_bring_back(tmp_path: Path) -> Non
         (4, "delete", 11),
         (4, "delete", 12),
     ]
-    one, two, three, four = lakefold.tail(tmp_path, 0)
-    assert [change.only_inserts for change in (one, two, three, four)] == [False] * 4
-    assert (one.inserted().num_rows, three.inserted()["x"].to_pylist()) == (0, [11])
+    first, two, three, four = lakefold.tail(tmp_path, 0)
+    assert [change.only_inserts for change in (first, two, three, four)] == [False] * 4
+    assert (first.inserted().num_rows, three.inserted()["x"].to_pylist()) == (0, [11])
 
 
 def test_a_version_that_moved_rows_says_so(tmp_path: Path) -> None:

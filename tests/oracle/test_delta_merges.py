@@ -175,12 +175,12 @@ def test_a_proposal_that_is_built_again_reads_what_changed(folding: DeltaFolding
 
 
 def test_two_that_insert_one_key_conflict(folding: DeltaFolding) -> None:
-    one, two = (folding.build(UpsertRows(people([100, 200], name), MERGE)) for name in ("one", "two"))
+    first, two = (folding.build(UpsertRows(people([100, 200], name), MERGE)) for name in ("one", "two"))
     other = folding.build(UpsertRows(people([5000], "other"), MERGE))
-    assert one is not None
+    assert first is not None
     assert two is not None
     assert other is not None
-    results = folding.fold(one, two, other)
+    results = folding.fold(first, two, other)
     assert [type(each).__name__ for each in results] == ["Committed", "Rejected", "Committed"]
     assert folding.rows() == model(
         people(list(range(40))), people([100, 200], "one"), people([5000], "other")
@@ -200,9 +200,9 @@ def test_deletions_of_different_rows_of_a_file_are_both_made(tmp_path: Path) -> 
     assert folding.rows() == model(rest, people([2], "second"))
     # Without deletion vectors the second one reads the file again.
     copies = filled(tmp_path / "copies", {})
-    one, two = copies.build(DeleteWhere("id = 1")), copies.build(DeleteWhere("id = 2"))
-    assert one is not None
-    assert isinstance(copies.fold(one)[0], Committed)
+    first, two = copies.build(DeleteWhere("id = 1")), copies.build(DeleteWhere("id = 2"))
+    assert first is not None
+    assert isinstance(copies.fold(first)[0], Committed)
     copies.refused(two)
 
 
@@ -231,11 +231,11 @@ def test_changes_are_in_the_feed_with_both_values(tmp_path: Path, kind: str) -> 
     folding.put(DeleteWhere("id = 4"))
     version = DeltaTable(str(folding.path)).version()
     changes = lakefold.changes(folding.path, version - 3).read_all()
-    found = sorted(
+    rows = sorted(
         (row["_commit_version"], row["_change_type"], row["id"], row["name"])
         for row in changes.select(["_commit_version", "_change_type", "id", "name"]).to_pylist()
     )
-    assert found == [
+    assert rows == [
         (version - 2, "insert", 100, "second 100"),
         (version - 2, "update_postimage", 3, "second 3"),
         (version - 2, "update_postimage", 15, "second 15"),

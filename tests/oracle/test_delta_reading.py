@@ -237,10 +237,10 @@ def mapped_table(root: Path, mode: str) -> None:
     def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
         return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
 
-    place = field(names[1], pa.struct([field(names[2], pa.string(), 3)]), 2)
+    column = field(names[1], pa.struct([field(names[2], pa.string(), 3)]), 2)
     rows = pa.table(
-        [pa.array([1, 2], pa.int64()), pa.array([{names[2]: "Ulm"}, None], place.type)],
-        schema=pa.schema([field(names[0], pa.int64(), 1), place]),
+        [pa.array([1, 2], pa.int64()), pa.array([{names[2]: "Ulm"}, None], column.type)],
+        schema=pa.schema([field(names[0], pa.int64(), 1), column]),
     )
     root.mkdir()
     pq.write_table(rows, root / "f.parquet")

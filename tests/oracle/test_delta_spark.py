@@ -80,8 +80,8 @@ def test_every_filter_that_is_pushed_is_answered(tmp_path: Path) -> None:
         (EqualTo(("b",), bytearray(b"\xff")), [3]),
     ]
     for given, expected in pushed:
-        found, left = read(str(tmp_path), given)
-        assert ([row["n"] for row in found], left) == (expected, []), given
+        rows, left = read(str(tmp_path), given)
+        assert ([row["n"] for row in rows], left) == (expected, []), given
 
 
 def test_a_query_begins_with_the_content_and_takes_what_comes(path: str) -> None:

@@ -291,10 +291,10 @@ def test_what_can_not_be_written_is_named_before_a_file_is(
 def test_mapped_columns_are_stored_under_their_physical_names(tmp_path: Path) -> None:
     mapping = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c-1"}
     inner = {"type": "struct", "fields": [field("y", metadata={**mapping, "delta.columnMapping.id": 3})]}
-    place = {**mapping, "delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "c-2"}
+    metadata = {**mapping, "delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "c-2"}
     table = log_of(
         tmp_path / "t",
-        [field("x", metadata=mapping), {**field("place"), "type": inner, "metadata": place}],
+        [field("x", metadata=mapping), {**field("place"), "type": inner, "metadata": metadata}],
         ["columnMapping"],
         **{"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"},
     )
@@ -344,8 +344,8 @@ def test_columns_become_wider_before_the_rows_that_need_it(tmp_path: Path) -> No
     wide = (pa.int64(), pa.float64(), pa.decimal128(9, 4), pa.int32(), pa.timestamp("us"))
     inner = [pa.struct([("a", kind)]) for kind in (pa.int8(), pa.int16())]
 
-    def rows(kinds: tuple[pa.DataType, ...], struct: pa.DataType, one: int) -> pa.Table:
-        values = (one, 0.5, Decimal("1.25"), 7, dt.date(2026, 1, 1))
+    def rows(kinds: tuple[pa.DataType, ...], struct: pa.DataType, number: int) -> pa.Table:
+        values = (number, 0.5, Decimal("1.25"), 7, dt.date(2026, 1, 1))
         arrays = [pa.array([each]).cast(kind) for each, kind in zip(values, kinds, strict=True)]
         return pa.table([*arrays, pa.array([{"a": 1}], struct)], names=[*names, "s"])
 

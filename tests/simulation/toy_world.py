@@ -85,7 +85,7 @@ class ToyWorld:
         self._pace = LoopLimits(Limits(4, 1 << 20), 0.005)
         self._models = {uri: Model() for uri in self.uris}
         self._right: dict[int, str] = {}
-        self._told: dict[int, str] = {}
+        self._results: dict[int, str] = {}
         self._published: set[str] = set()
         self._running: list[Running] = []
 
@@ -135,7 +135,7 @@ class ToyWorld:
             self.live()
             # What was still on its way arrives.
             self._let_pass(LATEST_PUT_S + 1)
-        demand(self._told.keys() == self._right.keys(), "every-entry-answered", f"answered: {self._told}")
+        demand(self._results.keys() == self._right.keys(), "every-entry-answered", f"{self._results}")
         for uri in self.uris:
             self._check_table(uri)
 
@@ -163,7 +163,7 @@ class ToyWorld:
         for outcome in report.outcomes:
             offset, result = outcome.position.offset, type(outcome.result).__name__
             demand(result in self._right[offset], "the model", f"{offset} is {outcome.result}")
-            known = self._told.setdefault(offset, result)
+            known = self._results.setdefault(offset, result)
             demand(known == result, "every-entry-answered", f"{offset} was {known}, now it is {result}")
 
     def _format_of(self, uri: str) -> AnyFormat:

@@ -286,7 +286,7 @@ def _other_size(small: Envelope) -> Envelope:
     return changed(small, lambda envelope: setattr(envelope.claim, "size", envelope.claim.size + 1))
 
 
-def _place(uri: str) -> Callable[[Envelope], Envelope]:
+def _located_at(uri: str) -> Callable[[Envelope], Envelope]:
     return lambda small: changed(small, lambda envelope: setattr(envelope.claim, "uri", uri))
 
 
@@ -313,8 +313,8 @@ HOSTILE = {
     "a link": (_link_outside, "can't be read: a symbolic link leads out of the root"),
     "10 GB": (_huge, "10737418240 bytes, the limit is"),
     "another size": (_other_size, "bytes, the claim says"),
-    "a place elsewhere": (_place("file:///etc/passwd"), "differs from the path that its hash gives"),
-    "dots": (_place("../../x"), "differs from the path that its hash gives"),
+    "a place elsewhere": (_located_at("file:///etc/passwd"), "differs from the path that its hash gives"),
+    "dots": (_located_at("../../x"), "differs from the path that its hash gives"),
     "a short hash": (_short_hash, "hash has 5 bytes"),
     "a part beside": (_beside, "is in the message beside its claim"),
 }

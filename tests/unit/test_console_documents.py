@@ -108,15 +108,15 @@ def test_pages_of_versions_are_what_log_prints(
     kind: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uri = request.getfixturevalue(kind)
-    found: list[dict[str, object]] = []
+    listed: list[dict[str, object]] = []
     last: int | None = None
     pages = 0
     while pages == 0 or last is not None:
         page = versions_document(uri, OPTIONS, branch="", last=last, most=2)
-        found += page["versions"]
+        listed += page["versions"]
         last = page["older"]
         pages += 1
-    assert found == printed(capsys, "log", uri)
+    assert listed == printed(capsys, "log", uri)
     assert pages > 1
 
 
@@ -404,11 +404,11 @@ def test_a_page_passes_over_versions_that_are_gone(tmp_path: Path) -> None:
 def test_the_list_has_both_formats_and_finds_by_name(catalog: TableCatalog, lance: str, delta: str) -> None:
     catalog.refresh_names()
     page = catalog.page(0, 50, order="name")
-    found = {row["table"]: row for row in page["tables"]}
-    assert found.keys() == {lance, delta}
-    assert [found[uri]["format"] for uri in (lance, delta)] == ["lance", "delta"]
-    assert (found[lance]["version"], found[lance]["rows"], found[lance]["small_fragments"]) == (6, 25, 5)
-    assert (found[delta]["version"], found[delta]["rows"], found[delta]["consumers"]) == (1, 2, [])
+    listed = {row["table"]: row for row in page["tables"]}
+    assert listed.keys() == {lance, delta}
+    assert [listed[uri]["format"] for uri in (lance, delta)] == ["lance", "delta"]
+    assert (listed[lance]["version"], listed[lance]["rows"], listed[lance]["small_fragments"]) == (6, 25, 5)
+    assert (listed[delta]["version"], listed[delta]["rows"], listed[delta]["consumers"]) == (1, 2, [])
     assert [row["name"] for row in catalog.page(0, 50, "DELTA")["tables"]] == ["delta"]
     assert catalog.page(1, 1, order="name")["total"] == 2
 

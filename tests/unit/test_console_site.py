@@ -140,8 +140,8 @@ def test_the_folder_has_no_file_that_is_not_served() -> None:
 def test_our_scripts_make_no_markup_from_text() -> None:
     for name in ("console.js", "views.js", "format.js"):
         script = (ASSET_FOLDER / name).read_text()
-        for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
-            assert way not in script, (name, way)
+        for call in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
+            assert call not in script, (name, call)
 
 
 @pytest.mark.parametrize("path", ["/assets/../site.py", "/assets/", "/api/", "/api/nothing", "/etc/passwd"])

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 LENGTH = 4
 CHARACTERS = "\x01 !ab"
 OPERATORS: dict[str, Callable[[str, str], bool]] = {
-    "=": lambda one, other: one == other,
-    "!=": lambda one, other: one != other,
-    "<": lambda one, other: one < other,
-    "<=": lambda one, other: one <= other,
-    ">": lambda one, other: one > other,
-    ">=": lambda one, other: one >= other,
+    "=": lambda text, other: text == other,
+    "!=": lambda text, other: text != other,
+    "<": lambda text, other: text < other,
+    "<=": lambda text, other: text <= other,
+    ">": lambda text, other: text > other,
+    ">=": lambda text, other: text >= other,
 }
 
 

@@ -16,7 +16,7 @@ import structlog
 from lakefold_committer.loop.backoff import Backoff
 from lakefold_committer.loop.name_check import CheckedNames
 from lakefold_committer.loop.reread_entries import Reread, reread
-from lakefold_committer.loop.unopened_tables import UnopenedTables, bucket_of, place_of
+from lakefold_committer.loop.unopened_tables import UnopenedTables, bucket_of, location_of
 from lakefold_log.codec.envelope import Decoded, address_of
 from lakefold_table.errors import RetryError
 
@@ -126,7 +126,7 @@ class Admission:
 
     def _admit(self, reads: Sequence[Reread], checked: CheckedNames) -> None:
         """Refuses or judges the messages that were read, as far as there is room for new queues."""
-        locations = [place_of(address_of(message.value)) for message, _, _ in reads]
+        locations = [location_of(address_of(message.value)) for message, _, _ in reads]
         new, kept_offsets = self._intake.new_queues(), set[int]()
         begun: set[Location] = set()
         judged: list[tuple[Message, Decoded]] = []

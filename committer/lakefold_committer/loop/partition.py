@@ -24,7 +24,7 @@ from lakefold_committer.loop.reread_entries import LARGE_BYTES
 from lakefold_committer.loop.table_queue import Parked, TableQueue
 from lakefold_committer.loop.table_scheduler import TableScheduler
 from lakefold_committer.loop.threads import Threads
-from lakefold_committer.loop.unopened_tables import place_of
+from lakefold_committer.loop.unopened_tables import location_of
 from lakefold_committer.loop.waiting_entries import Load, Waiting
 from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable
 from lakefold_committer.observability.traces import NO_TRACES, Traces
@@ -153,7 +153,10 @@ class PartitionCommitter:
         self._trouble = ""
         try:
             # No table is opened before the next committer can see that this committer existed.
-            if self._reporting.claims_place and self._reporting.report(self._low_watermark, stop) is None:
+            if (
+                self._reporting.takes_over_partition
+                and self._reporting.report(self._low_watermark, stop) is None
+            ):
                 return
             while not stop.is_set() and not self._is_done(until):
                 self._poll()
@@ -274,7 +277,7 @@ class PartitionCommitter:
                 self._judge(message, self._decoded(message))
                 routes.pop(address or ("", ""), None)
             else:
-                self._admission.strangers.add(message.offset, route or place_of(address))
+                self._admission.strangers.add(message.offset, route or location_of(address))
             if size > self._pace.limits.max_bytes:
                 break
         self._log_behind()
@@ -299,7 +302,7 @@ class PartitionCommitter:
         """Returns whether a message for no open table is decoded in this round, after `judged` others."""
         if len(message.value) > LARGE_BYTES:
             return False
-        if judged < STRANGERS_AT_ONCE or address is None or place_of(address) is None:
+        if judged < STRANGERS_AT_ONCE or address is None or location_of(address) is None:
             return judged < STRANGERS_AT_ONCE
         return judged < MOST_NEW and self._source.may_exist(*address)
 
@@ -308,7 +311,7 @@ class PartitionCommitter:
 
         Returns None if they are to be judged.
         """
-        location = place_of((uri, branch))
+        location = location_of((uri, branch))
         if location is None:
             return None
         queue = self._queues.get(location)

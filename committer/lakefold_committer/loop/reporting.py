@@ -107,7 +107,7 @@ class Reporting:
         return len(self._waiting)
 
     @property
-    def claims_place(self) -> bool:
+    def takes_over_partition(self) -> bool:
         """Whether a report shows which committer follows which: then the first report is made at once."""
         return self._reporter.owner is not None
 

@@ -107,7 +107,7 @@ class UnopenedTables:
         self._first.put_before(sorted({*before, *first}))
 
 
-def place_of(address: tuple[str, str] | None) -> Location | None:
+def location_of(address: tuple[str, str] | None) -> Location | None:
     """Returns the location of the table that a message names. Returns None if that is no name of a table."""
     if address is None or len(address[0]) > MAX_TABLE:
         return None

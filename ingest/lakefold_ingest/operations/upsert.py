@@ -94,7 +94,7 @@ class UpsertRows(KeepsBadRows):
         if before is None or again is None:
             batch = self.batch(view, keeps_bad_rows=keeps_bad_rows)
             check_conditions(merge, batch, view)
-            matched, others = _found(table, batch, merge)
+            matched, others = _matched(table, batch, merge)
         elif again.is_same:
             return replace(before, table=table, matched=again.matched)
         else:
@@ -134,7 +134,7 @@ class UpsertRows(KeepsBadRows):
         rows that the batch lacks. Raises as `build`.
         """
         batch = self.batch(view, keeps_bad_rows=keeps_bad_rows)
-        matched, others = _found(table, batch, self.merge, share)
+        matched, others = _matched(table, batch, self.merge, share)
         return batch, matched, changes_of(table, batch, self.merge, matched, others)
 
     def batch(self, view: View, *, keeps_bad_rows: bool = False) -> MergeBatch:
@@ -200,7 +200,7 @@ def log_changes(key: Key, view: View, changes: RowChanges) -> None:
         )
 
 
-def _found(
+def _matched(
     table: ReadVersion, batch: MergeBatch, merge: Merge, share: KeyShare | None = None
 ) -> tuple[FoundRows, FoundRows]:
     """Returns the rows that have a key of the batch, and those that the batch lacks and a clause is about."""

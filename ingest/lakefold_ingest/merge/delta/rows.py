@@ -116,10 +116,10 @@ class DeltaRows:
         """See `ReadVersion.rows_where`. The condition is one that `to_arrow` takes as a filter."""
         condition = Condition(where, self.schema)
         files = (number for number, file in enumerate(self.files) if condition.may_match(file))
-        found = [
+        addresses = [
             batch.column(ADDRESS).to_numpy(zero_copy_only=False) for batch in self.scan([], files, condition)
         ]
-        return np.concatenate([np.empty(0, np.uint64), *found])
+        return np.concatenate([np.empty(0, np.uint64), *addresses])
 
     def rows_at(self, addresses: Numbers, columns: Sequence[str]) -> pa.Table:
         """See `ReadVersion.rows_at`."""

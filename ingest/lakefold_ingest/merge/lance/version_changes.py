@@ -79,8 +79,8 @@ class LanceReadVersion(LanceRows, ReadVersion):
 
     def rows_where(self, where: str) -> Numbers:
         """See `ReadVersion.rows_where`. The condition is SQL as pylance reads it."""
-        found = [column_of(batch, ADDRESS) for batch in self.scan([], where)]
-        return np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
+        addresses = [column_of(batch, ADDRESS) for batch in self.scan([], where)]
+        return np.sort(np.concatenate([np.empty(0, np.uint64), *addresses]))
 
     def matched_again(self, before: ReadVersion, keys: BatchKeys, matched: FoundRows) -> Rematch | None:
         """See `ReadVersion.matched_again`."""

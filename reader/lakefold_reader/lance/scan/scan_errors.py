@@ -45,7 +45,7 @@ _ASKED: Final = re.compile(
 )
 # A URL's query may hold a signature; the body of a response adds nothing.
 _QUERY: Final = re.compile(r"(?<=\S)\?\S+")
-_PLACE: Final = re.compile(r",? \S*(?:rustc|rust)/\S+:\d+:\d+")
+_RUST_LINE: Final = re.compile(r",? \S*(?:rustc|rust)/\S+:\d+:\d+")
 
 
 @contextmanager
@@ -100,4 +100,4 @@ def meaning(error: Exception, where: str) -> LakefoldError | FileNotFoundError:
 
 def words_of(error: BaseException) -> str:
     """The first line of an error's text, without source code locations and without the queries of URLs."""
-    return _QUERY.sub("", _PLACE.sub("", str(error).partition("\n")[0]))
+    return _QUERY.sub("", _RUST_LINE.sub("", str(error).partition("\n")[0]))

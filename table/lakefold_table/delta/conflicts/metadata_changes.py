@@ -223,9 +223,9 @@ def _merged_schemas(read: str, proposed: str, present: str) -> str | frozenset[s
     return to_json({**schema, "fields": [*schema["fields"], *more]})
 
 
-def _same(one: str, other: str) -> bool:
+def _same(text: str, other: str) -> bool:
     where = "schemaString"
-    return one == other or parse_object(one.encode(), where) == parse_object(other.encode(), where)
+    return text == other or parse_object(text.encode(), where) == parse_object(other.encode(), where)
 
 
 def _rest(metadata: TableMetadata) -> TableMetadata:
