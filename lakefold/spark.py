@@ -68,15 +68,16 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
 
         events.writeStream.foreachBatch(sink("/data/flights", "broker:9092"))
 
-    Executors write the rows as Lance files, and the driver itself those of small batches. The driver sends a
-    transaction per batch to the log, and a committer folds it into the table. A batch that Spark runs again
-    after a crash is recognised by its key and not added twice. If the table does not exist, a committer
-    creates it with the schema of the first batch, as nullable as in Spark. Columns are matched by name,
+    Executors write the rows as Lance files; the driver writes small batches. The driver sends a transaction
+    per batch to the log, and a committer folds it into the table. A batch that Spark runs again after a crash
+    is recognised by its key and not added twice. If the table does not exist, a committer creates it with the
+    schema of the first batch; a column is nullable if it is in Spark. Columns are matched by name,
     case-sensitively; nullable ones may be missing. A batch that doesn't fit fails before it is sent.
 
     `table` is a URI or path, on a local disk or in a bucket. If `bootstrap_servers`, `transactions_topic`,
     `outcomes_topic`, `kafka` (librdkafka's options) or `storage_options` (pylance's) isn't given, it comes
-    from `LAKEFOLD_…` variables, else from the TOML file `config`, the brokers at last from `lakefold up`.
+    from `LAKEFOLD_…` variables, else from the TOML file `config`. If none of them names brokers, those of
+    `lakefold up` are used.
     `app_id` names the application that numbers the batches; the default is the streaming query's id in its
     checkpoint. Two sinks into one table within one `foreachBatch` need different ids. `wait`: "commit"
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a

@@ -33,7 +33,8 @@ class CompactOptions(TypedDict, total=False):
     the table's configuration doesn't say. `timeout`: seconds to wait for each outcome. `threads`: how many
     read and write data files in each rewrite. `engine`: "process", or "spark" to run each rewrite as a task
     of Spark's active session, or of a new one. The other settings come from `LAKEFOLD_…` variables if they
-    aren't given, else from the TOML file `config`, the brokers at last from `lakefold up`.
+    aren't given, else from the TOML file `config`. If none of them names brokers, those of `lakefold up` are
+    used.
     """
 
     branch: str | None

@@ -88,7 +88,7 @@ class ClusterWatch:
         self._stopped.set()
         self._wanted.set()
         for thread in self._threads:
-            # A request to brokers that are away ends later; its thread then ends by itself.
+            # A request to brokers that can't be reached ends later; its thread then ends by itself.
             thread.join(_JOIN_S)
 
     def touch(self) -> None:
@@ -214,7 +214,10 @@ def _asked_name(settings: Settings) -> str:
 
 
 def _members(admin: Admin, settings: Settings) -> list[GroupMember] | None:
-    """Returns the committers that share the partitions, none if they don't share them. None: not known."""
+    """Returns the committers that share the partitions. Returns None if the brokers don't say.
+
+    The list is empty if the committers don't share the partitions.
+    """
     try:
         return group_members(admin, settings.group + SUFFIX)
     except LakefoldError:

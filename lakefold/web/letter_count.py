@@ -1,8 +1,8 @@
 """Counts dead letters.
 
-Offsets don't tell how many there are, because each report leaves the marker of its transaction. So the
+Their number can't be computed from offsets, because each report leaves the marker of its transaction. So the
 messages are read, which takes time and traffic: both are bounded, and the rest is estimated or counted the
-next time. What was counted is not read again. At first only the newest are counted.
+next time. Messages that were counted are not read again. The first count reads only the newest ones.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 MOST_OFFSETS: Final = 1_000
 """How many of a partition's newest offsets are looked at if none were counted before."""
 MOST_BYTES: Final = 16 * 2**20
-"""How many bytes of letters a count reads, of all partitions together; the rest is estimated."""
+"""How many bytes of dead letters a count reads, of all partitions together; the rest is estimated."""
 MOST_S: Final = 5.0
-"""After this time a count ends, and the next one continues."""
+"""A count ends after this many seconds, and the next one continues there."""
 RETRY_S: Final = 30.0
-"""So long after a count that failed there is no other."""
+"""After a count that failed, the next one is made this many seconds later."""
 _SILENCE_S: Final = 5.0
 # The client reads ahead. A message that is larger comes all the same.
 _TUNED: Final[dict[str, Option]] = {"queued.max.messages.kbytes": 1024, "max.partition.fetch.bytes": 2**18}
@@ -39,7 +39,7 @@ _TUNED: Final[dict[str, Option]] = {"queued.max.messages.kbytes": 1024, "max.par
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """How many letters there are at offsets from `first` up to, and without, `end`."""
+    """The number of dead letters at offsets from `first` up to, and without, `end`."""
 
     first: int
     end: int
@@ -47,7 +47,7 @@ class _Counted:
     estimated: bool = False
 
     def without_below(self, low: int) -> _Counted:
-        """Returns the count after the messages below `low` are gone, as if all were spread evenly."""
+        """Returns the count without the messages below `low`, as if the dead letters were spread evenly."""
         if low <= self.first:
             return self
         letters = round(self.letters * (self.end - low) / (self.end - self.first))
@@ -55,7 +55,7 @@ class _Counted:
 
 
 def _sizes(admin: Admin, topic: str, partition: int, start: int, end: int) -> Generator[tuple[int, int]]:
-    """Yields the offset and the size of each letter from `start` up to `end`."""
+    """Yields the offset and the size of each dead letter from `start` up to `end`."""
     log = describe(admin, topic).log_id(partition)
     with PartitionReader(admin, topic, log, start, tuned=_TUNED) as reader:
         for message in reader.up_to(end, _SILENCE_S):
@@ -74,7 +74,7 @@ class LetterCount:
         """How many, whether that is an estimate, whether there may be more, and why it isn't known."""
 
     def count(self, admin: Admin, topic: str, partitions: Iterable[PartitionView]) -> None:
-        """Counts the letters in these partitions of the topic. If that fails, the document says why."""
+        """Counts the dead letters in these partitions of the topic. If that fails, the document says why."""
         if self._failed_at is not None and self._clock() - self._failed_at < RETRY_S:
             return
         views = list(partitions)
@@ -111,11 +111,11 @@ class LetterCount:
     def _continued(
         self, known: _Counted, sizes: Iterable[tuple[int, int]], high: int, most: int, deadline: float
     ) -> _Counted:
-        """Returns the count up to `high`, or up to where the time ended."""
+        """Returns the count up to `high`, or up to the message that was read last if the time is over."""
         letters = read = 0
         for offset, size in sizes:
             if read > most:
-                # Only the offsets before this one are known to hold these letters.
+                # Only the offsets before this one are known to hold these dead letters.
                 rest = round(letters / (offset - known.end) * (high - offset))
                 return replace(known, end=high, letters=known.letters + letters + rest, estimated=True)
             letters, read, end = letters + 1, read + size, offset + 1
@@ -125,7 +125,7 @@ class LetterCount:
 
 
 def _still_there(known: _Counted | None, view: PartitionView) -> _Counted:
-    """Returns what is counted of the letters that the partition still has."""
+    """Returns the count without the dead letters that the partition has lost."""
     if known is None or known.end > view.high or known.end < view.low:
         first = max(view.low, view.high - MOST_OFFSETS)
         return _Counted(first, first)

@@ -208,10 +208,10 @@ class ConsoleSite(Closing):
         return proposal_document(self._uri(query), proposal, query.get("branch", ""), self._settings)
 
     def _uri(self, query: Mapping[str, str]) -> str:
-        """Returns the table of a request. Raises `InvalidError` for what is not below the roots."""
+        """Returns the table of a request. Raises `InvalidError` if it is not below the roots."""
         uri = query.get("uri", "")
         if not self._catalog.has(uri):
-            raise InvalidError("this is no table below the roots of this console", where="uri")
+            raise InvalidError("there is no such table below the roots of this console", where="uri")
         return uri
 
     def _events(self) -> Iterator[bytes]:

@@ -147,7 +147,9 @@ def test_a_table_that_was_deleted_by_hand_counts_as_dropped_once_that_is_said(
     shutil.rmtree(stage.path)
     stage.send(late)
     for _ in range(2):
-        with pytest.raises(StopError, match=r"0@1, .* its store is away, or it was deleted") as caught:
+        with pytest.raises(
+            StopError, match=r"0@1, .* its store can't be reached, or the table was deleted"
+        ) as caught:
             stage.fold()
         assert caught.value.hint.endswith(f"lakefold drop {stage.uri}")
     for _ in range(2):
@@ -185,7 +187,7 @@ def test_a_table_that_was_moved_is_known_by_both_partitions_once_it_is_deleted(
     shutil.rmtree(stage.path)
     for number, envelope in enumerate(late):
         stage.send(envelope, partition=number)
-    with pytest.raises(StopError, match="its store is away, or it was deleted"):
+    with pytest.raises(StopError, match="its store can't be reached, or the table was deleted"):
         stage.fold()
     verbs("drop", "--yes")
     assert stage.fold() == {"invalid": 2}

@@ -156,7 +156,7 @@ def test_a_table_that_others_emptied_gets_no_version(
     names = storage.names("_versions")
     for name in names:
         storage.delete(f"_versions/{name}")
-    with pytest.raises(RetryError, match="now it has none"):
+    with pytest.raises(RetryError, match="all versions of the table are missing"):
         fold(table, 2, small(uri, "two"))
     assert storage.names("_versions") == []
 

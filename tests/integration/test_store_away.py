@@ -239,7 +239,7 @@ def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
         with running_committer(bootstrap, topic_names, tmp_path) as committer:
             committer.wait_until_ready()
             until(lambda: answered([other, never]), "the other tables' answers", seconds=120)
-            until(lambda: "its store is away, or it was deleted" in committer.log.read_text(), "a word of it")
+            until(lambda: "its store can't be reached, or" in committer.log.read_text(), "a word of it")
             until(lambda: has_parked(committer, 1), "the parked table")
             assert len(away.outcomes()) == 1, "only its creation"
             assert not (tmp_path / "t0").exists(), "nothing is begun in its place"
@@ -256,7 +256,7 @@ def test_a_table_that_is_away_when_a_committer_starts_is_waited_for(
             )
             assert f": {away.uri} (partition 0, offset " in shown.stdout
             assert f"; {ROUND} entries wait)" in shown.stdout
-            assert "its store is away, or it was deleted" in shown.stdout
+            assert "its store can't be reached, or the table was deleted" in shown.stdout
             assert f"lakefold drop {away.uri}" in shown.stdout
             (tmp_path / "away").rename(tmp_path / "t0")
             until(lambda: answered(ledgers), "all answers", seconds=120)

@@ -38,7 +38,7 @@ def test_a_table_created_again_with_fewer_versions_is_noticed_by_a_run_that_ends
     Folded(open_storage(table.uri), first=100).append_ids([1])
     query.start()
     query.reader.prepareForTriggerAvailableNow()
-    with pytest.raises(InvalidError, match="version 5 is not there, the newest is 2"):
+    with pytest.raises(InvalidError, match="the table has no version 5; its newest version is 2"):
         query.ids()
 
 

@@ -154,7 +154,7 @@ def test_a_batch_that_ends_in_a_table_created_again_says_so(table: Folded, tmp_p
     shutil.rmtree(tmp_path / "t")
     Folded(open_storage(table.uri))
     query.start()
-    with pytest.raises(MadeAnewError, match="version 5 is not there, the newest is 1"):
+    with pytest.raises(MadeAnewError, match="the table has no version 5; its newest version is 1"):
         query.reader.partitions(query.offsets[-1], query.reader.latestOffset())
 
 

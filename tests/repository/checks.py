@@ -73,7 +73,7 @@ def module_size(source: Source) -> Iterator[str]:
 
 
 def function_size(source: Source) -> Iterator[str]:
-    """Say which functions can't be read at one glance."""
+    """Yields the functions that are too long."""
     if source.text.count("\n") <= FUNCTION_LINES:
         return
     for node in _functions(source.tree):
@@ -92,21 +92,21 @@ def _functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def module_docstring(source: Source) -> Iterator[str]:
-    """Say which modules don't open with why they exist."""
+    """Yields the modules without a docstring at their beginning."""
     # To parse a module takes longer than to look at its first characters.
     if not source.text.startswith('"""') and not ast.get_docstring(source.tree):
-        yield f"{source.path} doesn't open with a docstring that says why it exists"
+        yield f"{source.path} has no docstring at its beginning: say there why the module exists"
 
 
 def telling_name(source: Source) -> Iterator[str]:
     """Yields the modules and folders whose names say nothing."""
     for part in (*source.pure.parent.parts, source.pure.stem):
         if part.removeprefix("test_") in NAMELESS:
-            yield f"{source.path}: name the room by what is in it, not `{part}`"
+            yield f"{source.path}: name the module or folder after what is in it instead of `{part}`"
 
 
 def finished(source: Source) -> Iterator[str]:
-    """Say where something was left for later."""
+    """Yields the lines that leave work for later."""
     for match in UNFINISHED.finditer(source.text):
         yield f"{source.path}:{source.line(match.start())} {match[0]}: do it, or make it an issue"
 
@@ -124,7 +124,7 @@ def no_registry_host(source: Source) -> Iterator[str]:
 
 
 def reasoned_exceptions(source: Source) -> Iterator[str]:
-    """Say which inline exceptions to a linter have no reason beside them."""
+    """Yields the inline exceptions to a linter that have no reason beside them."""
     for match in BARE_NOQA.finditer(source.text):
         yield f"{source.path}:{source.line(match.start())} write the reason after `{match[0].strip()}`"
 

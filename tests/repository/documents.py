@@ -1,4 +1,4 @@
-"""What the documents promise and a machine can look up: paths, modules, make targets, numbered decisions."""
+"""Checks of what documents name: paths, modules, make targets, numbered decisions."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SECTIONS = ("## Why", "## Decision", "## What follows")
 
 
 def named_paths(document: Source, tracked: Collection[str]) -> Iterator[str]:
-    """Say which paths the document names that aren't there.
+    """Yields the paths that the document names and that don't exist.
 
-    A link's target is looked up from the document's own folder. Text in backticks is taken for a path where
-    its first part is something at the repository's root, or if it ends like a file of this repository; `*`
-    stands for any name. A bare file name and the end of a module's path may lie anywhere.
+    A link's target is looked up from the document's own folder. Text in backticks is taken for a path if its
+    first part is something at the repository's root, or if it ends like a file of this repository; `*` stands
+    for any name. A bare file name and the end of a module's path may be in any folder.
     """
     top = {path.split("/")[0] for path in tracked}
     for target in LINK.findall(document.text):
@@ -52,9 +52,9 @@ def named_paths(document: Source, tracked: Collection[str]) -> Iterator[str]:
 
 
 def misplaced(document: Source, tracked: Collection[str]) -> Iterator[str]:
-    """Say which files and folders the map names in a folder that doesn't have them.
+    """Yields the files and folders that the map names in a folder that doesn't have them.
 
-    Below a line like **`table/lakefold_table/`**, bare names in tables lie in that folder, or in the room
+    Below a line like **`table/lakefold_table/`**, bare names in tables are in that folder, or in the folder
     that the first column named last by its whole path.
     """
     for folder, part in PARTS.findall(document.text):
@@ -73,7 +73,7 @@ def _is_room(code: str, folder: str) -> bool:
 
 
 def unmapped(document: Source, modules: Collection[Source]) -> Iterator[str]:
-    """Say which modules the map in the document leaves out.
+    """Yields the modules that the map in the document leaves out.
 
     A module is on the map by its path, by its bare name, or by its folder, in a row of a table.
     """
@@ -86,7 +86,7 @@ def unmapped(document: Source, modules: Collection[Source]) -> Iterator[str]:
 
 
 def named_modules(document: Source, sources: Collection[Source]) -> Iterator[str]:
-    """Say which dotted names of our packages in the document are neither a module nor a name in a module."""
+    """Yields the dotted names of our packages that are neither a module nor a name in a module."""
     texts = {_dotted(source.pure): source.text for source in sources}
     for code in CODE.findall(document.text):
         if not MODULE.match(code) or code in texts:
@@ -97,7 +97,7 @@ def named_modules(document: Source, sources: Collection[Source]) -> Iterator[str
 
 
 def named_targets(document: Source, targets: Collection[str]) -> Iterator[str]:
-    """Say which `make` targets the document names that the Makefile doesn't have."""
+    """Yields the `make` targets that the document names and the Makefile doesn't have."""
     for code in [*CODE.findall(document.text), *FENCE.findall(document.text)]:
         for target in MAKE.findall(code):
             if target not in targets:
@@ -105,7 +105,7 @@ def named_targets(document: Source, targets: Collection[str]) -> Iterator[str]:
 
 
 def cited_promises(document: Source, texts: Mapping[str, str]) -> Iterator[str]:
-    """Say which promises of the document's table have no test, and which of their tests doesn't cite them.
+    """Yields the promises in the document's table that have no test, and the tests that don't cite theirs.
 
     `texts`: the texts of the tests by their paths.
     """
@@ -119,10 +119,10 @@ def cited_promises(document: Source, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def decision_form(document: Source) -> Iterator[str]:
-    """Yields decisions that aren't headed by their number or lack a section."""
+    """Yields the decisions that don't begin with their number, or lack a section."""
     heading = HEADING.match(document.text)
     if not heading or heading[1] != document.pure.name[:4]:
-        yield f"{document.path}: opens with `# {document.pure.name[:4]} · <title>`"
+        yield f"{document.path}: begin it with `# {document.pure.name[:4]} · <title>`"
     for section in SECTIONS:
         if f"\n{section}\n" not in document.text:
             yield f"{document.path}: has no section `{section}`"

@@ -59,7 +59,7 @@ def facts_of(page: Source) -> list[Fact]:
 
 
 def anchored(page: Source) -> Iterator[str]:
-    """Say which headings show another number than their anchor has, and which numbers are out of order."""
+    """Yields the headings whose number differs from their anchor's, and the numbers that are out of order."""
     numbers: list[tuple[int, ...]] = []
     for heading in HEADING.finditer(page.text):
         match = ANCHORED.match(heading["rest"])
@@ -69,11 +69,11 @@ def anchored(page: Source) -> Iterator[str]:
             numbers.append(tuple(map(int, match["id"].split("."))))
     for before, after in pairwise(numbers):
         if before >= after:
-            yield f"{page.path}: fact {'.'.join(map(str, after))} stands in the wrong place"
+            yield f"{page.path}: fact {'.'.join(map(str, after))} comes after a higher number: move it up"
 
 
 def held(page: Source, texts: Mapping[str, str]) -> Iterator[str]:
-    """Say which facts name no test, a test that doesn't exist, or a page without an address.
+    """Yields the facts that name no test, a test that doesn't exist, or a page without an address.
 
     `texts`: the texts of the tests by their paths.
     """
@@ -82,7 +82,7 @@ def held(page: Source, texts: Mapping[str, str]) -> Iterator[str]:
         tried, specified = TRIED.search(fact.text), SPECIFIED.search(fact.text)
         tests = CODE.findall(tried["tests"]) if tried else []
         if not tests:
-            yield f"{page.path}: fact {fact.number} names no test behind `- Tried:`"
+            yield f"{page.path}: fact {fact.number} names no test after `- Tried:`"
         for test in tests:
             path, _, name = test.partition("::")
             if path not in texts:
@@ -110,21 +110,21 @@ def cited(source: Source, name: str = "Lance") -> Iterator[str]:
 
 
 def resolved(source: Source, numbers: Collection[str], name: str = "Lance") -> Iterator[str]:
-    """Say which citations of the file lead to none of the page's facts, which have these numbers."""
+    """Yields the citations in the file whose number isn't among the `numbers` of the page's facts."""
     for number in cited(source, name):
         if number not in numbers:
             yield f"{source.path} cites {name} fact {number}, which {PAGES_BY_FORMAT[name]} doesn't have"
 
 
 def elsewhere(source: Source) -> Iterator[str]:
-    """Say which citations of the file lead to a text that isn't in the repository."""
+    """Yields the citations in the file of a text that isn't in the repository."""
     for match in ELSEWHERE.finditer(source.joined):
         yield f"{source.path} cites `{match[0]}`: name a fact of {PAGE} instead"
 
 
 def uncited(page: Source, sources: Collection[Source], name: str = "Lance") -> Iterator[str]:
-    """Say which facts of the page none of these files relies on."""
+    """Yields the facts of the page that none of these files cites."""
     numbers = {number for source in sources for number in cited(source, name)}
     for fact in facts_of(page):
         if fact.number not in numbers:
-            yield f"{page.path}: nobody cites fact {fact.number}: cite it where it is relied on, or remove it"
+            yield f"{page.path}: no code cites fact {fact.number}: cite it where it is needed, or remove it"

@@ -181,10 +181,13 @@ def test_a_table_that_is_dropped_while_it_is_open(outcomes: Outcomes, offset: in
     """The committer waits until a note says that this table was dropped; then it is opened again."""
     table = opened(outcomes)
     remove()
-    with pytest.raises(RetryError, match="now it has none"):
+    with pytest.raises(RetryError, match="all versions of the table are missing"):
         fold_at(table, [here(creation(uuid="again"))], 2)
     note(at(offset))
-    with pytest.raises(StopError if offset else RetryError, match="was dropped" if offset else "it has none"):
+    with pytest.raises(
+        StopError if offset else RetryError,
+        match="was dropped" if offset else "versions of the table are missing",
+    ):
         fold_at(table, [here(creation(uuid="again"))], 2)
     assert isinstance(answer(outcomes, creation(uuid="again")), Committed)
 
@@ -350,7 +353,7 @@ def test_a_claim_that_is_missing_with_all_else_is_no_fault_of_its_entry(outcomes
     faulty = replace(faulty, fault=Invalid("the claimed file is not there"))
     table = opened(outcomes)
     taken = remove()
-    with pytest.raises(RetryError, match="the table had versions, and now it has none"):
+    with pytest.raises(RetryError, match="all versions of the table are missing"):
         table.fold([faulty])
     with pytest.raises(StopError, match="there is no table, yet"):
         opened(outcomes).fold([faulty])

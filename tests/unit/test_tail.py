@@ -271,7 +271,9 @@ def test_a_table_that_is_removed_while_it_is_followed_ends_the_tail(
         cheap_size = not is_distant
 
     begun = tail_of(source_on(Store(storage)), "latest", follow=True, pace=clock.pace())
-    with pytest.raises(NotATableError, match="version 3 was the last one seen, now there is none") as caught:
+    with pytest.raises(
+        NotATableError, match="it has no version; version 3 was the last one that was read"
+    ) as caught:
         next(begun)
     assert str(begun.cursor) in caught.value.hint
     # It was noticed at the first check, and waited for.
@@ -353,7 +355,7 @@ def test_a_table_created_again_while_it_was_followed(storage: MemoryStorage, sou
     begun = tail_of(source, 3, follow=True, pace=Clock().pace())
     remove(storage, source, 1, 2, 3)
     Folded(storage)
-    with pytest.raises(InvalidError, match="version 3 is not there, the newest is 1"):
+    with pytest.raises(InvalidError, match="the table has no version 3; its newest version is 1"):
         next(begun)
 
 
@@ -378,7 +380,7 @@ def test_starts_that_mean_nothing(storage: MemoryStorage, source: Source) -> Non
         tail_of(source, "yesterday")
     with pytest.raises(InvalidError, match="not the number of a version"):
         tail_of(source, -1)
-    with pytest.raises(InvalidError, match="version 9 is not there, the newest is 3"):
+    with pytest.raises(InvalidError, match="the table has no version 9; its newest version is 3"):
         tail_of(source, 9)
 
 

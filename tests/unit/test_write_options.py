@@ -107,7 +107,12 @@ def test_an_option_that_resembles_none_is_refused_with_all_of_them() -> None:
         ({"txnVersion": "1"}, WriteUse.STREAM, False, "txnVersion: it has no meaning for a streaming query"),
         ({"onOlderBatch": "skip"}, WriteUse.BATCH, False, "onOlderBatch: it has no meaning for `write`"),
         ({"replaceWhere": "a = 1"}, WriteUse.BATCH, False, "replaceWhere: .* in the mode append"),
-        ({"replaceWhere": "a", "overwriteSchema": "true"}, WriteUse.BATCH, True, "one of these may be given"),
+        (
+            {"replaceWhere": "a", "overwriteSchema": "true"},
+            WriteUse.BATCH,
+            True,
+            "only one of these options may be given",
+        ),
         ({"overwriteSchema": "true"}, WriteUse.STREAM, False, "overwriteSchema: .* in the mode append"),
         ({"txnAppId": "app"}, WriteUse.BATCH, False, "txnVersion: it is missing"),
         ({"txnVersion": "1"}, WriteUse.BATCH, True, "txnAppId: it is missing"),

@@ -60,7 +60,7 @@ class Keys:
         if len(self._apps) < MAX_APPS:
             return None
         return Invalid(
-            f"the table keeps the batch ids of {len(self._apps)} apps, there is no room for another",
+            f"the table keeps the batch ids of {len(self._apps)} apps, and can't keep those of another app",
             "use an app id that the table knows, or none: then a repetition is recognised by the uuid",
         )
 

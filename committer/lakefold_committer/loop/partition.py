@@ -225,7 +225,7 @@ class PartitionCommitter:
             slow = queue.is_busy and now - queue.since > SLOW_SECONDS
             if queue.in_memory and (slow or queue.parked is not None):
                 LOG.warning(
-                    "slow",
+                    "table is slow, its entries are kept as offsets",
                     table=queue.uri,
                     branch=queue.branch or None,
                     partition=self._reader.log.partition,

@@ -321,7 +321,7 @@ def _totals(counter: Counter) -> Iterator[Sample]:
 
 
 class _FailedSyncs(Collector):
-    """The count of failed syncs of the whole process. The stores count them, which don't know the metrics."""
+    """The number of failed syncs in this process. Stores count failed syncs, and import no metrics."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """Yields the counter."""

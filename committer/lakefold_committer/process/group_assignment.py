@@ -160,7 +160,7 @@ class GroupAssignment:
         self._held[number] = PartitionThread(number, self._work, threading.Event(), after=before)
 
     def _stop(self, those: dict[int, PartitionThread], numbers: Sequence[int]) -> list[PartitionThread]:
-        """Asks those of these partitions that are among `those` to stop, and returns them."""
+        """Asks the threads of these partitions to stop, if they are in `those`. Returns these threads."""
         stopped = [thread for number in numbers if (thread := those.pop(number, None)) is not None]
         for thread in stopped:
             thread.stop.set()

@@ -82,7 +82,7 @@ def check_absent(
         return
     raise StopError(
         f"{problem}, yet {position_text(last.position)} was folded into version {last.version} of table "
-        f"{last.table_id} here: its store is away, or it was deleted",
+        f"{last.table_id} here: its store can't be reached, or the table was deleted",
         where=uri,
         hint="restore the table: was it moved, is its file system mounted? If it was deleted on purpose, "
         f"record that: {drop_hint}",

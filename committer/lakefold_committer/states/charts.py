@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PreparationState(Named):
-    """How far the next version of a table is."""
+    """Says how far the next version of a table is prepared."""
 
     CLOSED = ("closed", "The table is not open.")
     OPENING = ("opening", "A task opens the table.")
@@ -41,7 +41,10 @@ class PreparationEvent(Named):
     OPENED = ("opened", "The table is open.")
     OPENING_FAILED = ("opening failed", "The table could not be opened.")
     HOLD_BEGUN = ("hold begun", "The budget of manifest bytes has no room for the next version.")
-    HOLD_ENDED = ("hold ended", "The budget has room, the version has waited long enough, or much waits.")
+    HOLD_ENDED = (
+        "hold ended",
+        "The budget has room, the version has waited long enough, or many entries wait.",
+    )
     FOLD_BEGUN = ("fold begun", "A task was started that folds a group.")
     FOLD_TO_PUBLISH_BEGUN = (
         "fold to publish begun",
@@ -63,12 +66,12 @@ class PreparationEvent(Named):
     )
     LET_GO = (
         "let go",
-        "The table is closed, since it met an error that does not pass by itself, or was not used for long.",
+        "The table is closed, after an error that does not pass by itself or after a long time without use.",
     )
 
 
 class PublicationState(Named):
-    """How far a version is that was handed over."""
+    """Says how far the publication of a version is that was handed over."""
 
     NONE = ("none", "No version is being published.")
     IN_FLIGHT = ("in flight", "A task puts the version.")
@@ -93,7 +96,7 @@ class PublicationEvent(Named):
 
 
 class ParkingState(Named):
-    """Whether a table is worked on."""
+    """Says whether steps of a table are started."""
 
     ACTIVE = ("active", "Each step is started as soon as it can be.")
     PARKED = ("parked", "A step failed. Nothing is started until a time, and what waits is kept as offsets.")
@@ -102,12 +105,12 @@ class ParkingState(Named):
 class ParkingEvent(Named):
     """What parks a table, and what ends that."""
 
-    STEP_FAILED = ("step failed", "A step met an error that parks the table, for longer each time.")
+    STEP_FAILED = ("step failed", "A step failed. The table is parked, for longer each time.")
     STEP_SUCCEEDED = ("step succeeded", "The step that failed has succeeded.")
 
 
 class BacklogState(Named):
-    """Whether entries that wait as offsets are being read again."""
+    """Says whether entries that wait as offsets are being read again."""
 
     WAITING = ("waiting", "No task reads the backlog, which may be empty.")
     READING = ("reading", "A task reads the first messages of the backlog.")
@@ -151,7 +154,7 @@ class WriterEvent(Named):
     FALLEN_BACK = ("fallen back", "What was prepared and is not published is forgotten.")
     VERSION_LOST = (
         "version lost",
-        "A version was not published, or a newer one was met: what was prepared is forgotten.",
+        "A version was not published, or a newer one exists: what was prepared is forgotten.",
     )
     ABSENCE_DOUBTED = (
         "absence doubted",

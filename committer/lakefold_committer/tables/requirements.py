@@ -104,7 +104,7 @@ def answers_before(
         except VersionExpiredError:
             break
         except NotATableError as error:
-            raise versions.away() from error
+            raise versions.all_missing() from error
         record = None if made is None else decode_record(made.properties, versions.storage.uri)
         if made is None or record is None or record.log != log or record.last_offset < record.first_offset:
             continue
@@ -167,4 +167,4 @@ def _summary(table_format: AnyFormat, versions: Versions, version: int) -> Versi
     except (VersionExpiredError, DamagedError):
         return None
     except NotATableError as error:
-        raise versions.away() from error
+        raise versions.all_missing() from error

@@ -64,7 +64,7 @@ def remove_stray(
         "removed a stray file",
         table=versions.storage.uri,
         file=publication.path,
-        why="it arrived after others had gone on without it",
+        why="it was stored after others had published this version and later ones",
     )
     return True
 

@@ -93,7 +93,9 @@ class GivenWrite:
         if self.values.get("replaceWhere") and self.values.get("overwriteSchema"):
             hint = "leave one out: rows that stay need the columns they have"
             raise InvalidError(
-                "one of these may be given", where="replaceWhere and overwriteSchema", hint=hint
+                "only one of these options may be given",
+                where="replaceWhere and overwriteSchema",
+                hint=hint,
             )
         if ("txnAppId" in self.values) != ("txnVersion" in self.values) and use is WriteUse.BATCH:
             missing = "txnVersion" if "txnAppId" in self.values else "txnAppId"

@@ -52,8 +52,8 @@ class RecentSizes:
         self._sizes: deque[BatchSize] = deque(maxlen=_RECENT)
         self._files: deque[BatchSize] = deque(maxlen=_RECENT)
         self.is_possible = True
-        """Whether Spark can give the rows to the driver: not if a type of theirs, such as a null variant,
-        prevents it."""
+        """Whether Spark can give the rows to the driver. It can't if a column has a type such as a null
+        variant."""
 
     def note(self, size: BatchSize) -> None:
         """Adds a batch."""

@@ -176,7 +176,7 @@ def error_of(
     text = f"{doing}: {error.str()} ({error.name()})"
     if error.code() in _FENCED:
         return FencedError(
-            text, where=where, hint="another process took over, or the broker gave this one up"
+            text, where=where, hint="another process took over, or the broker removed this one"
         )
     if error.code() in _REFUSED_FOR_GOOD:
         return InvalidError(

@@ -151,13 +151,13 @@ class DeferredTopicCheck:
         self._owed = False
 
     def ask(self) -> None:
-        """Messages have come: request the topic's identity."""
+        """Requests the topic's identity, since messages have come."""
         asked = self._guard.ask()
         with self._changing:
             self._asked, self._owed = asked, True
 
     def settle(self) -> None:
-        """Wait until all messages that had come before this call are verified to be from the expected topic.
+        """Waits until all messages that had come before this call are verified to be from the expected topic.
 
         Raises `GapError` if they may not be, `RetryError` if that is not known now; the next call checks
         again.
@@ -176,7 +176,7 @@ class DeferredTopicCheck:
         self._end(asked, owed=False)
 
     def _end(self, asked: Future[TopicDescription], *, owed: bool) -> None:
-        """The request is answered; messages may have come since, with a request of their own."""
+        """Notes that a request was answered, unless messages came later and made a request of their own."""
         with self._changing:
             if self._asked is asked:
                 self._asked, self._owed = None, owed

@@ -129,7 +129,7 @@ def replication_warnings(
     if least > replicas:
         reason = f"nothing can be written: the topic has {replicas} replica{'s' * (replicas > 1)}"
     elif least == replicas and replicas > 1:
-        reason = "nothing can be written while one broker is away"
+        reason = "nothing can be written while one broker can't be reached"
     else:
         return ()
     hint = f"{more}, or {alter}={max(1, replicas - 1)}"

@@ -47,7 +47,7 @@ NOT_YET = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         Local.UNKNOWN_PARTITION,
         Local.UNKNOWN_TOPIC,
-        # No leader is found while the only broker is away.
+        # No leader is found while the only broker can't be reached.
         Local.NOENT,
     },
 )

@@ -137,7 +137,11 @@ def read_dead_letters(
 
 
 def dead_letter_of(message: Message, stored_at: Position) -> DeadLetter:
-    """Returns the dead letter in a message. A message that no committer wrote is a letter about itself."""
+    """Returns the dead letter in a message, which may be a proposal that was copied without any headers.
+
+    Such a copy has no position and no reason: the dead letter gets the position of the message, and as its
+    reason what makes the message invalid, if it is.
+    """
     texts = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
     position = _position(texts) or stored_at
     headers = tuple(header for header in message.headers if not header[0].startswith(_OURS))

@@ -1,17 +1,17 @@
-"""Removes files of a table's main branch that nothing names: no version, no proposal that waits.
+"""Removes files of a table's main branch that no version and no waiting proposal names.
 
-These are the files of refused proposals, and those that a process has written which was killed before it sent
-a proposal, or a compaction that ended in the same way. A file is removed if all of this holds:
+These are the files of refused proposals, and those of a process or a compaction that was killed before it
+sent its proposal. A file is removed if all of these conditions hold:
 
-- No manifest in the folders of the versions of any branch names it, whether its version is in the sequence or
-  not, and no proposal in the log that has no outcome yet, of any branch. Of a Delta table: it is not in the
-  newest version, nor in one that a consumer or the policy needs, and it was not removed by a commit so lately
-  that the table keeps it.
-- It has been so for the time that the policy names, by the maintainer's clock: since the last conflict of its
-  proposal with a version (`conflict_files`), since its last refusal for another reason (`refused_files`), or
-  since the first round that has seen it (`unnamed_files`); of a file that a Delta table has removed the
-  table's own retention counts. A file's own time doesn't count: files may have
-  been copied.
+- No manifest in the folders of the versions of any branch names it, even if its version is not in the
+  sequence, and no proposal of any branch names it that has no outcome yet. A file of a Delta table must not
+  be in the newest version, nor in one that a consumer or the policy needs; and if a commit removed it, the
+  time for which the table keeps removed files is over.
+- The file has been unnamed for the time that the policy sets, by the maintainer's clock: since the last
+  conflict of its proposal with a version (`conflict_files`), since the last refusal for another reason
+  (`refused_files`), or since the first round that has seen it (`unnamed_files`). For a file that a Delta
+  table has removed, the table's own retention counts. A file's own time doesn't count: files may have been
+  copied.
 - It has been listed as about to be removed for `NOTICE_S` before what waits in the log was read. `redrive`
   sends no proposal that names a listed file. So whatever was sent is seen as waiting, or in a version.
 

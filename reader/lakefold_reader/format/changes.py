@@ -54,7 +54,7 @@ class MisfitError(InvalidError):
 
 
 def misfits_of(text: Misfits | str) -> Misfits:
-    """The choice that a word names. Raises `InvalidError`."""
+    """Returns the choice with this name. Raises `InvalidError` if there is none."""
     try:
         return Misfits(text)
     except ValueError as error:
@@ -73,7 +73,7 @@ class RewrittenError(InvalidError):
 
 
 def rewritten_of(text: Rewritten | str) -> Rewritten:
-    """The choice that a word names. Raises `InvalidError`."""
+    """Returns the choice with this name. Raises `InvalidError` if there is none."""
     try:
         return Rewritten(text)
     except ValueError as error:

@@ -24,18 +24,18 @@ class FragmentUnit:
 
     @classmethod
     def of(cls, fragment: DataFragment) -> FragmentUnit:
-        """The unit of a fragment."""
+        """Returns the unit that contains one fragment."""
         return cls(fragment.SerializeToString(), bytes_of(fragment))
 
 
 def counts_rows(fragment: DataFragment) -> bool:
-    """Whether a fragment says how many rows it has and how many of them are deleted."""
+    """Returns whether a fragment says how many rows it has and how many of them are deleted."""
     deletions_known = not fragment.HasField("deletion_file") or fragment.deletion_file.num_deleted_rows > 0
     return fragment.physical_rows > 0 and deletions_known
 
 
 def bytes_of(fragment: DataFragment) -> int:
-    """The bytes of a fragment's data files; estimated from its rows if the size of a file is not known."""
+    """Returns the bytes of a fragment's data files, estimated from its rows if a file's size isn't known."""
     sizes = [file.file_size_bytes for file in fragment.files]
     return sum(sizes) if all(sizes) else fragment.physical_rows * ROW_BYTES
 

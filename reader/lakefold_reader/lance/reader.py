@@ -74,10 +74,10 @@ class LanceReader:
                 )
 
     def answers_filters(self, summary: VersionSummary) -> bool:
-        """Whether the data files are not of Lance's first format, which a manifest may leave unnamed.
+        """Returns whether a scan may filter rows: not if the data files have Lance's first format.
 
-        There a null of a number is read as 0, while a scan that skips pages takes some for null (Lance fact
-        13.4).
+        In that format a null of a number is read as 0, but a scan that skips pages takes some nulls for null
+        (Lance fact 13.4). A manifest may leave out the name of that format.
         """
         head = head_of(summary)
         return head is not None and head.data_format.version not in {"", LEGACY}

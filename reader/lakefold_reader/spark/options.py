@@ -272,7 +272,9 @@ def _check_together(values: Mapping[str, Any]) -> None:
     for names in _ONE_OF:
         given = [name for name in names if values.get(name, False) is not False]
         if len(given) > 1:
-            raise InvalidError("one of these may be given", where=" and ".join(given), hint="leave one out")
+            raise InvalidError(
+                "only one of these options may be given", where=" and ".join(given), hint="leave one out"
+            )
     first, last = values.get("startingVersion"), values.get("endingVersion")
     if isinstance(first, int) and last is not None and first > last:
         raise InvalidError(f"startingVersion {first} is after endingVersion {last}", where="startingVersion")

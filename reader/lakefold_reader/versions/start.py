@@ -51,18 +51,18 @@ def start_in(text: str) -> str | int:
 
 
 def replaced(source: Source, seen: int, newest: int) -> MadeAnewError:
-    """The error if the version seen last is newer than all that exist."""
+    """Returns the error if the version that was read last is newer than all that exist."""
     return MadeAnewError(
-        f"version {seen} is not there, the newest is {newest}",
+        f"the table has no version {seen}; its newest version is {newest}",
         where=source.uri,
         hint="the table was restored to an earlier copy or created again: open it and decide where to start",
     )
 
 
 def removed(source: Source, cursor: Cursor) -> NotATableError:
-    """The error for a table that a reader follows and whose versions are all gone."""
+    """Returns the error for a table that a reader follows and that has lost all its versions."""
     return NotATableError(
-        f"the table was removed: version {cursor.version} was the last one seen, now there is none",
+        f"the table was removed: it has no version; version {cursor.version} was the last one that was read",
         where=source.uri,
         hint=f"if it was moved, or its file system isn't mounted, restore it and continue from {cursor}",
     )
@@ -75,7 +75,7 @@ def check_free(storage: NamesObstacles, path: str) -> None:
         raise DamagedError(
             f"{obstacle} has the name of the next version, so no more versions can be published",
             where=f"{storage.uri}/{path}",
-            hint="move it away or remove it",
+            hint="move or remove it",
         )
 
 

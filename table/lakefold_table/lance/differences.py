@@ -64,7 +64,7 @@ def _of_files(stored: ManifestFile, folded: ManifestFile, where: str) -> Iterato
 def _of_messages(
     name: str, stored: Message, folded: Message, without: frozenset[str] = frozenset()
 ) -> Iterator[Difference]:
-    """Field by field; maps by key."""
+    """Yields the differences between two messages, one for each field, and for each key of a map."""
     for field in stored.DESCRIPTOR.fields:
         if field.name in without:
             continue

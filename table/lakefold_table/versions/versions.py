@@ -361,7 +361,7 @@ class Versions:
     def _check_before(self, publication: Publication) -> None:
         """Checks before anything is written; only briefly if it is checked again before the file is named.
 
-        If the store is away, the missing version before keeps folders from being created at its mount point.
+        If the store isn't mounted, that version is missing, and so no folder is created at the mount point.
         """
         before = publication.version - 1
         if self._listed_after(before):
@@ -426,7 +426,7 @@ class Versions:
         if self._first_listed() != version:
             numbers = self.numbers()
             if not numbers:
-                raise self.away()
+                raise self.all_missing()
             if version + 1 not in numbers and numbers[-1] != version:
                 raise self._changed_meanwhile(f"version {version} was the newest, now it is {numbers[-1]}")
         self._is_there(version)
@@ -490,12 +490,12 @@ class Versions:
         `newest`: the version that is known as the newest, or is about to be put.
         """
         if not (self.exists(newest) or self.exists(newest - 1) or self.numbers()):
-            raise self.away()
+            raise self.all_missing()
 
-    def away(self) -> RetryError:
+    def all_missing(self) -> RetryError:
         """Returns the error for a table that had versions and has none now."""
         return RetryError(
-            "the table had versions, and now it has none",
+            "all versions of the table are missing",
             where=self.storage.uri,
             hint="restore access to the table: was it moved, is its file system mounted?",
         )

@@ -269,7 +269,7 @@ def _moved(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[
 
 
 def _siblings(before: Sequence[Field], after: Sequence[Field], kind: Kind) -> dict[int, int]:
-    """Returns the same for the fields below a parent."""
+    """Returns the ids, in both versions, of the fields below a parent that the next version has, too."""
     names = {field.name: field.id for field in after}
     by_name = {field.id: names[field.name] for field in before if field.name in names}
     if kind in IDS_ANEW:
