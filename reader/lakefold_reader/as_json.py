@@ -31,7 +31,7 @@ Plain = dict[str, Any]
 
 
 def iso(moment: datetime) -> str:
-    """A time as ISO 8601 in UTC, with microseconds."""
+    """Returns a time as ISO 8601 in UTC, with microseconds."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -77,7 +77,7 @@ def plain_table(table: Table) -> Plain:
 
 
 def plain_marks(marks: Marks) -> Plain:
-    """What a version records of the log."""
+    """Returns the marks of a version as JSON has them."""
     return {
         "table_id": marks.table_id,
         "version": marks.version,
@@ -92,7 +92,7 @@ def plain_marks(marks: Marks) -> Plain:
 
 
 def plain_consumer(lag: Lag) -> Plain:
-    """A named consumer and how far behind it is, as `lakefold consumers` prints it."""
+    """Returns a named consumer and how far behind it is, as `lakefold consumers` prints it."""
     consumer = lag.consumer
     return {
         "name": consumer.name,
@@ -108,7 +108,7 @@ def plain_consumer(lag: Lag) -> Plain:
 
 
 def plain_move(move: Rebinding) -> Plain:
-    """How a table was bound to another position."""
+    """Returns how a table was bound to another position, as JSON has it."""
     return {
         "why": str(move.why),
         "text": str(move),
@@ -119,7 +119,7 @@ def plain_move(move: Rebinding) -> Plain:
 
 
 def plain_position(position: Position) -> Plain:
-    """A log position; the fields of `lakefold.log.v1.Position`."""
+    """Returns a log position as JSON has it, with the fields of `lakefold.log.v1.Position`."""
     return {
         "cluster_id": position.log.cluster_id,
         "topic_id": position.log.topic_id,
@@ -177,7 +177,7 @@ def plain_change(change: Change) -> Plain:
 
 
 def plain_rows(batch: pa.RecordBatch) -> Iterator[Plain]:
-    """The rows of a batch, each by column name."""
+    """Yields the rows of a batch, each by column name."""
     columns = [_plain_column(column) for column in batch.columns]
     for values in zip(*columns, strict=True):
         yield dict(zip(batch.schema.names, values, strict=True))

@@ -34,7 +34,9 @@ def changes(
     misfits: Misfits | str = Misfits.FAIL,
     storage_options: Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:
-    """The rows that the versions after `after` up to `to` (None: the newest) inserted, changed or deleted.
+    """Returns the rows that versions inserted, changed or deleted.
+
+    These are the versions after `after` up to `to` (None: the newest).
 
     Batch by batch, version by version. The columns are those of version `to` (or of these `columns`, none for
     an empty list), each of which may be null, with blobs as their bytes, and after them:

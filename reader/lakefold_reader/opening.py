@@ -72,13 +72,13 @@ def on_branch(
 
 
 def source_on(storage: Storage, storage_options: Mapping[str, str] | None = None) -> Source:
-    """The table at the root of a store."""
+    """Returns the table at the root of a store."""
     return Source.on(storage, format_at(storage, FORMATS), storage_options)
 
 
 def open_branch(
     uri: str | os.PathLike[str], branch: str | None, storage_options: Mapping[str, str] | None = None
 ) -> Source:
-    """The table at `uri`, or a branch of the same table. Raises `UnknownRefError`, `InvalidError`."""
+    """Returns the table at `uri`, or a branch of the same table. Raises `UnknownRefError`, `InvalidError`."""
     source = open_source(uri, storage_options)
     return source if branch is None else branched(source, branch)

@@ -114,7 +114,7 @@ class Consumers:
         return _decoded(name, data, where, self._root.format.check_branch_name)
 
     def get(self, name: str) -> Consumer:
-        """The consumer of this name. Raises `UnknownConsumerError` if it does not exist."""
+        """Returns the consumer of this name. Raises `UnknownConsumerError` if it does not exist."""
         consumer = self.find(name)
         if consumer is None:
             hint = "list the table's consumers: lakefold consumers TABLE"
@@ -122,7 +122,7 @@ class Consumers:
         return consumer
 
     def tagged(self) -> frozenset[int]:
-        """The versions of this branch that tags name, other than those of consumers."""
+        """Returns the versions of this branch that have tags, without those that consumers keep."""
         return frozenset(
             tag.version
             for name, tag in self._refs.tags().items()
@@ -250,7 +250,7 @@ class Consumers:
         return True
 
     def _moved(self, consumer: Consumer) -> StopError:
-        """The error if another reader has moved a consumer."""
+        """Returns the error for a consumer that another reader has moved."""
         version = "the beginning" if consumer.at is None else f"version {consumer.version}"
         return StopError(
             f"{consumer.by} moved the consumer {consumer.name} to {version} at "
@@ -295,7 +295,10 @@ class Lag:
 
 
 def lags(source: Source) -> list[Lag]:
-    """All consumers of the table, and how far behind each is. `source`: the table, or a branch of it."""
+    """Returns all consumers of the table, and how far behind each is.
+
+    `source`: the table, or a branch of it.
+    """
     consumers = Consumers(source).all()
     numbers = {branch: _numbers(source, branch) for branch in {consumer.branch for consumer in consumers}}
     return [
@@ -320,7 +323,7 @@ def _unread(consumer: Consumer, numbers: list[int]) -> int | None:
 def consumers(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
 ) -> list[Consumer]:
-    """The named consumers of the table, of all its branches, by name. Raises `NotATableError`."""
+    """Returns the named consumers of the table, of all its branches, by name. Raises `NotATableError`."""
     return on_branch(os.fspath(uri), None, storage_options, lambda source: Consumers(source).all())
 
 

@@ -104,7 +104,10 @@ def clean_up(source: Source, planned: Plan, *, dry_run: bool = False) -> Cleaned
 
 
 def _forked(source: Source, consumers: Consumers, numbers: Sequence[int]) -> frozenset[int]:
-    """The versions that branches were made from. pylance ignores branches if it gets version numbers."""
+    """Returns the versions that branches were made from.
+
+    pylance ignores branches if it gets version numbers.
+    """
     forked = consumers.forked()
     gone = sorted(forked.keys() - set(numbers))
     if gone:
@@ -118,7 +121,7 @@ def _forked(source: Source, consumers: Consumers, numbers: Sequence[int]) -> fro
 
 
 def _before(now: datetime, age: timedelta) -> datetime:
-    """The time so long ago, or the earliest time that Python has."""
+    """Returns the time this many seconds ago, or the earliest time that Python has."""
     try:
         return now - age
     except OverflowError:

@@ -60,14 +60,14 @@ class Source:
     def on(
         cls, storage: Storage, table_format: ReaderFormat, options: Mapping[str, str] | None = None
     ) -> Source:
-        """The table at the root of a store. Nothing is read."""
+        """Returns the table at the root of a store. Nothing is read."""
         versions = Versions(
             storage, table_format.folder, table_format.detect, first=table_format.first_version
         )
         return cls(storage, versions, table_format, dict(options or {}))
 
     def other(self, uri: str) -> Source:
-        """Another branch of the same table, by the URI of its root. Nothing is read."""
+        """Returns another branch of the same table, by the URI of its root. Nothing is read."""
         return Source.on(open_storage(uri, self.options), self.format, self.options)
 
     @property
@@ -78,7 +78,7 @@ class Source:
     def summary(
         self, version: int, *, whole: bool = False, first: int | None = None
     ) -> VersionSummary | None:
-        """What a version's file says of the version. Returns None if the version does not exist.
+        """Returns what a version's file says of the version. Returns None if the version does not exist.
 
         `whole`: the metadata and the schema are needed, so the whole file is read. `first`: how many bytes to
         read at first (None: as many as the format reads). Lists nothing once the naming is known. Raises
@@ -87,7 +87,7 @@ class Source:
         return self.format.summary(self, version, whole=whole, first=first)
 
     def content(self, path: str) -> bytes:
-        """The bytes of a file: by its path in the table, or by its URI if it is outside of the table.
+        """Returns the bytes of a file: by its path in the table, or by its URI if it is outside of the table.
 
         Raises `FileNotFoundError`, and `LocationError` for a path that no store accepts.
         """
@@ -121,11 +121,14 @@ class Schema(Protocol):
         ...
 
     def chosen(self, names: Sequence[str] | None) -> Self:
-        """The schema of these columns in their order (None: all). Raises `InvalidError`."""
+        """Returns the schema of these columns in their order (None: all). Raises `InvalidError`."""
         ...
 
     def forms(self) -> Mapping[str, object]:
-        """For each column what it is made of: equal if a query may go on with the column as it is."""
+        """Returns, for each column, what it is made of.
+
+        If that is equal, a query may go on with the column.
+        """
         ...
 
 
@@ -148,15 +151,18 @@ class VersionChange(Protocol):
         ...
 
     def inserted(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
-        """The inserted rows. Raises `UnknownChangeError` if they can't be distinguished from others."""
+        """Returns the inserted rows.
+
+        Raises `UnknownChangeError` if they can't be distinguished from others.
+        """
         ...
 
     def appended(self, columns: Sequence[str] | None) -> pa.RecordBatchReader:
-        """The rows of fragments in which every row is new."""
+        """Returns the rows of fragments in which every row is new."""
         ...
 
     def feed(self, columns: Sequence[str] | None, misfits: Misfits) -> pa.RecordBatchReader:
-        """The change feed of this version alone."""
+        """Returns the change feed of this version alone."""
         ...
 
     def is_appended(self) -> Callable[[ChangePart], bool]:
@@ -187,7 +193,7 @@ class PartReader(Protocol):
     """Reads the planned parts of a change feed."""
 
     def read(self, part: ChangePart) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, batch by batch, in the schema of `FeedFormat.feed_schema`."""
+        """Returns the rows of a part, batch by batch, in the schema of `FeedFormat.feed_schema`."""
         ...
 
 
@@ -203,37 +209,40 @@ class FeedFormat(Protocol):
     """Plans change feeds and reads them."""
 
     def end(self, source: Source, version: int) -> FeedEnd:
-        """A feed's end at this version. Raises `VersionExpiredError` if it is gone."""
+        """Returns a feed's end at this version. Raises `VersionExpiredError` if it is gone."""
         ...
 
     def end_of(self, summaries: Sequence[VersionSummary], schema: Schema) -> FeedEnd:
-        """A feed's end at the last of these versions, whose schema is known already."""
+        """Returns a feed's end at the last of these versions, whose schema is known already."""
         ...
 
     def pinned_end(self, version: int, schema: Schema) -> FeedEnd:
-        """A feed's end at a version that no longer exists and whose schema was kept."""
+        """Returns a feed's end at a version that no longer exists and whose schema was kept."""
         ...
 
     def plan(self, source: Source, after: int, end: FeedEnd, rewritten: Rewritten) -> Iterator[ChangePart]:
-        """What the versions after `after` up to the end did. Raises as `lakefold.changes`."""
+        """Returns what the versions after `after` up to the end did. Raises as `lakefold.changes`."""
         ...
 
     def plan_summaries(
         self, source: Source, summaries: Sequence[VersionSummary], end: FeedEnd, rewritten: Rewritten
     ) -> Iterator[ChangePart]:
-        """What these consecutive versions did, of which the summaries are known already."""
+        """Returns what these consecutive versions did. Their summaries were read before."""
         ...
 
     def plan_content(self, source: Source, version: int, to: int) -> Iterator[ChangePart]:
-        """All rows of a version as inserts, in the columns of version `to`."""
+        """Returns all rows of a version as inserts, in the columns of version `to`."""
         ...
 
     def schema(self, columns: Schema) -> pa.Schema:
-        """The Arrow schema of a feed with these columns. Raises `InvalidError` if names collide."""
+        """Returns the Arrow schema of a feed with these columns. Raises `InvalidError` if names collide."""
         ...
 
     def columns(self, schema: Schema, names: Sequence[str] | None) -> Schema:
-        """The columns that a feed shows: these of its end, none for an empty list. Raises `InvalidError`."""
+        """Returns the columns that a feed shows.
+
+        They are these columns of its end; an empty list means none. Raises `InvalidError`.
+        """
         ...
 
     def reader(self, source: Source, columns: Schema, misfits: Misfits) -> PartReader:
@@ -269,7 +278,7 @@ class Snapshot(Protocol):
         ...
 
     def fragment_sizes(self) -> Iterator[FragmentSize]:
-        """The size of each of its fragments. No data file is read."""
+        """Returns the size of each of its fragments. No data file is read."""
         ...
 
     def touched(self, conflict: Conflict) -> Touched:
@@ -313,7 +322,7 @@ class Snapshot(Protocol):
         ...
 
     def count_rows(self, where: str | None) -> int:
-        """How many rows it has for which the filter holds."""
+        """Returns the number of rows for which the filter holds."""
         ...
 
     def reader(
@@ -323,11 +332,11 @@ class Snapshot(Protocol):
         ...
 
     def take(self, row_ids: object, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
-        """The rows with these ids, in their order."""
+        """Returns the rows with these ids, in their order."""
         ...
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
-        """The values of a blob column in these rows, as files."""
+        """Returns the values of a blob column in these rows, as files."""
         ...
 
 
@@ -344,7 +353,10 @@ class ReaderFormat(Protocol):
     has_refs: bool
 
     def detect(self, names: Iterable[str]) -> Naming | None:
-        """The naming that these file names in `folder` follow. Returns None if no version is among them."""
+        """Returns the naming that these file names in `folder` follow.
+
+        Returns None if no version is among them.
+        """
         ...
 
     def summary(
@@ -363,11 +375,14 @@ class ReaderFormat(Protocol):
     def change(
         self, source: Source, summary: VersionSummary, schema: Schema, *, whole: bool
     ) -> VersionChange:
-        """What a version did. `whole`: its whole content counts as inserted."""
+        """Returns what a version did. `whole`: its whole content counts as inserted."""
         ...
 
     def traffic(self, source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
-        """How many rows and files a version added and removed. `record`: what its committer recorded."""
+        """Returns how many rows and files a version added and removed.
+
+        `record`: what its committer recorded.
+        """
         ...
 
     def open(self, source: Source, version: int) -> Snapshot:
@@ -380,17 +395,17 @@ class ReaderFormat(Protocol):
         ...
 
     def scan_units(self, source: Source, version: int) -> Sequence[ScanUnit]:
-        """The pieces of a version, in order. Raises `VersionExpiredError`."""
+        """Returns the pieces of a version, in order. Raises `VersionExpiredError`."""
         ...
 
     def scan(
         self, source: Source, version: int, units: Sequence[ScanUnit], schema: Schema, where: str | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of these pieces for which the filter `where` holds."""
+        """Returns the rows of these pieces for which the filter `where` holds."""
         ...
 
     def answers_filters(self, summary: VersionSummary) -> bool:
-        """Whether a scan with a filter on values picks the rows that the filter would pick."""
+        """Returns whether a scan with a filter on values picks the rows that the filter would pick."""
         ...
 
     def clean_up(self, source: Source, newest: int, versions: Sequence[int], *, dry_run: bool) -> Cleaned:
@@ -398,7 +413,10 @@ class ReaderFormat(Protocol):
         ...
 
     def branch_root(self, branch: str) -> str:
-        """The folder of a branch, relative to the root of the main branch; empty for the main branch."""
+        """Returns the folder of a branch, relative to the root of the main branch.
+
+        Empty for the main branch.
+        """
         ...
 
     def check_branch_name(self, name: str) -> None:

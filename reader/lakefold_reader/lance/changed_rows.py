@@ -139,7 +139,7 @@ class ChangedRows:
         return rows_of_fragments(self._dataset, fragments, schema, self._id_of)
 
     def _compared(self, schema: TableSchema) -> pa.RecordBatchReader:
-        """The rows that the version before didn't have, if comparing the two versions shows them."""
+        """Returns the rows that the version before didn't have, if comparing the two versions shows them."""
         import pyarrow as pa
 
         from lakefold_reader.lance.feed.rows import FragmentPartReader
@@ -193,7 +193,7 @@ class ChangedRows:
         )
 
     def _id_of(self, fragment: DataFragment) -> int:
-        """The id that a fragment of the transaction has in the version, by its first file."""
+        """Returns the id that a fragment of the transaction has in the version, by its first file."""
         number = self._ids.get(first_file(fragment)) if fragment.files else None
         if number is None:
             raise DamagedError(
@@ -210,7 +210,9 @@ class ChangedRows:
 
 
 def weight_of(transaction: Transaction | None, deleted: int = 0) -> Weight:
-    """What a version of this transaction counts for. `deleted`: the rows that it is known to have deleted.
+    """Returns what a version of this transaction counts for.
+
+    `deleted`: the rows that it is known to have deleted.
 
     Numbers that the transaction doesn't record count as 0.
     """

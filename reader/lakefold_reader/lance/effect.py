@@ -76,7 +76,10 @@ class Effect:
 
 
 def effect_of(summary: VersionSummary) -> Effect:
-    """What a version's transaction did to rows. Raises `DamagedError` if its record doesn't fit it."""
+    """Returns what a version's transaction did to rows.
+
+    Raises `DamagedError` if its record doesn't fit it.
+    """
     transaction, kind = transaction_of(summary), kind_in(summary)
     if transaction is None or kind is Kind.UNKNOWN:
         return Effect(None, only_inserts=False)
@@ -101,7 +104,10 @@ def effect_of(summary: VersionSummary) -> Effect:
 
 
 def _of_update(summary: VersionSummary, update: Transaction.Update) -> Effect:
-    """An update that matched no row has new fragments only; any other update mixes new and old rows in them.
+    """Returns the effect of an Update on rows.
+
+    The new fragments of an Update that matched no row have only new rows. Those of other Updates mix new rows
+    and old ones.
 
     It may also contain entries of other kinds: the rows of their fragments are new.
     """

@@ -41,7 +41,7 @@ def bytes_of(fragment: DataFragment) -> int:
 
 
 def first_file(fragment: DataFragment) -> tuple[int, str]:
-    """The first file of a fragment, which no other fragment has. Base -1 is the table itself."""
+    """Returns the first file of a fragment, which no other fragment has. Base -1 is the table itself."""
     file = fragment.files[0]
     return (file.base_id if file.HasField("base_id") else -1), file.path
 

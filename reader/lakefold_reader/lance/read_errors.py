@@ -73,7 +73,9 @@ def guarded(source: Source, version: int, batches: Iterable[Batch]) -> Iterator[
 
 
 def expiry(source: Source, version: int) -> LakefoldError | None:
-    """The error for a version that was or is being cleaned up. Returns None if all its files should exist.
+    """Returns the error for a version that was or is being cleaned up.
+
+    Returns None if all its files should exist.
 
     Takes a listing, two manifests, and a request for the size of each file that the version names. Raises
     `RetryError` if the store can't be reached.
@@ -116,7 +118,7 @@ def _damage(source: Source, version: int, error: FileNotFoundError | DamagedErro
 
 
 def _files(state: LanceState) -> frozenset[str]:
-    """The data, deletion and index files that a version names in the table itself."""
+    """Returns the data, deletion and index files that a version names in the table itself."""
     return frozenset([*_rows(state), *_indices(state)])
 
 
@@ -129,7 +131,7 @@ def _rows(state: LanceState) -> Iterator[str]:
 
 
 def _indices(state: LanceState) -> Iterator[str]:
-    """The files of the indices. Ignores an index that doesn't list its files."""
+    """Yields the files of the indices. Ignores an index that doesn't list its files."""
     try:
         section = IndexSection.FromString(state.index_section)
     except DecodeError as error:
@@ -140,7 +142,7 @@ def _indices(state: LanceState) -> Iterator[str]:
 
 
 def _with_file_name(source: Source, version: int, error: DamagedError) -> DamagedError:
-    """The same error with the name of the file that causes it; unchanged if none is found."""
+    """Returns the error with the name of the file that causes it, or unchanged if no file does."""
     try:
         fragments = list(read_state(source, version).fragments)[:MOST_FRAGMENTS]
         result = (
@@ -177,7 +179,7 @@ def _wrong_sizes(source: Source, fragments: Iterable[DataFragment]) -> Iterator[
 
 
 def _wrong_deletions(source: Source, fragments: Iterable[DataFragment]) -> Iterator[tuple[str, str]]:
-    """Deletion files in the table itself that can't be decoded."""
+    """Returns the deletion files in the table itself that can't be decoded."""
     for fragment in fragments:
         file = fragment.deletion_file
         if not fragment.HasField("deletion_file") or file.HasField("base_id"):

@@ -53,7 +53,7 @@ class LanceReader:
         return LanceSnapshot(source, read_state(source, version))
 
     def scan_units(self, source: Source, version: int) -> list[FragmentUnit]:
-        """The fragments of a version."""
+        """Returns the fragments of a version."""
         return [FragmentUnit.of(fragment) for fragment in read_state(source, version).fragments]
 
     def scan(

@@ -59,17 +59,17 @@ class VersionContent(NamedTuple):
 
 
 def transaction_of(summary: VersionSummary) -> Transaction | None:
-    """The transaction that made a version. Returns None if it is not known."""
+    """Returns the transaction that made a version. Returns None if it is not known."""
     return cast("VersionContent", summary.content).transaction
 
 
 def head_of(summary: VersionSummary) -> Manifest | None:
-    """The manifest of a version without its fragments. Returns None if it was not read."""
+    """Returns the manifest of a version without its fragments. Returns None if it was not read."""
     return cast("VersionContent", summary.content).head
 
 
 def kind_in(summary: VersionSummary) -> Kind:
-    """The kind of operation that made a version."""
+    """Returns the kind of operation that made a version."""
     return kind_of(transaction_of(summary))
 
 
@@ -108,7 +108,10 @@ def read_state(source: Source, version: int) -> LanceState:
 
 
 def _from_start(version: int, start: bytes, requested_at: float) -> VersionSummary | None:
-    """The summary of a committer's version by the first bytes of its file; None if these don't suffice."""
+    """Returns the summary of a committer's version from the first bytes of its file.
+
+    Returns None if these don't suffice.
+    """
     transaction = head_transaction(start)
     if transaction is None or not is_own(transaction.transaction_properties, version):
         return None
@@ -133,7 +136,7 @@ def _from_start(version: int, start: bytes, requested_at: float) -> VersionSumma
 
 
 def _from_file(source: Source, version: int, data: bytes, requested_at: float) -> VersionSummary:
-    """The summary of a version by its whole file."""
+    """Returns the summary of a version by its whole file."""
     where = below(source.uri, source.versions.path(version))
     head, transaction = decode_head(data, where)
     check_readable(head, where)
@@ -169,7 +172,10 @@ def _operation(transaction: Transaction | None) -> str:
 
 
 def _transaction_file(source: Source, name: str) -> Transaction | None:
-    """The transaction in a file of its own, as pylance wrote it before 14; None if it was cleaned up."""
+    """Returns the transaction in a file of its own, as pylance wrote it before 14.
+
+    None if it was cleaned up.
+    """
     path = f"{TRANSACTIONS}/{name}"
     try:
         return Transaction.FromString(source.storage.get(path))

@@ -72,7 +72,9 @@ class HistoryRow:
 def history_of(
     source: Source, from_version: int | None = None, to_version: int | None = None
 ) -> Iterator[HistoryRow]:
-    """The versions from `to_version` (None: the newest) down to `from_version` (None: the oldest left).
+    """Returns versions, the newest first.
+
+    They begin at `to_version` (None: the newest) and end at `from_version` (None: the oldest left).
 
     Raises at once `InvalidError` for a range that is empty, `VersionExpiredError` if none of its versions
     exists; ends at a version that is cleaned up while it runs.
@@ -156,7 +158,9 @@ def _with_record(row: HistoryRow, record: Record, seconds: float | None) -> Hist
 
 
 def _seconds(source: Source, summary: VersionSummary, record: Record) -> float | None:
-    """From the log time of the last entry until the version's file was stored, if an entry was folded.
+    """Returns the seconds from the log time of the last entry until the version's file was stored.
+
+    Returns None if no entry was folded.
 
     A file's time is precise to some milliseconds and may be before the log's: then the result is 0.
     """

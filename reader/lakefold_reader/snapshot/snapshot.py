@@ -43,7 +43,7 @@ def open_table(
     at_position: object = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """The table at `uri`: its newest version, or the version that is named.
+    """Returns the table at `uri`: its newest version, or the version that is named.
 
     `version`: its number. `as_of`: the version that was the newest at this time (a `datetime`, or ISO 8601
     text; without a zone it is UTC). `tag`: the version that a tag names, on any branch. `branch`: the branch
@@ -79,7 +79,7 @@ def find_version(
     branch: str | None = None,
     at_position: object = None,
 ) -> tuple[Source, int | None]:
-    """The branch and the version that `open_table` opens (None: the newest). Raises as it does.
+    """Returns the branch and the version that `open_table` opens (None: the newest). Raises as it does.
 
     `source`: the table, or one of its branches.
     """
@@ -106,7 +106,7 @@ def find_version(
 
 
 def table_of(source: Source, version: int | None = None, *, is_checked: bool = False) -> Table:
-    """A version of a table whose source is open already (None: the newest).
+    """Returns a version of a table whose source is open already (None: the newest).
 
     `is_checked`: it is known not to be a stray file.
     """
@@ -221,7 +221,7 @@ class Table:
         return self._snapshot.storage_version
 
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - the name that pylance and pyarrow use
-        """The rows of this version, or those for which `filter` (SQL, as pylance takes it) holds.
+        """Returns the number of rows, or of those for which `filter` (SQL, as pylance takes it) holds.
 
         Without a filter the number comes from the manifest, if that records it. Raises as `to_arrow`.
         """
@@ -245,7 +245,7 @@ class Table:
         offset: int | None = None,
         batch_size: int | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows, batch by batch, of at most `batch_size` rows; the rest as `to_arrow`.
+        """Returns the rows as batches of at most `batch_size` rows. The rest is as for `to_arrow`.
 
         Nothing is read ahead except what pylance keeps in flight.
         """
@@ -264,7 +264,7 @@ class Table:
         limit: int | None = None,
         offset: int | None = None,
     ) -> pa.Table:
-        """The rows of these columns (None: all) for which `filter` (SQL, as pylance takes it) holds.
+        """Returns the rows of these columns (None: all) for which `filter` (SQL, as pylance takes it) holds.
 
         A column may be a field of a nested column (`place.city`), or one of `_rowid`, `_rowaddr`,
         `_row_created_at_version` and `_row_last_updated_at_version` (the last two if the table has stable row
@@ -281,13 +281,15 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - the name that pylance and pyarrow use
     ) -> Any:  # noqa: ANN401 - pandas is published without types
-        """The rows as a pandas DataFrame; arguments and errors as `to_arrow`. Needs pandas."""
+        """Returns the rows as a pandas DataFrame. Takes and raises what `to_arrow` does. Needs pandas."""
         return self.to_arrow(columns, filter).to_pandas()
 
     def take(
         self, row_ids: object, columns: Sequence[str] | None = None, *, missing: Missing = "raise"
     ) -> pa.Table:
-        """The rows with these ids, in that order: values of `_rowid` in an Arrow or NumPy array or a list.
+        """Returns the rows with these ids, in that order.
+
+        The ids are values of `_rowid` in an Arrow or NumPy array or a list.
 
         An id that is listed twice gives its row twice. On tables without stable row ids an id is an address,
         fragment * 2^32 + offset. The first take builds an index of the version's row ids, without reading a
@@ -299,7 +301,9 @@ class Table:
         return self._snapshot.take(row_ids, columns, missing)
 
     def blobs(self, column: str, row_ids: object) -> list[IO[bytes] | None]:
-        """The values of a blob column in the rows with these ids, as files; None for a row without a value.
+        """Returns the values of a blob column in the rows with these ids, as files.
+
+        A row without a value has None.
 
         Their content is not read until the file is. Raises as `take`.
         """
@@ -314,5 +318,5 @@ class Table:
 
 
 def _count(name: str, number: object, least: int = 0, most: int = 2**63 - 1) -> int | None:
-    """The number if pylance accepts it. For others pylance would raise Python's own errors."""
+    """Returns the number if pylance accepts it. For other numbers pylance would raise Python's own errors."""
     return None if number is None else within(name, number, least, most)

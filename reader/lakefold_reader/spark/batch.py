@@ -53,7 +53,7 @@ class Pinned:
 
 
 def shown(pinned: Pinned, given: Given) -> pa.Schema:
-    """The Arrow schema of what the user selected: columns, and what the change feed adds to them."""
+    """Returns the Arrow schema of what the user selected: columns, and what the change feed adds to them."""
     columns = pinned.schema.chosen(given.value("columns"))
     if not given.says("readChangeFeed"):
         return columns.arrow
@@ -98,13 +98,16 @@ def rows_of(pinned: Pinned, target: pa.Schema, where: str | None) -> VersionRows
 
 
 def pieces(pinned: Pinned, cut: Cut) -> list[Piece]:
-    """The pieces of each task. Raises `VersionExpiredError` if the version was cleaned up meanwhile."""
+    """Returns the pieces of each task.
+
+    Raises `VersionExpiredError` if the version was cleaned up meanwhile.
+    """
     source = pinned.source()
     return grouped(source.format.scan_units(source, pinned.version), lambda unit: unit.bytes, cut)
 
 
 def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
-    """The parts of the change feed up to the pinned version that each task reads.
+    """Returns the parts of the change feed up to the pinned version that each task reads.
 
     Raises `InvalidError` if no start is given, and as `FeedFormat.plan`.
     """
@@ -124,7 +127,7 @@ def planned_changes(pinned: Pinned, given: Given) -> list[Task]:
 
 
 def cut_of(given: Given) -> Cut:
-    """The sizes of partitions that the options set."""
+    """Returns the sizes of partitions that the options set."""
     return Cut(given.value("maxPartitionBytes") or MAX_PARTITION_BYTES, given.value("minPartitions") or 1)
 
 

@@ -49,7 +49,7 @@ class LakefoldSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format`."""
+        """Returns the name for `format`."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -57,7 +57,7 @@ class LakefoldSource(DataSource):
         return StructType.fromJson(spark_schema(shown(self._pin(), self._given())))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the pinned version's rows, or of the changes up to it."""
+        """Returns a reader of the pinned version's rows, or of the changes up to it."""
         given, pinned, target = self._given(), self._pin(), _target(schema)
         if given.says("readChangeFeed"):
             given.check(Use.CHANGES)
@@ -66,7 +66,7 @@ class LakefoldSource(DataSource):
         return VersionReader(given, pinned, target)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A reader that follows the table."""
+        """Returns a reader that follows the table."""
         given = self._given()
         given.check(Use.STREAM)
         return TableStreamReader(given, self._pin(), _target(schema))
@@ -98,11 +98,11 @@ class VersionReader(DataSourceReader):
         return pushed.left
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The pieces of the version, neighbours together. Spark does not copy what this object stores."""
+        """Returns the pieces of the version, with neighbours in one partition."""
         return _partitions(pieces(self._pinned, self._cut))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition."""
+        """Yields the rows of a partition."""
         yield from self._rows.read(partition.value, self._target)
 
 
@@ -116,11 +116,11 @@ class ChangesReader(DataSourceReader):
         self._rows = pinned.feed_rows(target, given)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The parts of the feed, neighbours together."""
+        """Returns the parts of the feed, with neighbours in one partition."""
         return _partitions(planned_changes(self._pinned, self._given))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition."""
+        """Yields the rows of a partition."""
         yield from self._rows.read(partition.value, self._target)
 
 
@@ -136,7 +136,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: Offset | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins."""
+        """Returns the offset at which a new query begins."""
         self._last = self._following().initial()
         return self._last.json()
 
@@ -147,7 +147,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where the next batch ends.
+        """Returns the offset at which the next batch ends.
 
         Spark before 4.2 passes neither where it begins nor how much it may take: then it begins where the
         last batch ended. Right after a restart that is not known, and the batch goes to the newest version.
@@ -162,29 +162,29 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last.json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """The query ends at the version that is the newest now."""
+        """Has the query end at the version that is the newest now."""
         self._following().end_here()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What the tasks of a batch read. The same offsets always give the same result."""
+        """Returns what the tasks of a batch read. The same offsets always give the same result."""
         self._last = Offset.of(end)
         return [InputPartition(task) for task in self._following().plan(Offset.of(start), self._last)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark has processed all up to this offset, and has recorded that."""
+        """Is called after Spark has processed all up to this offset and has recorded that."""
         self._following().committed(Offset.of(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition."""
+        """Yields the rows of a partition."""
         yield from self._rows.read(partition.value, self._target)
 
     def stop(self) -> None:
-        """The query is over."""
+        """Ends the query."""
         if self._stream is not None:
             self._stream.close()
 
     def _following(self) -> Stream:
-        """The stream, made when it is first needed: in a task it never is."""
+        """Returns the stream, which is made when it is first needed: never in a task."""
         if self._stream is None:
             names = self._rows.columns.names
             self._stream = Stream(self._given, self._pinned, names, cut_of(self._given))
@@ -196,5 +196,5 @@ def _target(schema: StructType) -> pa.Schema:
 
 
 def _partitions(planned: Sequence[Any]) -> list[InputPartition]:
-    """Spark accepts no empty list of partitions except for a query that it planned itself."""
+    """Returns the partitions. Spark accepts an empty list only for a query that it planned itself."""
     return [InputPartition(piece) for piece in planned] or [InputPartition(())]

@@ -34,7 +34,7 @@ class Begin:
 
 
 def begin(source: Source, given: Given) -> Begin | None:
-    """The start that the user set, None if not set. Raises `InvalidError`, `VersionExpiredError`."""
+    """Returns the start that the user set, or None. Raises `InvalidError`, `VersionExpiredError`."""
     version, moment = given.value("startingVersion"), given.value("startingTimestamp")
     if moment is not None:
         return Begin(_before(source, moment))
@@ -67,10 +67,13 @@ def _before(source: Source, moment: int) -> int:
 
 
 def content(source: Source, version: int, to: int) -> list[ChangePart]:
-    """A version's whole content as inserts in the columns of version `to`. Raises `VersionExpiredError`."""
+    """Returns a version's whole content as inserts in the columns of version `to`.
+
+    Raises `VersionExpiredError`.
+    """
     return list(source.format.feed.plan_content(source, version, to))
 
 
 def tasks(parts: Sequence[ChangePart], cut: Cut) -> list[Task]:
-    """The parts in their order, neighbours together."""
+    """Returns the parts in their order, with neighbours in one task."""
     return grouped(parts, lambda part: part.weight.bytes, cut)

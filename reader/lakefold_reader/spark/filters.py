@@ -45,7 +45,10 @@ class Pushed:
 
 
 def push(filters: Iterable[Any], schema: pa.Schema) -> Pushed:
-    """Which of Spark's filters a scan of a table with this Arrow schema can answer, and the scan's filter."""
+    """Returns which of Spark's filters a scan can answer, and the filter of the scan.
+
+    `schema` is the table's Arrow schema.
+    """
     if any(STRANGE.intersection(name) for name in schema.names):
         return Pushed(None, tuple(filters))
     conditions: list[str] = []
@@ -57,7 +60,7 @@ def push(filters: Iterable[Any], schema: pa.Schema) -> Pushed:
 
 
 def condition(spark_filter: Any, schema: pa.Schema) -> str | None:  # noqa: ANN401 - Spark's filters, known by their names
-    """A filter as text. Returns None if Lance can't answer it as Spark would."""
+    """Returns a filter as text. Returns None if Lance can't answer it as Spark would."""
     kind = type(spark_filter).__name__
     if kind == "Not":
         inner = condition(spark_filter.child, schema)
@@ -83,7 +86,7 @@ def condition(spark_filter: Any, schema: pa.Schema) -> str | None:  # noqa: ANN4
 
 
 def _compared(name: str, column: pa.DataType, sign: str, text: str) -> str:
-    """A comparison with a literal.
+    """Returns a comparison with a literal.
 
     For Spark every NaN is larger than any number. Lance orders floats by their bits, so that a NaN whose sign
     bit is set (the result of 0.0/0.0 on x86) is smaller than any number. So the text handles NaN explicitly.
@@ -95,14 +98,14 @@ def _compared(name: str, column: pa.DataType, sign: str, text: str) -> str:
 
 
 def literal(value: Any, column: pa.DataType) -> str | None:  # noqa: ANN401 - a value of any of Spark's types
-    """A value as a literal of the column's type. Returns None if the type doesn't hold it exactly."""
+    """Returns a value as a literal of the column's type. Returns None if the type doesn't hold it exactly."""
     if value is None:
         return None
     return next((write(value, column) for holds, write in LITERALS if holds(column)), None)
 
 
 def _column(path: Sequence[str], schema: pa.Schema) -> tuple[str, pa.DataType] | None:
-    """The column's name as filters write it, and its type. Parts of structs are left to Spark."""
+    """Returns the column's name as filters write it, and its type. Parts of structs are left to Spark."""
     if len(path) != 1 or schema.get_field_index(path[0]) < 0:
         return None
     return f"`{path[0]}`", schema.field(path[0]).type
@@ -135,7 +138,7 @@ def _integer(value: object, column: pa.DataType) -> str | None:
 
 
 def _float(value: object, column: pa.DataType) -> str | None:
-    """None for zero and NaN: engines differ in how these are ordered and compared.
+    """Returns None for zero and NaN, since engines differ in how these are ordered and compared.
 
     Lance rounds a literal to the column's type before it compares, so 1e300 would be infinity for a float32.
     """

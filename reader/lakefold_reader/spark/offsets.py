@@ -38,13 +38,13 @@ class Offset:
         return self.version, math.inf if self.fragments is None else self.fragments
 
     def json(self) -> dict[str, str | int]:
-        """The JSON for the checkpoint."""
+        """Returns the JSON for the checkpoint."""
         content: dict[str, str | int] = {CURSOR: str(self.cursor)}
         return content if self.fragments is None else {**content, FRAGMENTS: self.fragments}
 
     @classmethod
     def of(cls, stored: object) -> Offset:
-        """The offset in a checkpoint's JSON. Raises `InvalidError` if this source didn't write it."""
+        """Returns the offset in a checkpoint's JSON. Raises `InvalidError` if this source didn't write it."""
         fields = stored if isinstance(stored, dict) else {}
         cursor, fragments = fields.get(CURSOR), fields.get(FRAGMENTS)
         is_count = isinstance(fragments, int) and not isinstance(fragments, bool) and fragments >= 0
@@ -59,7 +59,7 @@ class Offset:
 
 
 def backwards(start: Offset, end: Offset, where: str) -> InvalidError:
-    """The error for a batch that would end before it begins."""
+    """Returns the error for a batch that would end before it begins."""
     return InvalidError(
         f"the batch would end at {_text(end)}, before its start at {_text(start)}",
         where=where,

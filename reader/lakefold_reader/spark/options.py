@@ -224,15 +224,15 @@ class Given:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - each option has a type of its own
-        """The value of an option. Returns None if it is not set."""
+        """Returns the value of an option, or None if it is not set."""
         return self.values.get(_known(name).name)
 
     def first(self, *names: str) -> Any:  # noqa: ANN401 - as `value`
-        """The value of the first of these options that is set. Returns None if none is."""
+        """Returns the value of the first of these options that is set, or None if none is."""
         return next((value for value in map(self.value, names) if value is not None), None)
 
     def says(self, name: str) -> bool:
-        """Whether a flag is set."""
+        """Returns whether a flag is set."""
         return self.value(name) is True
 
     @property

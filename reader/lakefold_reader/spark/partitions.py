@@ -29,7 +29,7 @@ class Cut:
 
 
 def grouped(items: Sequence[T], size: Callable[[T], int], cut: Cut) -> list[tuple[T, ...]]:
-    """The items in their order, neighbours together.
+    """Returns the items in their order, in groups of neighbours.
 
     Every item is in one group, no group is empty, and an item larger than the size has a group of its own.
     """

@@ -37,7 +37,7 @@ class VersionRows:
     format: str = ""
 
     def read(self, units: Sequence[ScanUnit], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of some pieces of the version in the form of `target`.
+        """Yields the rows of some pieces of the version in the form of `target`.
 
         Raises `VersionExpiredError` if the version was cleaned up meanwhile, `DamagedError` if a file of it
         is missing or can't be read, `InvalidError` for values that Spark has no type for.
@@ -58,7 +58,7 @@ class FeedRows:
     format: str = ""
 
     def read(self, parts: Sequence[ChangePart], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of some parts in the form of `target`. Raises as `PartReader.read`."""
+        """Yields the rows of some parts in the form of `target`. Raises as `PartReader.read`."""
         source = open_source(self.uri, self.options, self.format)
         reader = source.format.feed.reader(source, self.columns, self.misfits)
         for part in parts:

@@ -49,7 +49,7 @@ class Limit:
 
 
 def limit_of(given: Given) -> Limit:
-    """The limits that the user set."""
+    """Returns the limits that the user set."""
     versions = given.value("maxVersionsPerTrigger") or MAX_VERSIONS
     return Limit(versions, given.value("maxRowsPerTrigger"), given.value("maxBytesPerTrigger"))
 
@@ -69,7 +69,7 @@ class Stream:
         self._source: Source = pinned.source()
 
     def initial(self) -> Offset:
-        """Where a new query begins. Raises as `begin`."""
+        """Returns the offset at which a new query begins. Raises the errors of `begin`."""
         start = begin(self._source, self._given) or Begin(self._pinned.version, whole=True)
         offset = Offset(self._cursor(start.after), 0 if start.whole else None)
         self.committed(offset)
@@ -82,15 +82,15 @@ class Stream:
             Consumers(self._source).set(name, end.cursor)
 
     def newest(self) -> Offset:
-        """The newest version, for a start without any known position."""
+        """Returns the newest version, for a start at no known position."""
         return Offset(self._cursor(numbers_of(self._source)[-1]))
 
     def end_here(self) -> None:
-        """From now on the stream ends at the version that is the newest now."""
+        """Has the stream end at the version that is the newest now."""
         self._until = numbers_of(self._source)[-1]
 
     def latest(self, start: Offset, limit: Limit) -> Offset:
-        """Where a batch that begins at `start` ends; `start` itself if there is nothing to read.
+        """Returns where a batch that begins at `start` ends; `start` itself if there is nothing to read.
 
         Raises `VersionExpiredError`, and `MadeAnewError` if the table or the branch was created again.
         """
@@ -115,7 +115,7 @@ class Stream:
             return self._end(self._over_the_gap(error), limit)
 
     def _end(self, tail: Tail, limit: Limit) -> Offset:
-        """Where a batch ends that begins at the tail's cursor."""
+        """Returns the offset at which a batch ends that begins at the tail's cursor."""
         most = limit.versions
         if self._until is not None:
             remaining = self._until - tail.cursor.version
@@ -125,7 +125,9 @@ class Stream:
         return Offset(tail.end(most, limit.rows, limit.bytes))
 
     def plan(self, start: Offset, end: Offset) -> list[Task]:
-        """What each task of the batch between these reads. Raises as `latest`, and `ChangedRowsError`.
+        """Returns what each task of the batch between these reads.
+
+        Raises as `latest`, and `ChangedRowsError`.
 
         Raises `InvalidError` if the batch would end before it begins.
         """
@@ -153,7 +155,10 @@ class Stream:
             self._tail = None
 
     def _through_content(self, start: Offset, read: int, limit: Limit) -> Offset:
-        """How far into a version's whole content a batch goes: fragment by fragment, at least a fragment."""
+        """Returns how far into a version's whole content a batch goes.
+
+        It goes fragment by fragment, and contains at least one.
+        """
         parts = self._content_of(start.cursor)
         rows = size = 0
         for number in range(read, len(parts)):
@@ -167,7 +172,7 @@ class Stream:
         return Offset(start.cursor)
 
     def _content_of(self, cursor: Cursor) -> list[ChangePart]:
-        """A version's content; empty if it is gone and the query continues without lost data."""
+        """Returns a version's content. It is empty if the version is gone and the query skips lost data."""
         version = cursor.version
         if self._content is None or self._content[0] != version:
             stored = self._source.summary(version)
@@ -182,7 +187,7 @@ class Stream:
         return self._content[1]
 
     def _changed(self, start: Cursor, end: Cursor) -> list[ChangePart]:
-        """The parts that the query takes of the versions between these cursors."""
+        """Returns the parts of the versions between these cursors that the query takes."""
         tail = self._tail_at(start)
         changes: list[Change] = []
         while tail.cursor.version < end.version:
@@ -214,7 +219,7 @@ class Stream:
     def _known_parts(
         self, steps: Sequence[VersionSummary], shown: FeedEnd, rewritten: Rewritten
     ) -> Sequence[ChangePart]:
-        """What consecutive versions did.
+        """Returns what consecutive versions did.
 
         If the query continues without lost data, changes that are not known are left out.
         """
@@ -230,7 +235,7 @@ class Stream:
         return ()
 
     def _pinned_end(self) -> FeedEnd:
-        """The pinned version as the end of a feed, even if it is gone by now."""
+        """Returns the pinned version as the end of a feed, even if the version is gone."""
         if self._feed_end is None:
             version = self._pinned.version
             try:
@@ -240,7 +245,7 @@ class Stream:
         return self._feed_end
 
     def _tail_at(self, cursor: Cursor) -> Tail:
-        """The tail after this version; after a gap, if the query continues without lost data."""
+        """Returns the tail after this version, or after a gap if the query skips lost data."""
         if self._tail is None or self._tail.cursor != cursor:
             self.close()
             try:
@@ -250,7 +255,10 @@ class Stream:
         return self._tail
 
     def _over_the_gap(self, error: VersionExpiredError) -> Tail:
-        """A tail after the oldest version left. Raises the error if the query stops at lost data."""
+        """Returns a tail after the oldest version that is left.
+
+        Raises the error if the query stops at lost data.
+        """
         if self._stops_at_gaps() or not error.oldest:
             raise VersionExpiredError(
                 error.message,
@@ -267,7 +275,7 @@ class Stream:
         return self._given.value("failOnDataLoss") is not False
 
     def _cursor(self, version: int) -> Cursor:
-        """The cursor of a reader that has seen this version."""
+        """Returns the cursor of a reader that has seen this version."""
         return tail_of(self._source, version).cursor
 
     def _check_schema(self, change: Change) -> None:
@@ -297,6 +305,6 @@ def _for_a_checkpoint() -> Iterator[None]:
 
 
 def _stretches(steps: Sequence[VersionSummary]) -> list[Sequence[VersionSummary]]:
-    """The versions, split at gaps."""
+    """Returns the versions, split at gaps."""
     cuts = [at for at in range(1, len(steps)) if steps[at].version != steps[at - 1].version + 1]
     return [steps[start:end] for start, end in pairwise([0, *cuts, len(steps)])]

@@ -87,12 +87,15 @@ def spark_schema(schema: pa.Schema) -> dict[str, Any]:
 
 
 def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
-    """The Arrow schema that Spark derives from a schema of its own. Raises `InvalidError`."""
+    """Returns the Arrow schema that Spark derives from a schema of its own. Raises `InvalidError`."""
     return pa.schema([_arrow_field(field) for field in schema["fields"]])
 
 
 def fitted(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The batch in Spark's form: these columns in this order. Raises `InvalidError` that names a column."""
+    """Returns the batch in Spark's form: these columns in this order.
+
+    Raises `InvalidError` that names a column.
+    """
     columns = [_cast(batch.column(field.name), field) for field in target]
     return pa.RecordBatch.from_arrays(columns, schema=target) if columns else batch.select([])
 
@@ -109,7 +112,10 @@ def readable(schema: pa.Schema, target: pa.Schema) -> list[str]:
 
 
 def unchanged(schema: pa.Schema, target: pa.Schema) -> pa.Schema:
-    """The columns that Spark reads in their translated types: a user's own schema may have other types."""
+    """Returns the columns that Spark reads in their translated types.
+
+    A schema of the user may have other types.
+    """
     return pa.schema(
         [
             field

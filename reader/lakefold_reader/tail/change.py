@@ -83,7 +83,7 @@ class Change:
         return self._schema.arrow
 
     def inserted(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows that this version inserted, in these columns (None: all of the version's schema).
+        """Returns the rows that this version inserted, in these columns (None: all of the version's schema).
 
         What is returned, by operation:
 
@@ -141,7 +141,7 @@ class Change:
     def feed(
         self, columns: Sequence[str] | None = None, *, misfits: Misfits | str = Misfits.FAIL
     ) -> pa.RecordBatchReader:
-        """Every row that this version inserted, changed or deleted, as `lakefold.changes` returns them.
+        """Returns every row that this version inserted, changed or deleted, as `lakefold.changes` does.
 
         The first change of a tail from "earliest" is the whole content: all its rows count as inserted.
         """

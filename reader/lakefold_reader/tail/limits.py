@@ -46,7 +46,7 @@ class StepLimits:
         return self.max_rows is not None or self.max_bytes is not None
 
     def admit(self, versions: int, weight: Weight) -> bool:
-        """Whether so many versions of this weight together are within the limits."""
+        """Returns whether this many versions with this weight in all are within the limits."""
         return (
             versions <= min(LONGEST, self.max_versions or LONGEST)
             and (self.max_rows is None or weight.rows <= self.max_rows)

@@ -148,7 +148,7 @@ def _started(
 def _resumed(
     source: Source, name: str, start: Cursor | str | int, begin: Callable[[Cursor | str | int], Tail]
 ) -> Tail:
-    """A tail for the consumer of this name, which is created if it doesn't exist."""
+    """Returns a tail for the consumer of this name, which is created if it doesn't exist."""
     consumers = Consumers(source)
     consumer = consumers.find(name)
     if consumer is None:
@@ -284,7 +284,7 @@ class Tail(Closing, Iterator[Change]):
     def end(
         self, max_versions: int | None = None, max_rows: int | None = None, max_bytes: int | None = None
     ) -> Cursor:
-        """Where a `step` with these limits would end now. The tail does not move.
+        """Returns the cursor at which a `step` with these limits would end. The tail does not move.
 
         What was read is kept for the next step, so that nothing is read twice.
         """
@@ -511,7 +511,7 @@ class Tail(Closing, Iterator[Change]):
             raise self._for_consumer(missing(self._source, seen + 1))
 
     def _is_in_doubt(self, seen: int) -> bool:
-        """Whether the newest version must be requested, although none newer than `seen` was read.
+        """Returns whether the newest version must be requested, although none newer than `seen` was read.
 
         Raises `DamagedError` if something that is no version has the name of the next version.
         """
@@ -544,14 +544,17 @@ class Tail(Closing, Iterator[Change]):
 
 
 def _seconds(timeout: object) -> float:
-    """How long a step may wait. Raises `InvalidError` if this is no number of seconds."""
+    """Returns how long a step may wait. Raises `InvalidError` if this is no number of seconds."""
     if isinstance(timeout, bool) or not isinstance(timeout, Real) or math.isnan(timeout):
         raise InvalidError(f"timeout is {timeout!r}", hint="give seconds, or None to wait without end")
     return float(timeout)
 
 
 def _bound(metadata: Mapping[str, str]) -> int | None:
-    """The partition of the log that a version is bound to. Returns None if it has no marks that say so."""
+    """Returns the partition of the log that a version is bound to.
+
+    Returns None if it has no marks that say so.
+    """
     with suppress(DamagedError):
         marks = decode_marks(metadata)
         if marks is not None and marks.position is not None:

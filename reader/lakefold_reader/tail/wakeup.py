@@ -64,7 +64,10 @@ class Pace:
         self.wait(min(self.pause_of(misses), most))
 
     def pause_of(self, misses: int, *, woken: bool = False) -> float:
-        """How long to wait after this many misses in a row. `woken`: the outcomes topic can end the wait."""
+        """Returns how long to wait after this many misses in a row.
+
+        `woken`: the outcomes topic can end the wait.
+        """
         limit = self.woken if woken else min(self.longest, self.first * 2 ** min(misses - 1, 30))
         return limit * (1 - self.chance() / 2)
 
@@ -83,7 +86,7 @@ class News(Protocol):
         ...
 
     def wait(self, seconds: float) -> int:
-        """The newest version reported within so many seconds, 0 if none was."""
+        """Returns the newest version that was reported within `timeout_s` seconds, 0 if none was."""
         ...
 
     def close(self) -> None:
@@ -105,7 +108,7 @@ class OutcomesTopic:
         self._connection()
 
     def news(self, table: str, branch: str, partition: int | None) -> News:
-        """What is reported from now on of a branch of the table at `table`. Raises as `VersionNews` does."""
+        """Returns the versions that are reported from now on of a branch of the table at `table`."""
         from lakefold_log.read.news import VersionNews
 
         config, topics = self._connection()

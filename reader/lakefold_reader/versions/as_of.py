@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def version_as_of(source: Source, time_us: int) -> int:
-    """The version that was the newest at this time, in microseconds since 1970.
+    """Returns the version that was the newest at this time, in microseconds since 1970.
 
     Found by bisection, which assumes that the times of versions grow. Lakefold's always do. If another
     client's clock went back, it is a version made by that time whose successor was made later. Raises

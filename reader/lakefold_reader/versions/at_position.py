@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def version_at_position(source: Source, position: object) -> int:
-    """The oldest version that counts this position of the log as folded, whatever its outcome was.
+    """Returns the oldest version that counts this position of the log as folded, whatever its outcome was.
 
     If the entry shares its version with others, the version contains these too. If the offset belongs to
     another table, it is the first version that was folded from beyond the offset. The number of versions that
@@ -92,7 +92,7 @@ class _PositionSearch:
     _kept: dict[int, _Answered] = field(default_factory=dict)
 
     def oldest(self) -> int:
-        """The oldest version that contains the position."""
+        """Returns the oldest version that contains the position."""
         low, high = -1, bisect_left(self.numbers, self.marks.version)
         while high - low > 1:
             middle = (low + high) // 2
@@ -131,7 +131,7 @@ class _PositionSearch:
         return next((index for index in range(at - 1, -1, -1) if self._read(index).own), None)
 
     def _holds(self, at: int) -> bool:
-        """Whether a committer's version counts the position as folded."""
+        """Returns whether a committer's version counts the position as folded."""
         answered = self._read(at)
         if answered.log == self.position.log:
             return answered.last >= self.position.offset
@@ -140,7 +140,7 @@ class _PositionSearch:
         return marks is not None and reached(marks, self.position.log) >= self.position.offset
 
     def _answers(self, at: int) -> bool:
-        """Whether the position is in the range that a version answered."""
+        """Returns whether the position is in the range that a version answered."""
         answered = self._read(at)
         return answered.log == self.position.log and answered.first <= self.position.offset <= answered.last
 
@@ -175,7 +175,10 @@ class _PositionSearch:
 
 
 def _marks_in(summary: VersionSummary) -> Marks | None:
-    """The marks in a version. Returns None if they can't be decoded: other clients may have broken them."""
+    """Returns the marks in a version.
+
+    Returns None if they can't be decoded: other clients may have broken them.
+    """
     try:
         return None if summary.metadata is None else decode_marks(summary.metadata)
     except DamagedError:

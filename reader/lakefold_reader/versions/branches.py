@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def main_and_branch(source: Source) -> tuple[Source, str]:
-    """The main branch of the table, and the name of the branch that `source` is (empty: the main branch)."""
+    """Returns the main branch of the table, and the name of the branch `source`.
+
+    The name is empty for the main branch.
+    """
     root = _root(source)
     if root is source:
         return root, ""
@@ -26,7 +29,7 @@ def main_and_branch(source: Source) -> tuple[Source, str]:
 
 
 def fork_of(source: Source, branch: str) -> str:
-    """The identifier of the fork that a branch began with, from the branch's file.
+    """Returns the identifier of the fork that a branch began with, from the branch's file.
 
     Returns an empty text for the main branch (`branch` is empty), and if no file records it. A branch that is
     removed and created again under its name has another origin.
@@ -43,20 +46,26 @@ def fork_of(source: Source, branch: str) -> str:
 
 
 def tagged(source: Source, tag: str) -> tuple[Source, int]:
-    """The branch that has a tag's version, and the version. Raises `UnknownRefError`, `InvalidError`."""
+    """Returns the branch that has a tag's version, and the version.
+
+    Raises `UnknownRefError`, `InvalidError`.
+    """
     root = _root(source)
     target = Refs(root.storage).resolve_tag(tag)
     return _below(root, target.folder), target.version
 
 
 def branched(source: Source, branch: str) -> Source:
-    """The branch of this name; `main` is the main branch. Raises `UnknownRefError`, `InvalidError`."""
+    """Returns the branch of this name; `main` is the main branch.
+
+    Raises `UnknownRefError`, `InvalidError`.
+    """
     root = _root(source)
     return _below(root, Refs(root.storage).resolve_branch(branch))
 
 
 def _root(source: Source) -> Source:
-    """The main branch of the table, to which the newest version's branch name leads."""
+    """Returns the main branch of the table, to which the newest version's branch name leads."""
     newest = source.summary(newest_of(source), whole=True)
     folder = source.format.branch_root(newest.branch or "") if newest is not None else ""
     main = above(source.uri, folder) if folder else source.uri

@@ -45,7 +45,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """The cursor whose text this is. Raises `InvalidError`."""
+        """Returns the cursor with this text. Raises `InvalidError`."""
         parts = str(text).strip().split(":")
         is_known = len(parts) in PARTS and parts[0] == FORM and VERSION.fullmatch(parts[3])
         mark, fork = parts[4:] if len(parts) == max(PARTS) else ("", "")

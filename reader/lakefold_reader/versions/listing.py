@@ -44,7 +44,7 @@ def numbers_of(source: Source) -> list[int]:
 
 
 def unbroken_from(numbers: Sequence[int]) -> int:
-    """The oldest of these versions, which are ascending, after which none is missing.
+    """Returns the oldest of these ascending versions after which none is missing.
 
     A tag keeps its version when the versions around it are cleaned up: a reader can't continue from there.
     """
@@ -57,7 +57,7 @@ def unbroken_from(numbers: Sequence[int]) -> int:
 
 
 def remaining(numbers: Sequence[int]) -> str:
-    """The part of a hint that says from which of these versions a reader can continue."""
+    """Returns the part of a hint that names the first of these versions at which a reader can continue."""
     oldest = unbroken_from(numbers)
     if oldest == numbers[0]:
         return f"the oldest one left is {oldest}"
@@ -65,7 +65,7 @@ def remaining(numbers: Sequence[int]) -> str:
 
 
 def newest_of(source: Source) -> int:
-    """The newest version. Raises `NotATableError` if no version exists.
+    """Returns the newest version. Raises `NotATableError` if no version exists.
 
     If the store lists the newest version first, this is a single request, however many versions there are.
     """

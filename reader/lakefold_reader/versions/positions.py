@@ -45,7 +45,7 @@ class Asked:
         return any(part is not None for part in (self.cluster_id, self.topic_id, self.topic, self.partition))
 
     def is_in(self, position: Position) -> bool:
-        """Whether it may be in the log of this position."""
+        """Returns whether the proposal may be in the log of this position."""
         log = position.log
         return (
             self.cluster_id in (None, log.cluster_id)
@@ -76,7 +76,7 @@ def asked_of(position: object) -> Asked:
 
 
 def log_position(asked: Asked, marks: Marks, uri: str) -> Position:
-    """The position that is meant, in a log that the marks know and that was folded so far.
+    """Returns the position that is meant, in a log that the marks know and that was folded so far.
 
     Raises `NotFoldedYetError` if the log was not folded so far, and `InvalidError` if no log or more than one
     fits, if the table left the log before that, or if the offset was assigned twice.
@@ -95,7 +95,7 @@ def log_position(asked: Asked, marks: Marks, uri: str) -> Position:
 
 
 def reached(marks: Marks, log: LogId) -> int:
-    """The highest offset of a log that these marks count as folded, -1 if they don't know the log.
+    """Returns the highest offset of a log that these marks count as folded, -1 if they lack the log.
 
     Unlike `Marks.offset_of` it doesn't go back if entries were lost and that was accepted.
     """
@@ -142,7 +142,7 @@ def _check_single(offset: int, log: LogId, marks: Marks, uri: str) -> None:
 
 
 def _set_back(move: Rebinding, log: LogId) -> range | None:
-    """The offsets of this log that a rebinding made free again."""
+    """Returns the offsets of this log that a rebinding made free again."""
     before, after = move.before, move.after
     if before is None or after is None or not before.log == after.log == log:
         return None
@@ -150,7 +150,7 @@ def _set_back(move: Rebinding, log: LogId) -> range | None:
 
 
 def _known(marks: Marks) -> dict[LogId, Position]:
-    """Each log that the marks know, with the highest position that counts as folded."""
+    """Returns each log that the marks know, with the highest position that counts as folded."""
     highest: dict[LogId, Position] = {}
     for position in _positions(marks):
         if position.log not in highest or highest[position.log].offset < position.offset:
@@ -168,7 +168,10 @@ def _positions(marks: Marks) -> Iterator[Position]:
 
 
 def printed(text: str) -> Asked | None:
-    """The position that a text names with its log, as positions are printed. Returns None for other texts."""
+    """Returns the position that a text names with its log, as positions are printed.
+
+    Returns None for other texts.
+    """
     match, file_log = _PRINTED.fullmatch(text), _FILE_LOG.fullmatch(text)
     if match is not None:
         cluster, topic_id, topic = match.group("cluster", "topic_id", "topic")
@@ -223,7 +226,7 @@ def _of_object(position: object) -> Asked:
 
 
 def _number(value: object) -> int:
-    """A number from JSON: numbers of 64 bits are text in protobuf's mapping."""
+    """Returns a number from JSON, in which protobuf writes numbers of 64 bits as text."""
     if isinstance(value, str) and _OFFSET.fullmatch(value):
         return int(value)
     if (number := integer(value)) is not None:

@@ -58,7 +58,7 @@ class FirstRead:
         self.length = max(HEAD_BYTES, 1 << (needed + needed // 8).bit_length())
 
     def room(self, size: int) -> int:
-        """How many versions may be requested in so many bytes; few until sizes are known."""
+        """Returns how many versions may be requested in this many bytes. It is low until sizes are known."""
         largest = max(self.length, *self._sizes) if self._sizes else self.length
         return max(1, min(size // largest, SURE * (1 + len(self._sizes))))
 
@@ -85,7 +85,7 @@ class PrefetchedVersions:
         self._ahead: VersionSummary | None = None
 
     def take(self, version: int, *, newest: int = 0, whole: bool = False) -> VersionSummary | None:
-        """The summary of a version. Returns None if the version does not exist now.
+        """Returns the summary of a version, or None if the version does not exist now.
 
         Raises as `Source.summary`. After an error the same version can be requested again. `newest`: versions
         up to this version are known to exist.

@@ -52,11 +52,11 @@ class Sought:
     log: Asked | None = None
 
     def may_lie_in(self, position: Position) -> bool:
-        """Whether it may be in the log of this position."""
+        """Returns whether the proposal may be in the log of this position."""
         return self.log is None or self.log.is_in(position)
 
     def is_of(self, outcome: Outcome) -> bool:
-        """Whether this is an outcome of it."""
+        """Returns whether the outcome is one of this proposal."""
         if self.offset is not None:
             return outcome.position.offset == self.offset and self.may_lie_in(outcome.position)
         if self.batch_id is not None:
@@ -191,7 +191,7 @@ class _VersionSearch:
 
 
 def sought_of(text: str) -> Sought:
-    """The proposal that a person names by this text. Raises `InvalidError`."""
+    """Returns the proposal that a text of a person names. Raises `InvalidError`."""
     if text.isascii() and text.isdigit():
         return Sought(text, offset=int(text))
     position = printed(text)
@@ -206,7 +206,7 @@ def sought_of(text: str) -> Sought:
 
 
 def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
-    """What the newest `at_most` versions and the marks record of a proposal.
+    """Returns what the newest `at_most` versions and the marks record of a proposal.
 
     Raises `NotATableError` if the table does not exist, `DamagedError` if a record can't be read.
     """
@@ -233,7 +233,9 @@ def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
 
 
 def counting_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
-    """The marks of the newest version that a committer made: another client may have changed them since.
+    """Returns the marks of the newest version that a committer made.
+
+    Another client may have changed them since.
 
     Returns None if no committer made a version; the marks in a clone are those of the branch that it was made
     from and don't count. The keys that another client's Restore after that version left out of the table are
@@ -271,7 +273,10 @@ def _order(numbers: list[int], committed_in: int | None, at_most: int) -> Iterat
 
 
 def _marked(sought: Sought, marks: Marks | None) -> int | None:
-    """The version that the marks name for a key, 0 if they only say that it was folded. None: not folded."""
+    """Returns the version that the marks name for a key, 0 if they only say that it was folded.
+
+    None: not folded.
+    """
     if marks is None:
         return None
     if sought.batch_id is not None:
@@ -281,7 +286,7 @@ def _marked(sought: Sought, marks: Marks | None) -> int | None:
 
 
 def _logs(marks: Marks | None) -> set[LogId | str] | None:
-    """The logs whose positions the versions record. Returns None if the marks don't show them."""
+    """Returns the logs whose positions the versions record. Returns None if the marks don't show them."""
     if marks is None:
         return None
     positions = (marks.position, *(move.before for move in marks.moves))

@@ -38,7 +38,7 @@ def checked_range(source: Source, after: int, to: int | None) -> tuple[int, int]
 
 
 def expired(source: Source, message: str) -> VersionExpiredError:
-    """The error for a version that a feed needs and that is gone."""
+    """Returns the error for a version that a feed needs and that is gone."""
     numbers = numbers_of(source)
     hint = f"{remaining(numbers)}: read that version whole, then begin the feed after it"
     return VersionExpiredError(message, oldest=unbroken_from(numbers), where=source.uri, hint=hint)

@@ -29,7 +29,7 @@ LATEST: Final = "latest"
 def start_of(
     start: Cursor | str | int, newest: int, oldest: Callable[[], int], first: int = 1
 ) -> tuple[Cursor | None, int]:
-    """The cursor that was given (None: a version only) and the version that counts as seen.
+    """Returns the given cursor (None if a version was given) and the version that counts as read.
 
     `oldest`: returns the oldest version after which none is missing, which may take a listing. `first`: the
     number of a table's first version.
@@ -80,7 +80,7 @@ def check_free(storage: NamesObstacles, path: str) -> None:
 
 
 def other_table(source: Source, cursor: Cursor, table_id: str, branch: str | None) -> InvalidError:
-    """The error if a version is of another table than the cursor, or of another branch."""
+    """Returns the error for a version of another table, or of another branch, than the cursor's."""
     expected, actual = cursor.table_id or "none", table_id or "none"
     difference = f"table id {expected}, here {actual}"
     kind: type[InvalidError] = MadeAnewError
@@ -117,13 +117,13 @@ def check_same(source: Source, cursor: Cursor, summary: VersionSummary) -> None:
 
 
 def anew_for(error: MadeAnewError, consumer: str) -> MadeAnewError:
-    """The same error for a consumer, with the command that sets where it continues."""
+    """Returns the error for a consumer, with the command that sets where it continues."""
     hint = f"after lakefold consumers TABLE --set {consumer} earliest it reads all that exists now"
     return MadeAnewError(error.message, where=error.where, hint=hint)
 
 
 def expired_for(error: VersionExpiredError, consumer: str) -> VersionExpiredError:
-    """The same error for a consumer, with the command that sets where it continues."""
+    """Returns the error for a consumer, with the command that sets where it continues."""
     hint = (
         f"none is missing from {error.oldest} on; after lakefold consumers TABLE --set {consumer} earliest "
         "it reads all that exists and continues"

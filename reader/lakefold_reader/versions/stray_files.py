@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def link_of(summary: VersionSummary) -> Link:
-    """What a version's file says of itself and of the version that it was made from."""
+    """Returns what a version's file says of itself and of the version that it was made from."""
     marks = None
     if summary.metadata is not None:
         marks = {key: value for key, value in summary.metadata.items() if key.startswith(PREFIX)}
@@ -45,7 +45,7 @@ def link_of(summary: VersionSummary) -> Link:
 
 
 def is_stray(source: Source, summary: VersionSummary, after: VersionSummary) -> bool:
-    """Whether the file of a version is a stray file beside `after`, the next version.
+    """Returns whether the file of a version is a stray file beside `after`, the next version.
 
     The version is read whole if its head doesn't contain enough.
     """
@@ -71,7 +71,7 @@ def check_not_stray(source: Source, version: int, summary: VersionSummary | None
 
 
 def expired_stray(source: Source, version: int) -> VersionExpiredError:
-    """The error for a version whose number a stray file has."""
+    """Returns the error for a version whose number a stray file has."""
     numbers = [number for number in numbers_of(source) if number > version]
     return VersionExpiredError(
         f"version {version} is gone: the file of that number is a stray file, written too late",
@@ -84,7 +84,10 @@ def expired_stray(source: Source, version: int) -> VersionExpiredError:
 
 
 def missing(source: Source, version: int) -> LakefoldError:
-    """The error for a version that does not exist (any more). Lists the versions to find out which it is."""
+    """Returns the error for a version that does not exist (any more).
+
+    Lists the versions to find out which it is.
+    """
     numbers = without_strays(source, numbers_of(source))
     if version > numbers[-1]:
         message, hint = (
@@ -98,7 +101,7 @@ def missing(source: Source, version: int) -> LakefoldError:
 
 
 def without_strays(source: Source, numbers: Sequence[int]) -> list[int]:
-    """These numbers, ascending, without those of stray files.
+    """Returns these numbers, ascending, without those of stray files.
 
     A clean-up frees a name only together with those of all older versions that no tag keeps. So only the
     oldest versions are checked, up to the first version that no tag keeps.
@@ -116,12 +119,15 @@ def without_strays(source: Source, numbers: Sequence[int]) -> list[int]:
 
 
 def oldest_of(source: Source) -> int:
-    """The oldest version after which none is missing. Raises `NotATableError` if the table does not exist."""
+    """Returns the oldest version after which none is missing.
+
+    Raises `NotATableError` if the table does not exist.
+    """
     return unbroken_from(without_strays(source, numbers_of(source)))
 
 
 def keeps_names_behind(source: Source, version: int, branch: str) -> bool:
-    """Whether this version exists and no tag keeps it: then no clean-up has freed the name after it.
+    """Returns whether this version exists and no tag keeps it: then no clean-up has freed the name after it.
 
     Raises `RetryError`, `DamagedError` if the store or a tag can't be read.
     """
@@ -129,7 +135,7 @@ def keeps_names_behind(source: Source, version: int, branch: str) -> bool:
 
 
 def is_stray_at(source: Source, version: int, summary: VersionSummary | None = None) -> bool:
-    """Whether the file of this version is a stray file.
+    """Returns whether the file of this version is a stray file.
 
     Returns False if it or the next version is gone, damaged, or needs features that this release doesn't
     know.
@@ -143,7 +149,7 @@ def is_stray_at(source: Source, version: int, summary: VersionSummary | None = N
 
 
 def _carries(summary: VersionSummary, after: VersionSummary) -> bool:
-    """Whether another client's version carries the marks that a committer's version was made with."""
+    """Returns whether another client's version carries the marks that a committer's version was made with."""
     with suppress(DamagedError):
         record = decode_record(summary.properties)
         marks = None if after.metadata is None else decode_marks(after.metadata)
@@ -155,7 +161,7 @@ def _carries(summary: VersionSummary, after: VersionSummary) -> bool:
 
 
 def tagged_versions(source: Source) -> frozenset[int]:
-    """The versions of this branch that tags keep; none if the tags can't be read."""
+    """Returns the versions of this branch that have tags; none if the tags can't be read."""
     with suppress(LakefoldError):
         newest = source.summary(source.versions.latest(), whole=True)
         return _tagged_on(source, newest.branch if newest is not None and newest.branch else "")

@@ -20,7 +20,7 @@ def time_of(time_us: int) -> datetime:
 
 
 def micros_of(moment: datetime | str) -> int:
-    """A time in microseconds since 1970; without a zone it is UTC. Raises `InvalidError` for other text."""
+    """Returns a time in microseconds since 1970. A time without a zone is in UTC."""
     if isinstance(moment, datetime):
         zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         return (zoned - EPOCH) // timedelta(microseconds=1)

@@ -49,7 +49,7 @@ class FeedVersions:
         self._ahead[summary.version] = summary
 
     def peek(self, version: int, *, whole: bool = False) -> VersionSummary | None:
-        """A version before its turn. Returns None if it is gone. `whole`: its schema is needed, too.
+        """Returns a version before its turn, or None if it is gone. `whole`: its schema is needed, too.
 
         Raises `DamagedError`.
         """
@@ -61,7 +61,10 @@ class FeedVersions:
         return summary
 
     def take(self, version: int, *, whole: bool) -> VersionSummary:
-        """A version in its turn. Raises `VersionExpiredError` if it is gone, else as `look`."""
+        """Returns a version in its turn.
+
+        Raises `VersionExpiredError` if it is gone, and the errors of `look`.
+        """
         summary = self.peek(version, whole=whole)
         self._ahead.pop(version, None)
         if summary is None:
@@ -86,7 +89,7 @@ class LastVersion(FeedEnd):
 
 
 def last_of(source: Source, version: int) -> LastVersion:
-    """The end of a feed at this version. Raises `VersionExpiredError`, `DamagedError`."""
+    """Returns the end of a feed at this version. Raises `VersionExpiredError`, `DamagedError`."""
     summary = source.summary(version, whole=True)
     head = None if summary is None else head_of(summary)
     if head is None:
@@ -119,7 +122,7 @@ class FieldHistory:
         self._marks = _marked(stages)
 
     def fields(self, version: int, schema: TableSchema) -> Followed:
-        """The fields of `version`, whose schema this is, that the last version has, too."""
+        """Returns the fields of `version`, whose schema this is, that the last version has, too."""
         if not self._stages:
             return tuple((field.id, field.id) for field in schema.fields)
         marks = self._marks_at(version, schema)
@@ -143,7 +146,7 @@ class FieldHistory:
 
 
 def _marked(stages: Sequence[_Stage]) -> list[dict[int, int]]:
-    """For each stage the marks of its fields, by their ids."""
+    """Returns, for each stage, the marks of its fields by their ids."""
     fresh = count()
     marks: list[dict[int, int]] = []
     for number, stage in enumerate(stages):
@@ -153,7 +156,7 @@ def _marked(stages: Sequence[_Stage]) -> list[dict[int, int]]:
 
 
 def _known(stages: Sequence[_Stage], marks: Sequence[Mapping[int, int]]) -> dict[int, int]:
-    """The marks that the last of these stages takes from the stages before it."""
+    """Returns the marks that the last of these stages has from the stages before it."""
     *before, stage = stages
     if not before:
         return {}
@@ -173,7 +176,7 @@ def _known(stages: Sequence[_Stage], marks: Sequence[Mapping[int, int]]) -> dict
 def _restored_marks(
     stages: Sequence[_Stage], marks: Sequence[Mapping[int, int]], known_marks: Mapping[int, int]
 ) -> dict[int, int]:
-    """The marks of fields that an older stage had with the same id, parent, name and type."""
+    """Returns the marks of fields that an older stage had with the same id, parent, name and type."""
     *before, stage = stages
     used = set(known_marks.values())
     restored: dict[int, int] = {}
@@ -240,7 +243,7 @@ class _Walk:
             yield _Stage(self._last.version, Kind.UNKNOWN, self._last.schema)
 
     def _exists(self, version: int, *, whole: bool) -> bool:
-        """Whether a version exists. If it is read whole, it is a stage, even of the same schema."""
+        """Returns whether a version exists. If it is read whole, it is a stage, even of the same schema."""
         if version in self._known and not (whole and self._known[version] is None):
             return True
         summary = self._versions.peek(version, whole=whole)

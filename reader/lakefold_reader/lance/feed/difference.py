@@ -57,7 +57,7 @@ class Side:
     deleted: Callable[[DataFragment], Bitmap]
 
     def deleted_rows(self, fragment: DataFragment) -> Bitmap:
-        """The deleted rows of a fragment."""
+        """Returns the deleted rows of a fragment."""
         return self.deleted(fragment) if fragment.HasField("deletion_file") else Bitmap()
 
 
@@ -106,7 +106,10 @@ def difference(
 
 
 def live(side: Side, rows: Rows) -> Bitmap:
-    """The offsets of some rows. Raises `InvalidError` if their fragment doesn't record how many it has."""
+    """Returns the offsets of some rows.
+
+    Raises `InvalidError` if their fragment doesn't record how many it has.
+    """
     if rows.offsets is not None:
         return rows.offsets
     if not rows.fragment.physical_rows:
@@ -168,7 +171,7 @@ def _has_other_values(
     after: frozenset[int],
     dropped: frozenset[int],
 ) -> bool:
-    """Whether a field of the next version is stored in another file than before, or is new.
+    """Returns whether a field of the next version is stored in another file than before, or is new.
 
     A column that was dropped changes nothing unless it is in `dropped`; a column that is in no file is null
     on both sides.
@@ -182,7 +185,9 @@ def _has_other_values(
 
 
 def _touched(old: DataFragment, new: DataFragment) -> Bitmap | None:
-    """The rows of a fragment that its lineage says were changed. Returns None if it says that of none.
+    """Returns the rows of a fragment that its lineage says were changed.
+
+    Returns None if it says that of none.
 
     Values changed all the same then: an update that doesn't say which rows it changed records none (Lance
     fact 7.7), so it may be any.
@@ -227,7 +232,7 @@ class _LaidOut:
     ids: Numbers
 
     def changed(self) -> Numbers:
-        """The version that changed each row last."""
+        """Returns the version that changed each row last."""
         ends = np.searchsorted(self.owners, np.arange(1, len(self.fragments)))
         parts = np.split(self.offsets, ends)
         return np.concatenate(
@@ -238,14 +243,14 @@ class _LaidOut:
         )
 
     def only(self, indices: NDArray[np.int64]) -> Iterator[Rows]:
-        """The rows at these indices."""
+        """Yields the rows at these indices."""
         indices = np.sort(indices)
         owners, starts = np.unique(self.owners[indices], return_index=True)
         for owner, some in zip(owners.tolist(), np.split(self.offsets[indices], starts[1:]), strict=True):
             yield Rows(self.fragments[owner], bitmap_of(some))
 
     def without(self, indices: NDArray[np.int64]) -> Iterator[Rows]:
-        """All rows but those at these indices."""
+        """Returns all rows but those at these indices."""
         others = np.ones(self.ids.size, dtype=np.bool_)
         others[indices] = False
         return self.only(np.flatnonzero(others)) if bool(others.any()) else iter(())

@@ -55,7 +55,7 @@ def plan_changes(
     rewritten: Rewritten | str = Rewritten.ROWS,
     shown: LastVersion | None = None,
 ) -> Iterator[FragmentPart]:
-    """What the versions after `after` up to `to` (None: the newest) did, version by version.
+    """Returns what the versions after `after` up to `to` (None: the newest) did, version by version.
 
     The parts of a version come in this order: removed rows, rows before and after a change, added rows. A
     reader that applies the parts in their order never has a row twice. Nothing is read before it is needed,
@@ -91,7 +91,7 @@ def plan_summaries(
 
 
 def last_of_summaries(summaries: Sequence[VersionSummary], schema: TableSchema) -> LastVersion:
-    """The end of a feed at the last of these versions, whose schema is known already."""
+    """Returns the end of a feed at the last of these versions, whose schema is known already."""
     first, last = summaries[0].version, summaries[-1]
     # A version that was read without its manifest keeps the schema of the version before.
     keeps_schema = last.version - first + 1 == len(summaries) and all(
@@ -133,11 +133,11 @@ class EntryOffsets:
         self._offsets = [offset for offset, _ in adding]
 
     def id_at(self, index: int) -> int | None:
-        """The id of the fragment at this index of those that the version added. None: not recorded."""
+        """Returns the id of the added fragment at this index, or None if it was not recorded."""
         return self._firsts[0] + index if self._firsts and self._firsts[0] + index < self._ends[-1] else None
 
     def added_by(self, fragment_id: int | None) -> int | None:
-        """The offset of the entry that added a fragment; `last` if none did."""
+        """Returns the offset of the entry that added a fragment; `last` if none did."""
         if fragment_id is None:
             return self.last
         index = bisect_right(self._firsts, fragment_id) - 1
@@ -145,7 +145,7 @@ class EntryOffsets:
 
 
 def _last_offset(record: Record | None) -> int | None:
-    """The offset of the entry if only one entry was folded, else the last offset of the version."""
+    """Returns the offset of the entry if only one entry was folded, else the last offset of the version."""
     if record is None or record.last_offset < record.first_offset:
         return None
     return next(iter(record.committed)) if len(record.committed) == 1 else record.last_offset
@@ -210,7 +210,7 @@ class _Plan:
                 yield from (self._part(summary, changed) for changed in self._changes_of(summary))
 
     def whole(self, version: int) -> Iterator[FragmentPart]:
-        """All rows of a version as inserts."""
+        """Yields all rows of a version as inserts."""
         summary = self._versions.take(version, whole=True)
         self._take_schema(summary)
         with explained(self._source, version):
@@ -259,7 +259,9 @@ class _Plan:
         return () if is_first or _plainly_added(summary) is not None else (summary.version - 1,)
 
     def _changes_no_value(self, summary: VersionSummary) -> bool:
-        """Whether a version has only fields of the version before: a column that was dropped isn't shown.
+        """Returns whether a version only has fields of the version before.
+
+        A column that was dropped isn't shown.
 
         Unless the feed's last version has it again: then dropping it and restoring it are changes.
         """
@@ -345,7 +347,10 @@ class _Plan:
         )
 
     def _description(self, version: int, schema: TableSchema) -> tuple[bytes, Followed]:
-        """A schema encoded, and which of its fields the last version has; made once for each schema."""
+        """Returns a schema encoded, and which of its fields the last version has.
+
+        Made once for each schema.
+        """
         for described, fields, followed in self._described:
             if described is schema:
                 return fields, followed
@@ -357,7 +362,7 @@ class _Plan:
 
 
 def _plainly_added(summary: VersionSummary) -> Sequence[DataFragment] | None:
-    """The fragments of a version that only added them. Returns None if more must be known of them.
+    """Returns the fragments of a version that only added them. Returns None if more must be known of them.
 
     Files under other roots and deleted rows are read by the fragment's own id, which only the version
     contains.
@@ -377,7 +382,7 @@ def _plainly_added(summary: VersionSummary) -> Sequence[DataFragment] | None:
 
 
 def _changed_offsets(summary: VersionSummary) -> Mapping[int, Bitmap]:
-    """The rows whose values an update of columns says it changed, by fragment."""
+    """Returns the rows whose values an update of columns says it changed, by fragment."""
     transaction = transaction_of(summary)
     if transaction is None or kind_in(summary) is not Kind.UPDATE:
         return {}

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def feed_schema(columns: TableSchema) -> pa.Schema:
-    """The Arrow schema of a feed with these columns: any may be null, in older rows; blobs are bytes.
+    """Returns the Arrow schema of a feed with these columns: any may be null, in older rows; blobs are bytes.
 
     Raises `InvalidError` if a column has the name of a column that the feed adds.
     """
@@ -60,14 +60,14 @@ def feed_of(
     columns: Sequence[str] | None = None,
     misfits: Misfits = Misfits.FAIL,
 ) -> pa.RecordBatchReader:
-    """The rows of these parts. `schema` is that of the last version, for which they were planned."""
+    """Returns the rows of these parts. `schema` is that of the last version, for which they were planned."""
     shown = shown_columns(schema, columns)
     batches = chain.from_iterable(map(FragmentPartReader(source, shown, misfits).read, parts))
     return pa.RecordBatchReader.from_batches(feed_schema(shown), batches)
 
 
 def shown_columns(schema: TableSchema, columns: Sequence[str] | None) -> TableSchema:
-    """These columns of a feed's last version; an empty list means none. Raises `InvalidError`."""
+    """Returns these columns of a feed's last version; an empty list means none. Raises `InvalidError`."""
     return TableSchema((), schema.metadata) if columns is not None and not columns else schema.chosen(columns)
 
 
@@ -86,7 +86,7 @@ class FragmentPartReader:
         self._view: tuple[FragmentPart, _View] | None = None
 
     def read(self, part: FragmentPart) -> Iterator[pa.RecordBatch]:
-        """The rows of a part, batch by batch, in the schema `feed_schema(columns)`.
+        """Yields the rows of a part, batch by batch, in the schema `feed_schema(columns)`.
 
         Raises `VersionExpiredError` if the part's version was cleaned up meanwhile, `DamagedError` if a file
         is missing or can't be read, `MisfitError` if a value doesn't fit the last version's type and misfits
@@ -106,7 +106,9 @@ class FragmentPartReader:
             )
 
     def stored(self, part: FragmentPart, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of a part as the version `at` stores them, in these of its columns. Raises as `Dataset`.
+        """Yields the rows of a part as the version `at` stores them, in these of its columns.
+
+        Raises as `Dataset`.
 
         Blobs are their bytes.
         """
@@ -125,7 +127,7 @@ class FragmentPartReader:
         yield from rows_at(self._dataset(part.at), fragment, stored, offsets, number)
 
     def _dataset(self, version: int) -> Dataset:
-        """The table at a version. The last two are kept, since removed and added rows alternate."""
+        """Returns the table at a version. The last two are kept, since removed and added rows alternate."""
         if version not in self._datasets:
             newest = [number for number in self._datasets if number >= version - 1]
             self._datasets = {number: self._datasets[number] for number in newest[-1:]}
@@ -133,7 +135,7 @@ class FragmentPartReader:
         return self._datasets[version]
 
     def _view_of(self, part: FragmentPart) -> _View:
-        """How a part is shown: mostly as the part before."""
+        """Returns how a part is shown, which is mostly like the part before."""
         if self._view is not None:
             other, view = self._view
             if (other.fields, other.followed) == (part.fields, part.followed):
@@ -144,7 +146,7 @@ class FragmentPartReader:
 
 
 def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
-    """So many rows of which no column is read."""
+    """Yields batches with this number of rows and without columns."""
     for start in range(0, rows, BATCH_ROWS):
         numbers = pa.nulls(min(BATCH_ROWS, rows - start))
         yield pa.RecordBatch.from_arrays([numbers], ["rows"])
@@ -160,7 +162,7 @@ class _View:
 
     @classmethod
     def of(cls, part: FragmentPart, columns: TableSchema) -> _View:
-        """The view of this part in these columns."""
+        """Returns the view of this part in these columns."""
         then, followed = Schema.FromString(part.fields).fields, dict(part.followed)
         top = {field.id: field for field in then if field.parent_id == TOP}
         ids = [column.fields[0].id for column in columns.columns]
@@ -175,7 +177,7 @@ class _View:
     def shown(
         self, part: FragmentPart, batch: pa.RecordBatch, skipped: Counter[str] | None = None
     ) -> pa.RecordBatch:
-        """The rows in the columns and types of the last version, with the columns that the feed adds.
+        """Returns the rows in the columns and types of the last version, with the columns that the feed adds.
 
         `skipped` counts by column the values that don't fit and are null; None: they raise `MisfitError`.
         """
@@ -201,7 +203,7 @@ class _View:
 
 
 def _id(source: Source, part: FragmentPart, fragment: DataFragment) -> int:
-    """The id of a fragment that its transaction doesn't contain: found by its first file."""
+    """Returns the id of a fragment that its transaction doesn't contain. Its first file identifies it."""
     if part.fragment_id is not None:
         return part.fragment_id
     first = fragment.files[0].path

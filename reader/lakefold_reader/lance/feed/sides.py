@@ -34,7 +34,7 @@ def sides_of(
     kind: Kind,
     dropped: frozenset[int] = frozenset(),
 ) -> tuple[Side, Side]:
-    """Both versions for the comparison; `before` is None if the table had no rows.
+    """Returns both versions for the comparison. `before` is None if the table had no rows.
 
     `went`: fields of `before` whose loss counts as a change. The deletion files of both are read when they
     are needed. Raises `FileNotFoundError` then, and `DamagedError`.
@@ -54,7 +54,7 @@ def sides_of(
 
 
 def unlike(before: Fragments, after: Fragments) -> Unlike:
-    """The fragments of each that differ from the other's of the same id, by id."""
+    """Returns, by id, the fragments of each version that differ from the other version's."""
     old, new = before.apart(after)
     was, now = _records(old), _records(new)
     return (
@@ -73,7 +73,7 @@ def _side(source: Source, state: LanceState, fragments: dict[int, DataFragment])
 
 
 def deleted_rows(source: Source, head: Manifest, fragment: DataFragment) -> Bitmap:
-    """The rows that a fragment's deletion file lists. `head`: of a version that has the fragment.
+    """Returns the rows that a fragment's deletion file lists. `head`: of a version that has the fragment.
 
     Raises `FileNotFoundError`, and `DamagedError`.
     """

@@ -30,7 +30,7 @@ class Shape:
 
     @classmethod
     def of(cls, now: Sequence[Field], then: Sequence[Field], followed: Mapping[int, int]) -> Shape:
-        """The shape of these flat lists of fields."""
+        """Returns the shape of these flat lists of fields."""
         return cls(children(now), children(then), followed)
 
     def is_same(self, now: int, then: int) -> bool:
@@ -45,7 +45,7 @@ class Shape:
 
 
 def shaped(values: pa.Array, kind: pa.DataType, now: int, then: int, shape: Shape) -> pa.Array:
-    """The values of field `then` as those of field `now`, whose type is `kind`.
+    """Returns the values of field `then` as those of field `now`, whose type is `kind`.
 
     Raises `pa.ArrowInvalid` or `pa.ArrowNotImplementedError` if a value doesn't fit the type.
     """
@@ -82,7 +82,10 @@ def _list(values: pa.Array, kind: pa.DataType, now: int, then: int, shape: Shape
 
 
 def with_bytes(kind: pa.DataType) -> pa.DataType:
-    """A type in which blobs are their bytes. A scan shows them as positions in a file that may be removed."""
+    """Returns a type in which blobs are their bytes.
+
+    A scan shows them as positions in a file that may be removed.
+    """
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == BLOB_V2:
         return pa.large_binary()
     if pa.types.is_struct(kind):

@@ -62,14 +62,14 @@ class TableSchema:
         return [column.name for column in self.columns]
 
     def forms(self) -> dict[str, object]:
-        """For each column the ids, names and types of its fields."""
+        """Returns, for each column, the ids, names and types of its fields."""
         return {
             column.name: [(field.id, field.name, field.logical_type) for field in column.fields]
             for column in self.columns
         }
 
     def chosen(self, names: Sequence[str] | None) -> TableSchema:
-        """The schema of these columns, in their order (None: all). Raises `InvalidError`."""
+        """Returns the schema of these columns, in their order (None: all). Raises `InvalidError`."""
         if names is None:
             return self
         check_list(names)
@@ -119,7 +119,7 @@ class Column:
         return self.fields[0].nullable
 
     def ids(self, version: FileVersion) -> list[int]:
-        """The field ids that a data file of this version lists for the column."""
+        """Returns the field ids that a data file of this version lists for the column."""
         return expected_file_fields(self.fields, version)
 
 
@@ -132,13 +132,13 @@ class ColumnSource:
 
 
 def schema_of(head: Manifest) -> TableSchema:
-    """The schema in a manifest. Raises `DamagedError` if its fields do not form a schema."""
+    """Returns the schema in a manifest. Raises `DamagedError` if its fields do not form a schema."""
     check_structure(head.fields)
     return TableSchema(tuple(head.fields), dict(head.schema_metadata))
 
 
 def schema_in(summary: VersionSummary) -> TableSchema | None:
-    """The schema of a version. Returns None if only the first bytes of its file were read.
+    """Returns the schema of a version. Returns None if only the first bytes of its file were read.
 
     Raises `DamagedError` as `schema_of`.
     """
@@ -147,18 +147,18 @@ def schema_in(summary: VersionSummary) -> TableSchema | None:
 
 
 def columns_of(fields: Sequence[Field]) -> tuple[Column, ...]:
-    """The columns of a flat list of fields in which parents come before their children."""
+    """Returns the columns of a flat list of fields in which parents come before their children."""
     below = children(fields)
     return tuple(_column(field, below) for field in below.get(TOP, []))
 
 
 def version_of(file: DataFile) -> FileVersion:
-    """The version of a data file."""
+    """Returns the version of a data file."""
     return file.file_major_version, file.file_minor_version
 
 
 def is_direct(file: DataFile) -> bool:
-    """Whether `column_indices` lists all columns of a file, and the file is in the table itself."""
+    """Returns whether `column_indices` lists all columns of a file, and the file is in the table itself."""
     is_readable = V2_0 <= version_of(file) <= V2_3
     return is_readable and not file.HasField("base_id") and len(file.column_indices) == len(file.fields)
 
@@ -195,7 +195,10 @@ def sources(
 
 
 def _names_in(file: DataFile, stored: Sequence[Field]) -> dict[tuple[tuple[int, ...], Shape], str] | None:
-    """The name of each column in a file by its ids and its shape. Returns None if they are not known."""
+    """Returns the name of each column in a file by its ids and its shape.
+
+    Returns None if they are not known.
+    """
     try:
         check_structure(stored)
     except DamagedError:

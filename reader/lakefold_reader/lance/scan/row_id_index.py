@@ -64,7 +64,10 @@ class RowIndex(Protocol):
 
 
 def row_index_of(state: LanceState) -> RowIndex:
-    """The index of a version; reads no file. Raises `DamagedError` if a fragment's row ids are broken."""
+    """Returns the index of a version; reads no file.
+
+    Raises `DamagedError` if a fragment's row ids are broken.
+    """
     if state.head.reader_feature_flags & Flag.STABLE_ROW_IDS:
         return StableIds.of(state.fragments)
     return Addresses(state.fragments)
@@ -101,7 +104,7 @@ class StableIds:
 
     @classmethod
     def of(cls, fragments: Fragments) -> StableIds:
-        """The index of the ids that the fragments list."""
+        """Returns the index of the ids that the fragments list."""
         parts = list(_runs_of(fragments))
         if not parts:
             nothing = np.zeros(0, np.uint64)
@@ -158,7 +161,7 @@ def _runs_in(fragment: DataFragment, where: str) -> tuple[Numbers, Numbers, Numb
 
 
 def _rows_in(fragment: DataFragment | None) -> int:
-    """How many rows a fragment has; if it doesn't record that, as many as it can have."""
+    """Returns how many rows a fragment has. If it doesn't record that, returns the most that it can have."""
     if fragment is None:
         return 0
     return fragment.physical_rows or 2**32

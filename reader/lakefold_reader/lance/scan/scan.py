@@ -112,7 +112,10 @@ class Dataset:
         fragments: Mapping[int, DataFragment] | None = None,
         part: RowRange = WHOLE,
     ) -> pa.RecordBatchReader:
-        """The rows of all fragments, or only these, for which the filter `where` holds, in these columns."""
+        """Returns the rows of fragments for which the filter `where` holds, in these columns.
+
+        All fragments are read, or only these.
+        """
         _check_filter(where)
         self._check_deletions(fragments)
         reader = self._scanned(
@@ -126,7 +129,9 @@ class Dataset:
         return pa.RecordBatchReader.from_batches(reader.schema, translated_batches(reader, self.uri))
 
     def at_addresses(self, addresses: NDArray[np.uint64], columns: Sequence[str] | None) -> pa.Table:
-        """The rows at these addresses that are not deleted, ascending; None: all columns and `_rowaddr`.
+        """Returns the rows at these ascending addresses that are not deleted.
+
+        `columns` is None for all columns and `_rowaddr`.
 
         Reads only what they need: pylance plans a filter on addresses as a look-up. Of legacy files it scans
         whole fragments.
@@ -145,7 +150,10 @@ class Dataset:
             return reader.read_all()
 
     def blobs(self, column: str, addresses: NDArray[np.uint64]) -> list[IO[bytes] | None]:
-        """The values of a blob column at these addresses, as files. A value is None if the row has none."""
+        """Returns the values of a blob column at these addresses, as files.
+
+        A value is None if the row has none.
+        """
         opened = self._opened
         numbers = addresses.tolist()
         self._deletions.check_in({number >> OFFSET_WIDTH for number in numbers})
@@ -167,7 +175,7 @@ class Dataset:
     def with_deleted(
         self, columns: Sequence[str], fragments: Mapping[int, DataFragment]
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of fragments in the order of their files, deleted rows as well."""
+        """Yields the rows of fragments in the order of their files, deleted rows as well."""
         self._check_deletions(fragments)
         rows = self._scanned(fragments, columns=columns, include_deleted_rows=True, with_row_id=True)
         for batch in translated_batches(rows, self.uri):
@@ -187,7 +195,7 @@ class Dataset:
         where: str | None = None,
         **options: object,
     ) -> pa.RecordBatchReader:
-        """The rows of these fragments (None: of all), whose deletion files were checked before.
+        """Returns the rows of these fragments (None: of all), whose deletion files were checked before.
 
         pylance refuses to scan legacy files without a column, so row ids are scanned there and dropped.
         """
@@ -207,7 +215,10 @@ class Dataset:
     def with_blobs(
         self, columns: Sequence[str], fragments: Mapping[int, DataFragment]
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of fragments that are not deleted, with blobs as their bytes, a few rows at a time."""
+        """Yields the rows of fragments that are not deleted, a few at a time.
+
+        Blobs are shown as their bytes.
+        """
         self._check_deletions(fragments)
         rows = self._scanned(
             fragments, columns=columns, blob_handling=BYTES, batch_size=BLOB_ROWS, batch_readahead=1
@@ -221,7 +232,9 @@ class Dataset:
         offsets: NDArray[np.uint32],
         most: int,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows at these offsets of a fragment, ascending, if they are not deleted; blobs as their bytes.
+        """Yields the rows at these ascending offsets of a fragment that are not deleted.
+
+        Blobs are shown as their bytes.
 
         Reads at most `most` rows at once.
         """
@@ -246,7 +259,7 @@ class Dataset:
                 yield chosen.drop_columns([ADDRESS])
 
     def count(self, where: str | None = None) -> int:
-        """The rows for which the filter holds."""
+        """Returns the number of rows for which the filter holds."""
         _check_filter(where)
         self._check_deletions(None)
         opened = self._opened
@@ -280,7 +293,7 @@ def for_legacy_files(where: str) -> str:
 
 
 def _at(addresses: Sequence[int]) -> str:
-    """The filter that holds for the rows at these addresses."""
+    """Returns the filter that holds for the rows at these addresses."""
     return f"{ADDRESS} in ({','.join(map(str, addresses))})"
 
 
@@ -291,13 +304,13 @@ def _check_filter(where: object) -> None:
 
 
 def _without_columns(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The same number of rows, without columns."""
+    """Returns batches with the same number of rows and without columns."""
     batches = (batch.select([]) for batch in rows)
     return pa.RecordBatchReader.from_batches(pa.schema([], rows.schema.metadata), batches)
 
 
 def _asked_for(columns: Sequence[str] | None, schema: pa.Schema) -> list[str] | dict[str, str] | None:
-    """The columns in the form in which pylance is asked for them.
+    """Returns the columns in the form in which pylance is asked for them.
 
     In a list pylance takes the name `*` for all columns, even if a column has that name (Lance fact 13.1). So
     in that case each column is requested by an expression.
@@ -316,7 +329,7 @@ def rows_of_fragments(
     id_of: Callable[[DataFragment], int],
     batch_rows: int = BATCH_ROWS,
 ) -> pa.RecordBatchReader:
-    """The rows of some fragments of a version, in order, in the columns of `schema`.
+    """Returns the rows of some fragments of a version, in order, in the columns of `schema`.
 
     `id_of` returns the id of a fragment in the version. It is called only for fragments that must be read
     through the dataset (deleted rows, legacy files, other roots, overlays, columns that only the scanner
@@ -343,7 +356,9 @@ def rows_at(
     offsets: NDArray[np.uint32] | None,
     id_of: Callable[[], int],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows at these offsets of a fragment (None: all that are not deleted), in the columns of `schema`.
+    """Yields the rows at these offsets of a fragment, in the columns of `schema`.
+
+    `offsets` is None for all rows that are not deleted.
 
     Blobs are given as their bytes. If the rows must be read through the dataset, `id_of` is called and
     deleted rows are left out. Raises as `Dataset`.
@@ -373,7 +388,9 @@ def rows_of_files(
     *,
     offsets: NDArray[np.uint32] | None = None,
 ) -> Iterator[pa.RecordBatch] | None:
-    """The rows of a fragment from its data files alone. Returns None if that can differ from pylance's rows.
+    """Returns the rows of a fragment from its data files alone.
+
+    Returns None if that can differ from pylance's rows.
 
     `offsets`: only the rows at these offsets, ascending, deleted or not. Raises as `Dataset`.
     """
@@ -418,7 +435,7 @@ class Wanted:
             yield from table.to_batches()
 
     def lengths(self) -> Iterator[int]:
-        """The number of rows that each batch would have."""
+        """Yields the number of rows that each batch would have."""
         count = self.rows if self.offsets is None else self.offsets.size
         for start in range(0, count, self.batch_rows):
             yield min(self.batch_rows, count - start)
@@ -456,7 +473,7 @@ class _OpenFile:
             raise DamagedError(f"the file's schema can't be decoded: {error}", where=self.path) from error
 
     def batches(self, names: Sequence[str], wanted: Wanted) -> Iterator[pa.RecordBatch]:
-        """The rows of these columns."""
+        """Returns the rows of these columns."""
         top = [field.name for field in self.fields if field.parent_id < 0]
         reader = self._all if set(names) == set(top) else self._open(list(names))
         return translated_batches(wanted.of(reader), self.path)
@@ -482,7 +499,7 @@ def _check_size(path: str, file: DataFile) -> None:
 
 
 def file_location(uri: str, path: str) -> str:
-    """The location of a table's file for pylance's file reader: a local path, or a URI."""
+    """Returns the location of a table's file for pylance's file reader: a local path, or a URI."""
     return f"{local_path(uri)}/{path}" if parse_location(uri).scheme == FILE else below(uri, path)
 
 

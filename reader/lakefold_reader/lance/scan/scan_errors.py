@@ -75,7 +75,7 @@ def translated_batches(batches: Iterable[pa.RecordBatch], where: str) -> Iterato
 
 
 def meaning(error: Exception, where: str) -> LakefoldError | FileNotFoundError:
-    """The error that says what `error` of pylance requires of the caller."""
+    """Returns our error for an error of pylance, by what the caller has to do."""
     text, words = str(error), words_of(error)
     if isinstance(error, FileNotFoundError) or _GONE.search(text):
         return FileNotFoundError(words)
@@ -99,5 +99,8 @@ def meaning(error: Exception, where: str) -> LakefoldError | FileNotFoundError:
 
 
 def words_of(error: BaseException) -> str:
-    """The first line of an error's text, without source code locations and without the queries of URLs."""
+    """Returns the first line of an error's text.
+
+    Locations in source code and the queries of URLs are left out.
+    """
     return _QUERY.sub("", _RUST_LINE.sub("", str(error).partition("\n")[0]))

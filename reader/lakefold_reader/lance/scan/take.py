@@ -38,7 +38,7 @@ class RowTake:
     index: RowIndex
 
     def rows(self, ids: Numbers, columns: Sequence[str] | None, missing: Missing) -> pa.Table:
-        """The rows of these ids in their order; the columns are pylance's."""
+        """Returns the rows of these ids in their order; the columns are pylance's."""
         names = None if columns is None else [*columns, *([] if ADDRESS in columns else [ADDRESS])]
         unique, which = np.unique(ids, return_inverse=True)
         matches = self.index.find(unique)
@@ -50,7 +50,7 @@ class RowTake:
         return _in_order(rows, indices[which])
 
     def addresses(self, ids: Numbers) -> Numbers:
-        """The addresses of the rows with these ids, in their order. Raises `RowsNotFoundError`."""
+        """Returns the addresses of the rows with these ids, in their order. Raises `RowsNotFoundError`."""
         rows = self.rows(ids, [ADDRESS], "raise")
         return cast("Numbers", rows.column(ADDRESS).to_numpy())
 
@@ -60,7 +60,7 @@ class RowTake:
         return pa.concat_tables(parts)
 
     def _indices(self, unique: Numbers, read_addresses: pa.ChunkedArray) -> Indices:
-        """For each id the index of its row among the rows that were read, -1 if it has none."""
+        """Returns, for each id, the index of its row among the rows that were read, -1 if it has none."""
         matches = self.index.find(unique)
         owners = matches.which[np.searchsorted(matches.addresses, read_addresses.to_numpy())]
         if np.unique(owners).size != owners.size:
@@ -81,7 +81,7 @@ class RowTake:
 
 
 def row_ids_of(row_ids: object) -> Numbers:
-    """Row ids as numbers. Raises `InvalidError` if they are not integers from 0 to 2^64 - 1."""
+    """Returns row ids as numbers. Raises `InvalidError` if they are not integers from 0 to 2^64 - 1."""
     hint = "give values of _rowid: whole numbers from 0 on"
     try:
         array = _array_of(row_ids)
@@ -120,7 +120,7 @@ def _in_order(rows: pa.Table, indices: Indices) -> pa.Table:
 
 
 def _joined_wrongly(kind: pa.DataType) -> bool:
-    """Whether Arrow changes values when it combines batches: half floats in dictionaries (tried)."""
+    """Returns whether Arrow changes values when it combines batches: half floats in dictionaries (tried)."""
     if pa.types.is_dictionary(kind):
         return bool(pa.types.is_float16(kind.value_type))
     return any(_joined_wrongly(kind.field(number).type) for number in range(kind.num_fields))

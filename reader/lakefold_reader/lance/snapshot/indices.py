@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def indices_of(state: LanceState, content: Callable[[str], bytes]) -> tuple[IndexInfo, ...]:
-    """The indices of a version, by name.
+    """Returns the indices of a version, by name.
 
     `content` returns the bytes of a file and raises `FileNotFoundError` if it does not exist: the new
     addresses of rows that compactions moved may be in a file beside the manifest. Raises `DamagedError`.
@@ -67,7 +67,7 @@ def _info(
 
 
 def field_paths(fields: Iterable[Field]) -> dict[int, str]:
-    """The path of each field by its id; parents come before their children."""
+    """Returns the path of each field by its id; parents come before their children."""
     paths: dict[int, str] = {}
     for field in fields:
         paths[field.id] = (

@@ -157,7 +157,7 @@ class LanceSnapshot:
 
 
 def features_of(reader_flags: int, writer_flags: int) -> tuple[Feature, ...]:
-    """The flags that are set, ascending."""
+    """Returns the flags that are set, ascending."""
     return tuple(
         Feature(flag, meaning(flag), bool(reader_flags & flag), bool(writer_flags & flag))
         for flag in bits_of(reader_flags | writer_flags)

@@ -31,7 +31,7 @@ COUNTED_ALIKE = frozenset({Kind.DELETE, Kind.OVERWRITE, Kind.REWRITE, Kind.UPDAT
 
 
 def traffic_of(source: Source, summary: VersionSummary, record: Record | None) -> Traffic:
-    """The rows and files that a version added and removed. `record`: what its committer recorded."""
+    """Returns the rows and files that a version added and removed. `record`: what its committer recorded."""
     kind = kind_in(summary)
     if kind in NO_ROWS - {Kind.REWRITE}:
         return Traffic(0, 0, 0, 0)
@@ -52,7 +52,10 @@ def traffic_of(source: Source, summary: VersionSummary, record: Record | None) -
 
 
 def _as_recorded(traffic: Traffic, kind: Kind, record: Record | None) -> Traffic:
-    """The rows by what the committer answered, if that counts the same as comparing the fragments does."""
+    """Returns the rows as the committer's answers count them.
+
+    Returns None if a comparison of the fragments would count others.
+    """
     if record is None or kind not in COUNTED_ALIKE:
         return traffic
     committed = record.committed.values()
@@ -66,7 +69,10 @@ def _as_recorded(traffic: Traffic, kind: Kind, record: Record | None) -> Traffic
 def _rows_between(
     before: Mapping[int, DataFragment], after: Mapping[int, DataFragment], kind: Kind
 ) -> tuple[int, int]:
-    """The rows added and removed. A fragment that is kept counts by the difference, a compaction whole."""
+    """Returns the rows added and removed.
+
+    A fragment that is kept counts by the difference, a compaction whole.
+    """
     old, new = ({number: _rows_of(fragment) for number, fragment in side.items()} for side in (before, after))
     if kind is Kind.REWRITE:
         more = sum(new.values()) - sum(old.values())
