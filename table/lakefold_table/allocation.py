@@ -21,7 +21,7 @@ def check_allocated(error: BaseException) -> None:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an error means that there was too little memory.
+    """Returns whether an error means that there was too little memory.
 
     Whatever could be decoded can be encoded, so encoding fails for no other reason.
     """

@@ -31,7 +31,7 @@ class Formats:
         self.first = formats[0]
 
     def __iter__(self) -> Iterator[AnyFormat]:
-        """All formats, in order."""
+        """Returns all formats, in order."""
         return iter(self._formats.values())
 
     def named(self, name: str) -> AnyFormat:

@@ -56,7 +56,7 @@ def folder_and_name(name: str) -> tuple[str, str]:
 
 
 def is_whole(name: str) -> bool:
-    """Whether it is an absolute path or a URI, which means the same whatever the current folder is."""
+    """Returns whether it is an absolute path or a URI, which doesn't depend on the current folder."""
     return name.startswith("/") or _URI.match(name) is not None
 
 

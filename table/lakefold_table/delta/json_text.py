@@ -79,7 +79,7 @@ def type_name(value: object) -> str:
 
 
 def is_long(value: object) -> TypeGuard[int]:
-    """Whether a value is an integer of 64 bits."""
+    """Returns whether a value is an integer of 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -LONGEST <= value < LONGEST
 
 

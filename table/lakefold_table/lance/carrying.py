@@ -17,7 +17,7 @@ _FILE: Final = re.compile(r"[0-9]+-(?P<uuid>.+)\.txn")
 
 
 def keeps_metadata(transaction: Transaction | None) -> bool:
-    """Whether this transaction leaves the table's metadata unchanged, as far as known."""
+    """Returns whether this transaction leaves the table's metadata unchanged, as far as known."""
     kind = kind_of(transaction)
     if transaction is None or kind in REWRITE_METADATA:
         return False

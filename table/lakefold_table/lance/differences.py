@@ -78,7 +78,7 @@ def _of_messages(
 
 
 def _value(message: Message, field: Any) -> Any:  # noqa: ANN401 - a field holds anything
-    """The value of the field that a descriptor names, maps as dicts; None if it is absent."""
+    """Returns the value of the field that a descriptor names, maps as dicts; None if it is absent."""
     value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return dict(value)
@@ -116,7 +116,7 @@ def _indices(section: bytes) -> dict[str, Message]:
 
 
 def _of_records(stored: Mapping[str, str], folded: Mapping[str, str], where: str) -> Iterator[Difference]:
-    """The record of the log, field by field; the answers by offset."""
+    """Yields the differences between two records of the log: by field, and by offset for the answers."""
     try:
         before = decode_record(stored, where)
     except DamagedError as error:
@@ -141,7 +141,7 @@ def _answers(record: Record) -> dict[int, object]:
 
 
 def _layout(stored: bytes, folded: bytes) -> Difference:
-    """All fields are equal, so it is their order, or bytes that nothing names."""
+    """Returns the difference if all fields are equal: their order, or bytes that no field contains."""
     pairs = zip(stored, folded, strict=False)
     index = next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
     at = min(len(stored), len(folded)) if index is None else index

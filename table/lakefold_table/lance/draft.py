@@ -174,7 +174,7 @@ class LanceDraft:
         return self._history.rewritten(names, read)
 
     def _follows(self, read: int) -> bool:
-        """Whether nothing conflicts with an Append that was built on this version.
+        """Returns whether nothing conflicts with an Append that was built on this version.
 
         The answer doesn't change while entries are added that share this version.
         """
@@ -191,7 +191,7 @@ class LanceDraft:
         return follows
 
     def _may_join(self, entry: Entry) -> bool:
-        """Whether the entry shares the version with those that were added before."""
+        """Returns whether the entry shares the version with those that were added before."""
         name = self._grouping_rule(entry)
         if self._shares is None:
             self._shares = name
@@ -438,7 +438,9 @@ class LanceDraft:
 
 
 def _may_create(envelope: Envelope) -> bool:
-    """Whether a proposal without `create` may create a table: an Overwrite of whatever version exists.
+    """Returns whether a proposal without `create` may create a table.
+
+    Only an Overwrite of any version may.
 
     pylance's own transactions contain no more if they create a table (Lance fact 5.7).
     """

@@ -198,7 +198,9 @@ class LanceFormat:
         return Requirements.all_of(needs)
 
     def with_history(self, state: LanceState, older: Iterable[VersionSummary]) -> LanceState:
-        """The state with what older versions did: those right before its history began, newest first.
+        """Returns the state with the history of older versions, the newest first.
+
+        They are the versions right before its history began.
 
         A clone has no versions before its first version, whatever the number of that is.
         """
@@ -209,7 +211,7 @@ class LanceFormat:
     def follow_foreign(
         self, state: LanceState, foreign: LanceState, between: Sequence[VersionSummary] = ()
     ) -> LanceState:
-        """The foreign version that came after `state`, with the history of operations carried on."""
+        """Returns the foreign version that came after `state`, with the history of operations carried on."""
         history, newest = state.history, state.version
         steps = [(summary.version, cast("Footprint", summary.footprint)) for summary in between]
         did = published_footprint(foreign.transaction, foreign.index_section, foreign.head)

@@ -46,7 +46,7 @@ def new_file_keys(entry: Entry) -> Sequence[str]:
 
 
 def may_be_known_by_files(entry: Entry) -> bool:
-    """Whether a repeated entry can only be recognised by its files, once its uuid is forgotten."""
+    """Returns whether a repeated entry can only be recognised by its files, once its uuid is forgotten."""
     return not entry.app_id or entry.batch_id is None
 
 
@@ -80,7 +80,7 @@ class NewFiles:
         self._looked_up.update(unknown)
 
     def is_new(self, key: str) -> bool:
-        """Whether no fragment has this file.
+        """Returns whether no fragment has this file.
 
         False may also mean that `owner` has to be called to find out.
         """

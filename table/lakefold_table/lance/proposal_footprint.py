@@ -100,7 +100,9 @@ def known_version(transaction: Transaction) -> int:
 
 
 def carries_reuse(transaction: Transaction | None, index_section: bytes) -> bool:
-    """Whether a version's Rewrite contained a fragment-reuse index, as far as the version's own indices show.
+    """Returns whether a version's Rewrite contained a fragment-reuse index.
+
+    This is known only as far as the version's own indices show it.
 
     Lance's message doesn't say so (Lance fact 3.4). The index covers the fragments into which rows were
     moved. So a Rewrite whose new fragments it doesn't cover added nothing to it, even if the table has such

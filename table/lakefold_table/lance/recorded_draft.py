@@ -152,7 +152,7 @@ class _Draft(LanceDraft):
         return self._refused(replace(entry, envelope=whole.envelope, proposal=whole), answer)
 
     def _by_older_rules(self, entry: Entry, answer: Rejected | Invalid) -> bool:
-        """Whether an entry was refused that these rules may accept.
+        """Returns whether an entry was refused that these rules may accept.
 
         No rows were followed through Rewrites then, or two Rewrites could not both add to the fragment-reuse
         index.
@@ -189,7 +189,7 @@ class _Draft(LanceDraft):
         return verdict
 
     def _stored_sizes(self, entry: Entry) -> Mapping[str, int | None]:
-        """The sizes that an entry of the version left out, as the version says them if it does."""
+        """Returns the sizes that an entry of the version left out and the version records."""
         proposal = proposal_of(entry)
         if proposal.plain is not None and proposal.plain.size:
             return {}
@@ -205,7 +205,7 @@ class _Draft(LanceDraft):
         return {path: size for path in unknown_sizes if (size := stored.get(path))}
 
     def _with_stored_indices(self, entry: Entry) -> Entry:
-        """The entry whose new indices say what they left out and the version says of them."""
+        """Returns the entry with what its new indices left out and the version records."""
         if proposal_of(entry).operation != "create_index":
             return entry
         envelope = type(entry.envelope)()
@@ -221,7 +221,10 @@ class _Draft(LanceDraft):
         return replace(entry, envelope=envelope, proposal=LanceProposal(envelope))
 
     def _see(self, sizes: Mapping[str, int | None], at: Collection[str] = ()) -> None:
-        """What the store held, for the next entry; `at`: places outside of the roots, or of other tables."""
+        """Notes what the store held, for the next entry.
+
+        `at`: paths outside of the roots, or of other tables.
+        """
         self._seen.sizes.clear()
         self._seen.sizes.update(sizes)
         for places in (self._seen.outside, self._seen.neighbours):

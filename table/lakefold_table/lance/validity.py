@@ -171,7 +171,7 @@ def base_path_fault(bases: Sequence[BasePath], outside: Collection[str]) -> Inva
 
 
 def _has_unknown_fields(transaction: Transaction) -> bool:
-    """Whether the message contains fields that this release doesn't know.
+    """Returns whether the message contains fields that this release doesn't know.
 
     Such a field may also be a known field with another wire type; Lance clients can't read a message with
     such a field (Lance fact 3.7).

@@ -351,7 +351,10 @@ class VersionBuilder:
         return rows, numbered[0].id if numbered else 0, len(numbered)
 
     def takes(self, plain: Plain) -> bool:
-        """Whether a usual Append has no fault. If this returns False, `add` has to find out what it is."""
+        """Returns whether a usual Append has no fault.
+
+        If this returns False, `add` has to find out what it is.
+        """
         if plain.shape not in self.columns.sound or self.numbering.room_fault(1, plain.rows) is not None:
             return False
         if self.keeps_files_apart and not self._files.is_new(plain.key):

@@ -47,11 +47,11 @@ class ManifestStore(Protocol):
     """
 
     def put_if_absent(self, base: str, recorded: ManifestRecord) -> Put:
-        """Record a version that isn't recorded. Raises `DoubtfulPutError` if the answer was lost."""
+        """Records a version that isn't recorded. Raises `DoubtfulPutError` if the answer was lost."""
         ...
 
     def put_if_present(self, base: str, recorded: ManifestRecord) -> bool:
-        """Replace the record of a version. Does nothing and returns False if the version isn't recorded."""
+        """Replaces the record of a version. Does nothing and returns False if the version isn't recorded."""
         ...
 
     def get(self, base: str, version: int) -> ManifestRecord | None:
@@ -63,7 +63,7 @@ class ManifestStore(Protocol):
         ...
 
     def forget(self, base: str) -> None:
-        """Remove all records of the table, those of detached versions too.
+        """Removes all records of the table, those of detached versions too.
 
         The newest other version is last.
         """

@@ -239,7 +239,7 @@ class ExternalManifests:
         return ask() if value is None and self._completed(path) else value
 
     def _completed(self, path: str) -> bool:
-        """Whether this is a version that the manifest store knows. If so, it is finished."""
+        """Returns whether this is a version that the manifest store knows. If so, it is finished."""
         slot = self._finisher.slot(path)
         recorded = None if slot is None else self._manifests.get(slot.base, slot.version)
         if slot is None or recorded is None:
@@ -249,7 +249,7 @@ class ExternalManifests:
         return True
 
     def _finish_in(self, prefix: str) -> None:
-        """Finish the newest versions of a folder, down to the first that is finished.
+        """Finishes the newest versions of a folder, down to the first that is finished.
 
         All older versions are finished too: every client finishes the version before its own.
         """
@@ -259,7 +259,7 @@ class ExternalManifests:
                 self._finisher.finish(base, recorded)
 
     def _finish_before(self, slot: Slot) -> None:
-        """Finish the version before this version, and remove what attempts of this process left."""
+        """Finishes the version before this version, and removes what attempts of this process left."""
         in_order = 1 < slot.version < MANIFESTS.first_detached
         if in_order and not self._left.follows_finished(slot):
             before = self._manifests.get(slot.base, slot.version - 1)
@@ -278,7 +278,7 @@ class ExternalManifests:
             self._left.forget(base, version)
 
     def _committed(self, slot: Slot, staged: str, recorded: ManifestRecord) -> bool:
-        """Whether this attempt at a version is that which was recorded."""
+        """Returns whether the recorded attempt at a version is this one."""
         try:
             return self._manifests.put_if_absent(slot.base, recorded) is Put.STORED
         except LakefoldError:
@@ -297,7 +297,7 @@ class ExternalManifests:
             return existing.path == recorded.path
 
     def _discard(self, slot: Slot, staged: str) -> None:
-        """Remove a failed attempt. If that fails, it is tried again before the next version is put."""
+        """Removes a failed attempt. If that fails, it is tried again before the next version is put."""
         try:
             self._objects.delete(staged)
         except LakefoldError:
@@ -306,7 +306,7 @@ class ExternalManifests:
             self._left.drop(slot, staged)
 
     def _put_or_exists(self, path: str, buffers: Sequence[Buffer]) -> Put:
-        """A put whose answer was lost counts as `EXISTS`: the caller has to read back."""
+        """Puts an object. Returns `EXISTS` if the answer was lost: the caller has to read back."""
         try:
             return self.put_if_absent(path, buffers)
         except DoubtfulPutError:

@@ -58,7 +58,7 @@ class VersionFinisher:
         return f"{self._base}/{path}"
 
     def finish(self, base: str, recorded: ManifestRecord) -> None:
-        """Give a committed version its final name.
+        """Gives a committed version its final name.
 
         Raises `DamagedError` if its manifest is gone or isn't what was recorded, `RetryError` if these
         credentials may not do it: the client that put the version may be about to finish it.
@@ -74,7 +74,7 @@ class VersionFinisher:
             ) from error
 
     def record_final(self, slot: Slot, recorded: ManifestRecord) -> None:
-        """Do the last two steps, once the manifest has its final name.
+        """Does the last two steps, once the manifest has its final name.
 
         A version that is no longer recorded (its table was dropped) is a plain object from now on.
         """
@@ -136,12 +136,12 @@ class Leftovers:
         self._finished: dict[str, int] = {}
 
     def keep(self, slot: Slot, staged: str) -> None:
-        """Remember an object that the manifest store may name for the version, now or later."""
+        """Remembers an object that the manifest store may name for the version, now or later."""
         with self._lock:
             self._staged[slot.base, slot.version].add(staged)
 
     def drop(self, slot: Slot, staged: str) -> None:
-        """Forget an object that was removed."""
+        """Forgets an object that was removed."""
         with self._lock:
             self._staged[slot.base, slot.version].discard(staged)
 
@@ -151,17 +151,17 @@ class Leftovers:
             return [(key, frozenset(paths)) for key, paths in self._staged.items() if paths]
 
     def forget(self, base: str, version: int) -> None:
-        """Forget all attempts at a version."""
+        """Forgets all attempts at a version."""
         with self._lock:
             self._staged.pop((base, version), None)
 
     def finished(self, slot: Slot) -> None:
-        """Remember that a version needs no finishing."""
+        """Remembers that a version needs no finishing."""
         with self._lock:
             self._finished[slot.base] = slot.version
 
     def follows_finished(self, slot: Slot) -> bool:
-        """Whether the version before this is known to need no finishing."""
+        """Returns whether the version before this is known to need no finishing."""
         return self._finished.get(slot.base) == slot.version - 1
 
 

@@ -43,7 +43,7 @@ class AppMark:
     rolled_back: tuple[tuple[int, int, int], ...] = ()
 
     def has(self, batch_id: int) -> bool:
-        """Whether this batch was folded, as far as the intervals and the newest batches show."""
+        """Returns whether this batch was folded, as far as the intervals and the newest batches show."""
         if any(first <= batch_id <= last for first, last in self.intervals):
             return True
         return batch_id < self.forgotten_below and batch_id in dict(self.recent)

@@ -80,7 +80,7 @@ def outcome_value(message: log_pb2.Outcome) -> Outcome:
 
 
 def is_answer_to(outcome: Outcome, envelope: log_pb2.Envelope, uuid: str) -> bool:
-    """Whether the outcome has the uuid and the key of this proposal. `uuid`: the proposal's own.
+    """Returns whether the outcome has the uuid and the key of this proposal. `uuid`: the proposal's own.
 
     A topic that was deleted and created again, or lost its end, has other entries at the same positions. If a
     committer could not read an entry, or the envelope that it claims, it knows no uuid: its outcome is
@@ -95,7 +95,10 @@ def is_answer_to(outcome: Outcome, envelope: log_pb2.Envelope, uuid: str) -> boo
 
 
 def _is_name(reported: str, name: str) -> bool:
-    """Whether a name in an outcome is this name. Committers cut very long names and add an ellipsis."""
+    """Returns whether a name in an outcome is this name.
+
+    Committers cut very long names and add an ellipsis.
+    """
     return reported == name or (reported.endswith("…") and name.startswith(reported[:-1]))
 
 

@@ -16,7 +16,7 @@ class Owner:
     generation: int
 
     def precedes(self, other: Owner | None) -> bool:
-        """Whether the other committer has taken over since."""
+        """Returns whether the other committer has taken over since."""
         return other is not None and other.chain == self.chain and other.generation > self.generation
 
     def encode(self) -> str:

@@ -151,7 +151,7 @@ def decode_record(properties: Mapping[str, str], where: str = "") -> Record | No
 
 
 def is_own(properties: Mapping[str, str], version: int) -> bool:
-    """Whether a committer of Lakefold wrote these properties for this very version."""
+    """Returns whether a committer of Lakefold wrote these properties for this very version."""
     return properties.get(VERSION) == str(version) and RECORD in properties
 
 

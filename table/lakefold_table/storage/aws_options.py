@@ -76,7 +76,7 @@ class AwsOptions:
     request_payer: bool = False
 
     def __repr__(self) -> str:
-        """Without credentials, since it may be logged."""
+        """Returns the options without credentials, since they may be logged."""
         return f"AwsOptions(endpoint={self.endpoint!r}, region={self.region!r}, profile={self.profile!r})"
 
 

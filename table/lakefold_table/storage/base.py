@@ -86,7 +86,7 @@ class Storage(Protocol):
         ...
 
     def put_if_absent(self, path: str, buffers: Sequence[Buffer]) -> Put:
-        """Store the joined buffers under a name that is not taken yet, durably, atomically.
+        """Stores the joined buffers under a name that is not taken yet, durably, atomically.
 
         A version is committed by such a put (Lance fact 12.1). If it returns `STORED`, the object survives a
         crash of the machine. If it returns `EXISTS`, nothing was written, and the object that has the name
@@ -96,7 +96,7 @@ class Storage(Protocol):
         ...
 
     def put(self, path: str, buffers: Sequence[Buffer]) -> None:
-        """Store the joined buffers under this name, durably, replacing any such object atomically."""
+        """Stores the joined buffers under this name, durably, replacing any such object atomically."""
         ...
 
     def list(self, prefix: str) -> Iterator[Listed]:
@@ -123,11 +123,11 @@ class Storage(Protocol):
         ...
 
     def delete(self, path: str) -> None:
-        """Remove the object. Does nothing if it doesn't exist."""
+        """Removes the object. Does nothing if it doesn't exist."""
         ...
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Return when these objects survive a crash of the machine, whichever process wrote them.
+        """Makes these objects survive a crash of the machine, whichever process wrote them.
 
         Other writers (Lance clients on a local disk, a committer that died between publishing and syncing)
         may leave objects that can be read and that a power cut still removes. Call it before reporting
@@ -142,7 +142,7 @@ class SyncsOthers(Protocol):
     """A store in which other writers may leave objects that a power cut would still remove."""
 
     def sync_others(self, paths: Collection[str]) -> None:
-        """Return when those of the objects that exist survive a crash of the machine.
+        """Makes those of the objects that exist survive a crash of the machine.
 
         As `make_durable`, for the thousands of files that proposals name: each is synced once, and so are the
         folders that hold them. Paths that don't exist or are no objects are skipped.
@@ -181,7 +181,7 @@ class BeginsPuts(Protocol):
     """A store that can put an object while its caller does something else, or at next to no cost."""
 
     def begin_put(self, path: str, buffers: Sequence[Buffer]) -> Callable[[], None]:
-        """Begin to store the joined buffers under this name, replacing any such object atomically.
+        """Begins to store the joined buffers under this name, replacing any such object atomically.
 
         The function that is returned waits until the whole object can be read, and raises what `put` would
         raise. On a local disk a crash of the machine may remove the object or leave it empty: use it only for
@@ -304,7 +304,7 @@ class RecordsElsewhere(Protocol):
     """
 
     def forget_versions(self) -> None:
-        """Remove the records of the versions of the table at the root, but not those of its branches.
+        """Removes the records of the versions of the table at the root, but not those of its branches.
 
         The newest is removed last. A file of a version counts as that version without a record.
         """

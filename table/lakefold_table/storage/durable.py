@@ -38,7 +38,7 @@ _COPIED_AT_ONCE: Final = 4 << 20
 
 
 def platform_has_unnamed() -> bool:
-    """Whether this platform can make files without a name. The file system may still refuse."""
+    """Returns whether this platform can make files without a name. The file system may still refuse."""
     return hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
 
 
@@ -68,7 +68,7 @@ class DurableFiles:
         *,
         synced: bool = True,
     ) -> bool:
-        """Store the joined buffers as `name`, durably.
+        """Stores the joined buffers as `name`, durably.
 
         Returns False if the name is taken: nothing was written. `sure` is called before the file gets its
         name; if it raises, no file is left. `synced`: the name is made durable as well; otherwise
@@ -87,7 +87,7 @@ class DurableFiles:
         return self._create_named(at, name, buffers, sure, synced=synced)
 
     def replace(self, at: int, name: str, buffers: Sequence[Buffer]) -> None:
-        """Store the joined buffers as `name`, durably, replacing any file of that name."""
+        """Stores the joined buffers as `name`, durably, replacing any file of that name."""
         with self._temporary(at, lambda file: self._write(file, buffers)) as (_, temporary):
             self._calls.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
             sync(self._calls, at)
@@ -112,7 +112,7 @@ class DurableFiles:
             self._calls.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
 
     def renew(self, at: int, name: str) -> bool:
-        """Rewrite a file of which a sync has failed, and make its content and its name durable.
+        """Rewrites a file of which a sync has failed, and makes its content and its name durable.
 
         The system has dropped what it could not write, and a second sync of the same file reports no error.
         The bytes are those of the file as it can be read now, which is what every reader of the table reads.
@@ -131,7 +131,7 @@ class DurableFiles:
         return True
 
     def sync_file(self, at: int, name: str, calls: SyncCalls | None = None) -> None:
-        """Make the content of an existing file durable. Raises `UnsyncedError` if its sync fails.
+        """Makes the content of an existing file durable. Raises `UnsyncedError` if its sync fails.
 
         `calls`: the system calls to use instead of the usual calls.
         """
@@ -145,11 +145,11 @@ class DurableFiles:
             calls.close(file)
 
     def sync_folder(self, at: int) -> None:
-        """Make the names in a folder durable."""
+        """Makes the names in a folder durable."""
         sync(self._calls, at)
 
     def uncache(self, at: int, name: str) -> None:
-        """Let the system's cache drop a file's content, if it follows such advice. Nothing depends on it."""
+        """Lets the system's cache drop a file's content, if it follows such advice. Nothing depends on it."""
         if _FORGET is not None:
             with suppress(OSError), self._opened(name, _READ, dir_fd=at) as file:
                 self._calls.posix_fadvise(file, 0, 0, _FORGET)
@@ -177,7 +177,7 @@ class DurableFiles:
     def _commit(
         self, file: int, source: str, source_at: int | None, at: int, name: str, *, synced: bool
     ) -> bool:
-        """Give the file its final name, and sync the folder that holds it.
+        """Gives the file its final name, and syncs the folder that holds it.
 
         Returns False if the name is taken.
         """
@@ -200,7 +200,7 @@ class DurableFiles:
     def _temporary(
         self, at: int, write: Callable[[int], None], *, synced: bool = True
     ) -> Iterator[tuple[int, str]]:
-        """A written file under a name that no listing shows. It is removed if anything fails."""
+        """Returns a written file under a name that no listing shows. It is removed if anything fails."""
         temporary = f"{TEMPORARY}-{os.getpid()}-{secrets.token_hex(8)}"
         with self._opened(temporary, _NAMED, dir_fd=at) as file:
             try:
@@ -222,7 +222,7 @@ class DurableFiles:
             self._calls.close(fd)
 
     def _write(self, fd: int, buffers: Sequence[Buffer]) -> None:
-        """Write all the buffers without joining them, as many in a system call as the platform takes."""
+        """Writes all the buffers without joining them, as many in a system call as the platform takes."""
         views = [view.cast("B") for view in (memoryview(buffer) for buffer in buffers) if view.nbytes]
         done = 0
         while done < len(views):
@@ -236,7 +236,7 @@ class DurableFiles:
                 views[done] = views[done][written:]
 
     def _copy(self, source: int, target: int) -> None:
-        """Copy a file's content into another file. The two share nothing on the disk."""
+        """Copies a file's content into another file. The two share nothing on the disk."""
         start = 0
         while data := os.pread(source, _COPIED_AT_ONCE, start):
             self._write(target, [data])

@@ -50,7 +50,7 @@ class Folders:
 
     @contextmanager
     def passed(self, folder: str) -> Iterator[int]:
-        """A descriptor of a folder for opening names in it. The empty text is the root."""
+        """Returns a descriptor of a folder for opening names in it. The empty text is the root."""
         at = self._calls.open(_TOP, _PASS)
         try:
             done: list[str] = []
@@ -64,7 +64,7 @@ class Folders:
 
     @contextmanager
     def opened(self, folder: str) -> Iterator[int]:
-        """A descriptor of a folder for listing and syncing it. Needs the right to read the folder."""
+        """Returns a descriptor of a folder for listing and syncing it. Needs the right to read the folder."""
         with self.passed(folder) as passed:
             at = self._calls.open(".", _OPEN, dir_fd=passed)
         try:
@@ -74,7 +74,9 @@ class Folders:
 
     @contextmanager
     def made(self, folder: str, *, missing_too: bool = True) -> Iterator[int]:
-        """A descriptor of an existing folder, after every name from the root down to it was made durable.
+        """Returns a descriptor of an existing folder.
+
+        Every name from the root down to the folder was made durable before.
 
         `missing_too`: missing folders are created; otherwise `FileNotFoundError` is raised. Names of folders
         that exist are synced as well: another writer may have made them a moment ago.
@@ -140,7 +142,7 @@ class Folders:
 
 
 def is_link(at: int, name: str) -> bool:
-    """Whether a symbolic link has this name in the folder `at`."""
+    """Returns whether a symbolic link has this name in the folder `at`."""
     with suppress(OSError):
         return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
     return False

@@ -208,7 +208,10 @@ class LocalStorage:
         below = f"{folder}/" if folder else ""
 
         def is_object(entry: os.DirEntry[str]) -> bool:
-            """The folder itself says so, except for symbolic links."""
+            """Returns whether the entry is an object.
+
+            The folder itself says so, except for symbolic links.
+            """
             if entry.is_file(follow_symlinks=False):
                 return True
             return entry.is_symlink() and self.size(below + entry.name) is not None
@@ -417,7 +420,10 @@ class LocalStorage:
 
     @contextmanager
     def _read(self, folder: str, *, listed: bool = False) -> Iterator[int]:
-        """A folder's descriptor for reading (or listing) it. Links that stay below the root are followed."""
+        """Returns a folder's descriptor for reading (or listing) it.
+
+        Links that stay below the root are followed.
+        """
         opened = self._folders.opened if listed else self._folders.passed
         with ExitStack() as stack:
             try:
@@ -428,7 +434,7 @@ class LocalStorage:
 
     @contextmanager
     def _written(self, folder: str) -> Iterator[int]:
-        """The descriptor of a folder that is written to. No link is followed."""
+        """Returns the descriptor of a folder that is written to. No link is followed."""
         try:
             with self._folders.opened(folder) as at:
                 yield at
@@ -438,7 +444,10 @@ class LocalStorage:
             raise
 
     def _in_folder(self, folder: str, act: Callable[[int], Result], *, missing_too: bool = True) -> Result:
-        """Call `act` in a folder whose name is durable. `missing_too`: create the folder if it is missing."""
+        """Calls `act` in a folder whose name is durable.
+
+        `missing_too`: create the folder if it is missing.
+        """
         try:
             if folder in self._durable:
                 # Its name is durable, unless it was removed or replaced meanwhile.
@@ -462,7 +471,7 @@ class LocalStorage:
             raise failure(error, self._below + folder) from error
 
     def _uncache_before(self, folder: str, name: str) -> None:
-        """Let the system's cache drop the large object that was put before this one.
+        """Lets the system's cache drop the large object that was put before this one.
 
         Each of a table's versions is the previous one and a few fragments more, many megabytes at a time. If
         they stayed in the cache they would displace what is read, and each newly allocated page costs more
@@ -493,7 +502,7 @@ class LocalStorage:
 
     @contextmanager
     def _reading(self, path: str) -> Iterator[tuple[int, int]]:
-        """An open object's descriptor and its size."""
+        """Returns an open object's descriptor and its size."""
         where, folder = self._below + path, folder_of(path)
         with _translated_errors(where), self._read(folder) as at, self._opened(at, path) as opened:
             yield opened
@@ -535,7 +544,7 @@ def _identity(fd: int) -> Identity:
 
 
 def _is_taken(at: int, name: str) -> bool:
-    """Whether anything in the folder has this name, including a link to nothing."""
+    """Returns whether anything in the folder has this name, including a link to nothing."""
     try:
         os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:

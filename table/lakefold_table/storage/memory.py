@@ -66,7 +66,7 @@ class Faults:
         self._planned: deque[Fault] = deque()
 
     def plan(self, *faults: Fault) -> None:
-        """Append faults for the puts to come."""
+        """Appends faults for the puts to come."""
         with self._lock:
             self._planned.extend(faults)
 
@@ -113,7 +113,7 @@ class MemoryStorage:
 
     @staticmethod
     def forget(name: str) -> None:
-        """Drop all objects and planned faults of a name. Stores opened before keep what they have."""
+        """Drops all objects and planned faults of a name. Stores opened before keep what they have."""
         _BY_NAME.pop(name, None)
 
     @property
@@ -253,7 +253,7 @@ class MemoryStorage:
             self.get(path)
 
     def _meet_fault(self, path: str) -> Fault | None:
-        """Wait or refuse as planned. A lost answer is left to the caller."""
+        """Waits or refuses as planned. A lost answer is left to the caller."""
         fault = self._shared.faults.take(path)
         if isinstance(fault, Hold):
             fault.reached.set()

@@ -42,7 +42,7 @@ class PartsUpload:
         self._named = dict(named)
 
     def run(self, data: bytes, new: Mapping[str, Any], condition: Mapping[str, Any]) -> None:
-        """Upload `data` and join its parts under `condition`. Raises as boto3 does.
+        """Uploads `data` and joins its parts under `condition`. Raises as boto3 does.
 
         `new`: the parameters of a new object (its encryption).
         """

@@ -78,7 +78,7 @@ def warn_unknown(names: Iterable[str]) -> None:
 
 
 def is_known(name: str) -> bool:
-    """Whether some client takes an option of this name, in upper or lower case."""
+    """Returns whether some client takes an option of this name, in upper or lower case."""
     prefix, rest = _parted(name)
     return rest in _BY_PREFIX[prefix] or name.lower() in _BY_PREFIX[""] or name.lower().startswith(_OTHERS)
 

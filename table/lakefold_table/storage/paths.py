@@ -20,7 +20,7 @@ _NO_NAME: Final = frozenset({"", ".", ".."})
 
 
 def check_path(path: str) -> None:
-    """Raise `InvalidError` unless `path` is plain segments joined by `/`, below the root."""
+    """Raises `InvalidError` unless `path` is plain segments joined by `/`, below the root."""
     if not _NO_NAME.isdisjoint(path.split("/")) or "\0" in path:
         hint = "name it relative to the table's root, by plain segments"
         raise LocationError("this path is empty or could leave the root", where=ascii(path), hint=hint)
@@ -43,7 +43,7 @@ def check_folder(prefix: str) -> str:
 
 
 def check_range(path: str, start: int, length: int) -> None:
-    """Raise `InvalidError` if a range of bytes is negative."""
+    """Raises `InvalidError` if a range of bytes is negative."""
     if start < 0 or length < 0:
         hint = "count from the object's start"
         raise InvalidError(f"{length} bytes from {start} is not a range", where=path, hint=hint)

@@ -264,7 +264,7 @@ class S3Storage:
         return put(), put(), conditional_put(self._where(path), in_parts)
 
     def _put_or_exists(self, item: tuple[str, Sequence[Buffer]]) -> Put:
-        """A put whose answer was lost counts as `EXISTS`: the caller has to read back."""
+        """Puts an object. Returns `EXISTS` if the answer was lost: the caller has to read back."""
         try:
             return self.put_if_absent(*item)
         except DoubtfulPutError:

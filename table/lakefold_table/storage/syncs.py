@@ -42,15 +42,15 @@ class SyncCalls(Protocol):
     """The system calls that sync a file, as the module `os` has them."""
 
     def open(self, path: str, flags: int, mode: int = ..., *, dir_fd: int | None = ...) -> int:
-        """Open a file or a folder."""
+        """Opens a file or a folder."""
         ...
 
     def fsync(self, fd: int) -> None:
-        """Wait until a file or a folder is on the disk."""
+        """Waits until a file or a folder is on the disk."""
         ...
 
     def close(self, fd: int) -> None:
-        """Close a descriptor."""
+        """Closes a descriptor."""
         ...
 
 
@@ -58,29 +58,29 @@ class Calls(SyncCalls, Protocol):
     """The system calls whose order makes files durable, as the module `os` has them. Tests pass their own."""
 
     def writev(self, fd: int, buffers: Sequence[Buffer], /) -> int:
-        """Write buffers and return how many bytes were written."""
+        """Writes buffers and returns how many bytes were written."""
         ...
 
     def link(self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...) -> None:
-        """Give a file another name. Fails if the name is taken."""
+        """Gives a file another name. Fails if the name is taken."""
         ...
 
     def rename(
         self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...
     ) -> None:
-        """Give a file another name, replacing any file that has it."""
+        """Gives a file another name, replacing any file that has it."""
         ...
 
     def unlink(self, path: str, *, dir_fd: int | None = ...) -> None:
-        """Remove a name."""
+        """Removes a name."""
         ...
 
     def posix_fadvise(self, fd: int, offset: int, length: int, advice: int, /) -> None:
-        """Tell the system how a file's bytes will be used."""
+        """Advises the system how a file's bytes will be used."""
         ...
 
     def mkdir(self, path: str, mode: int = ..., *, dir_fd: int | None = ...) -> None:
-        """Create a folder."""
+        """Creates a folder."""
         ...
 
 
@@ -94,7 +94,7 @@ class WrittenOutCalls:
     """
 
     def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """Open a file in an open folder. Raises `OSError` as `os.open` does."""
+        """Opens a file in an open folder. Raises `OSError` as `os.open` does."""
         at = ctypes.c_int(AT_CWD if dir_fd is None else dir_fd)
         return _checked(
             _LOCKED.openat(at, os.fsencode(path), flags | os.O_CLOEXEC, ctypes.c_uint(mode)), path
@@ -108,7 +108,7 @@ class WrittenOutCalls:
         _checked(_LOCKED.sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), _WAIT_BEFORE))
 
     def close(self, fd: int) -> None:
-        """Close a descriptor. Raises `OSError` as `os.close` does."""
+        """Closes a descriptor. Raises `OSError` as `os.close` does."""
         _checked(_LOCKED.close(fd))
 
 
@@ -127,7 +127,7 @@ class Failures:
         self._count = 0
 
     def add(self, path: str, error: OSError) -> None:
-        """Count a failure, and log it."""
+        """Counts a failure, and logs it."""
         with self._lock:
             self._count += 1
         LOGGER.error("fsync of %s failed: %s; it counts as not written", path, error.strerror or error)
@@ -153,11 +153,11 @@ class Doubts:
         self._paths: set[str] = set()
 
     def add(self, *paths: str) -> None:
-        """Record that a sync of these files, or of the folder that holds their names, has failed."""
+        """Records that a sync of these files, or of the folder that holds their names, has failed."""
         self._paths.update(paths)
 
     def discard(self, path: str) -> None:
-        """Record that the file was rewritten, and that this was synced."""
+        """Records that the file was rewritten, and that this was synced."""
         self._paths.discard(path)
 
     def __contains__(self, path: str) -> bool:
@@ -169,7 +169,7 @@ DOUBTS: Final = Doubts()
 
 
 def sync(calls: SyncCalls, fd: int) -> None:
-    """Wait until a file or a folder is on the disk. Raises `OSError` as fsync does, after it was logged."""
+    """Waits until a file or a folder is on the disk. Raises `OSError` as fsync does, after it was logged."""
     try:
         calls.fsync(fd)
     except OSError as error:
@@ -178,7 +178,7 @@ def sync(calls: SyncCalls, fd: int) -> None:
 
 
 def sync_file_system(fd: int) -> None:
-    """Wait until the whole file system that holds this open folder is on the disk.
+    """Waits until the whole file system that holds this open folder is on the disk.
 
     Needs no right to its files. Raises `OSError` if something could not be written (Linux reports that since
     5.8), or if the platform has no such call.
@@ -193,7 +193,10 @@ def sync_file_system(fd: int) -> None:
 
 
 def can_write_out(fd: int) -> bool:
-    """Whether `sync_file_system` makes all files durable on the file system that holds this open folder."""
+    """Returns whether `sync_file_system` makes all files durable.
+
+    These are the files on the file system that holds this open folder.
+    """
     if _SYNCFS is None or _FSTATFS is None or _CHECK is None:
         return False
     answer = (ctypes.c_long * 64)()

@@ -76,7 +76,7 @@ class Dropped:
         return next((branch.version for branch in self.branches if not branch.branch), 0)
 
     def covers(self, branch: str, position: Position) -> bool:
-        """Whether what was folded at this position into this branch was in the dropped table.
+        """Returns whether what was folded at this position into this branch was in the dropped table.
 
         If the branch was removed before the table was dropped, the other branches decide: all were in the
         same table.
@@ -144,7 +144,9 @@ def write_dropped(uri: str, dropped: Dropped, storage_options: Mapping[str, str]
 
 
 def was_dropped(uri: str, position: Position, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether what was folded at this position into the branch at `uri` was in a table that has been dropped.
+    """Returns whether an entry was folded into a table that has been dropped.
+
+    The entry is at this position, and was folded into the branch at `uri`.
 
     `uri` may be that of a branch: then the note is beside its main branch. Or another table, in whose folder
     it was, was dropped later: then that table's note is read, if it may be.
@@ -208,7 +210,10 @@ def noted_inside(notes: Iterable[tuple[str, bytes]]) -> dict[str, tuple[DroppedB
 
 
 def is_note_inside(path: str) -> bool:
-    """Whether a path, relative to a table's root, is that of the note of a table that was in its folder."""
+    """Returns whether a path is that of the note of a table in the folder of this one.
+
+    The path is relative to the table's root.
+    """
     return path.split("/")[-2:-1] == [FOLDER]
 
 

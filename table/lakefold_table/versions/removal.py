@@ -28,7 +28,7 @@ _ROUNDS: Final = 5
 
 
 def remove_branch(versions: Versions) -> None:
-    """Remove the versions of a branch, the newest last.
+    """Removes the versions of a branch, the newest last.
 
     Raises `RetryError` if another client keeps putting versions.
     """

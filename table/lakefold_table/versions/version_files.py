@@ -38,7 +38,7 @@ def put_needed(storage: Storage, files: Sequence[NewFile]) -> None:
 
 
 def _put(storage: Storage, file: NewFile) -> Put:
-    """A put whose answer was lost counts as `EXISTS`: the file is read back."""
+    """Puts a file. An answer that was lost counts as `EXISTS`: the file is read back."""
     try:
         return storage.put_if_absent(file.path, [file.data])
     except DoubtfulPutError:

@@ -107,7 +107,10 @@ class Published(Enum):
 
 
 def seconds() -> float:
-    """A clock that never goes back, and that runs while the process (if possible also the machine) sleeps."""
+    """Returns the seconds of a clock that never goes back.
+
+    It runs while the process (if possible also the machine) sleeps.
+    """
     return time.clock_gettime(_CLOCK)
 
 
@@ -127,7 +130,7 @@ class NamesBefore(Collection[str]):
         return iter(self.names)
 
     def __len__(self) -> int:
-        """About how many there may be."""
+        """Returns about how many names there may be."""
         return len(self.names) + _MANY
 
 
@@ -275,7 +278,7 @@ class Versions:
         return self._naming.path(version)
 
     def exists(self, version: int) -> bool:
-        """Whether this version was published and not removed."""
+        """Returns whether this version was published and not removed."""
         return self.storage.size(self.path(version)) is not None
 
     def read(self, version: int) -> bytes:
@@ -432,7 +435,7 @@ class Versions:
         self._is_there(version)
 
     def _listed_after(self, version: int) -> bool:
-        """Whether this version was put here and listed as the newest a moment ago."""
+        """Returns whether this process put the version and has just listed it as the newest."""
         if self._clock() - self._listed_at > RECENT_SECONDS:
             return False
         return self._last is not None and self._last.version == version
@@ -457,13 +460,16 @@ class Versions:
         return not self.storage.cheap_size or self.exists(version - 1)
 
     def _is_confirmed(self, version: int, newest: int) -> bool:
-        """Whether `version` exists, no hint names one after `newest`, and the newest was confirmed lately."""
+        """Returns whether `version` exists, and the newest version was confirmed a short time ago.
+
+        Returns False if a hint names a version after `newest`.
+        """
         if self._clock() - self._confirmed_at > CONFIRMED_SECONDS:
             return False
         return self._is_there(version) and self._hint() <= newest
 
     def _is_there(self, version: int) -> bool:
-        """Whether the version exists.
+        """Returns whether the version exists.
 
         Raises `StopError` if its file can't be that which was read or put here.
         """
@@ -516,7 +522,7 @@ class Versions:
         return Published.OURS if stored == ours else Published.THEIRS
 
     def holds(self, publication: Publication) -> bool:
-        """Whether this publication was stored."""
+        """Returns whether this publication was stored."""
         return self._settled(publication) is Published.OURS
 
     def missing(self, version: int) -> VersionExpiredError | RetryError | NotATableError:

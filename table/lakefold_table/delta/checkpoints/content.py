@@ -75,7 +75,7 @@ class _OwnActions:
         self._has_files = False
 
     def is_of_table(self, action: Action | FileGroup) -> bool:
-        """Whether the action is about the table, and not about the checkpoint."""
+        """Returns whether the action is about the table, and not about the checkpoint."""
         match action:
             case CheckpointMetadata():
                 if self._metadata is not None:

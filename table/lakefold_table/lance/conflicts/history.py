@@ -168,11 +168,11 @@ class History:
         return read_version if any(self._unknown_kinds(ours, read_version)) else None
 
     def rewritten_since(self, read_version: int) -> bool:
-        """Whether a Rewrite came after this version."""
+        """Returns whether a Rewrite came after this version."""
         return self.latest.get(Kind.REWRITE, 0) > read_version
 
     def needs_rewrites(self, read_version: int) -> bool:
-        """Whether a Rewrite came after this version, and the files that it replaced are not known."""
+        """Returns whether a Rewrite came after this version, and the files that it replaced are not known."""
         if self.detailed_since is not None and read_version >= self.detailed_since:
             return False
         return self._undetailed.get(Kind.REWRITE, 0) > read_version

@@ -49,7 +49,7 @@ def hashes_of(hashes: Collection[int]) -> bytes:
 
 
 def may_share_keys(ours: Filter, theirs: Filter) -> bool:
-    """Whether some key may be in both. True also if that is not known: other columns, other shapes."""
+    """Returns whether some key may be in both. Returns True if the columns or the shapes differ."""
     if ours.fields != theirs.fields:
         return True
     if ours.bloom is None and theirs.bloom is None:

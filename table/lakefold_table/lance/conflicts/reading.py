@@ -175,7 +175,7 @@ def _update_config(transaction: Transaction) -> Footprint:
 
 
 def _describes(update: Transaction.UpdateConfig) -> bool:
-    """Whether it changes metadata of the schema or of a field. An update that names no key does not."""
+    """Returns whether an Update changes metadata of the schema or of a field, by any key."""
     updates = [update.schema_metadata_updates, *update.field_metadata_updates.values()]
     old = update.schema_metadata or update.field_metadata
     return bool(old) or any(change.update_entries or change.replace for change in updates)

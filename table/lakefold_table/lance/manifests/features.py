@@ -115,7 +115,7 @@ def set_flag(head: Manifest, flag: Flag) -> None:
 
 
 def has_stable_row_ids(head: Manifest) -> bool:
-    """Whether rows keep their id for life (flag 2)."""
+    """Returns whether rows keep their id for life (flag 2)."""
     return head.reader_feature_flags & _STABLE != 0
 
 

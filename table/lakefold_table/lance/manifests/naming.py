@@ -82,7 +82,7 @@ class Scheme(Enum):
 
 
 def is_detached(version: int) -> bool:
-    """Whether a version's number is that of a detached version (bit 63)."""
+    """Returns whether a version's number is that of a detached version (bit 63)."""
     return bool(version & DETACHED_BIT)
 
 
@@ -147,7 +147,7 @@ def transaction_name(read_version: int, encoded: Sequence[bytes]) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Whether every store accepts a data file's path and the path stays inside its base.
+    """Returns whether every store accepts a data file's path and the path stays inside its base.
 
     It is relative, has no empty, `.` or `..` segment, no control characters, no segment that begins with a
     dot (stores reserve such names for files being written), and is not longer than file systems and object
@@ -162,12 +162,15 @@ def is_inside(path: str) -> bool:
 
 
 def is_usual_name(path: str) -> bool:
-    """Whether a data file's name is one segment of common characters, so that it needs no other check."""
+    """Returns whether a data file's name is one segment of common characters.
+
+    Such a name needs no other check.
+    """
     return _USUAL.fullmatch(path) is not None
 
 
 def is_data_name(path: str) -> bool:
-    """Whether Lance clients find a data file of this name.
+    """Returns whether Lance clients find a data file of this name.
 
     They take it for one segment and encode what isn't in `PLAIN`, `sub/a` as `sub%2Fa` (Lance fact 1.5). So
     such a file may exist, and yet no client can read its rows.
@@ -176,7 +179,7 @@ def is_data_name(path: str) -> bool:
 
 
 def are_data_names(paths: Sequence[str]) -> bool:
-    """Whether `is_data_name` holds for each of them. Many times faster than calling it for each."""
+    """Returns whether `is_data_name` holds for all of these. Many times faster than a call for each."""
     joined = "".join(f"{path}\n" for path in paths)
     return joined.count("\n") == len(paths) and _NAMES.fullmatch(joined) is not None
 

@@ -240,7 +240,7 @@ class _Packing:
         return len(self.kinds) <= MOST_KINDS and are_data_names(names)
 
     def is_plain(self) -> bool:
-        """Whether all fragments are sound in themselves, as far as this can be checked without a table."""
+        """Returns whether all fragments are sound, as far as this can be checked without a table."""
         if not self.rows or min(self.rows) < 1 or max(self.rows) > MAX_ROWS:
             return False
         # Equal names have equal hashes. Where two others have, which is next to never, all is decoded whole.
@@ -255,7 +255,7 @@ class _Packing:
 
 
 def _is_new(kind: DataFragment) -> bool:
-    """Whether fragments of this kind have no id yet and nothing but files of the table itself."""
+    """Returns whether fragments of this kind have no id yet and nothing but files of the table itself."""
     plain = DataFragment(files=kind.files)
     plain.DiscardUnknownFields()
     return plain.ByteSize() == kind.ByteSize() and not any(file.HasField("base_id") for file in kind.files)
