@@ -257,7 +257,7 @@ class Admin:
         return other
 
     def answer(self, future: Future[T], doing: str, *, rights: Sequence[Right] = ()) -> T:
-        """Wait for a future of the client and return its result, within the time limit of a request.
+        """Waits for a future of the client and returns its result, within the time limit of a request.
 
         `rights`: see `error_of`.
         """
@@ -289,7 +289,7 @@ class Admin:
         return result
 
     def ask_as_consumer(self, ask: Callable[[Consumer], T], doing: str, *, read_committed: bool) -> T:
-        """Send requests that only a consumer can send, through a consumer of `consumers`.
+        """Sends requests that only a consumer can send, through a consumer of `consumers`.
 
         Each request of `ask` may block for `timeout_s` at most. Raises as `result` does.
         """
@@ -330,7 +330,7 @@ class Admin:
         return len(self.answer(self._ask_for_cluster(), "count the brokers").brokers)
 
     def _ask_for_cluster(self) -> Future[ClusterMetadata]:
-        """Request the cluster's brokers without waiting, in a thread.
+        """Requests the cluster's brokers without waiting, in a thread.
 
         The client's own `describe_cluster` needs no thread. But it ends the process if a broker answers that
         no broker is alive, as one does that is fenced or has just started: librdkafka (2.16) then asserts a

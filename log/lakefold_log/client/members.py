@@ -76,21 +76,24 @@ class Holder(Protocol):
     """Works on the partitions that are assigned to this process. Called by `Membership.step` and `close`."""
 
     def given(self, partitions: Sequence[int], *, is_settled: bool = True) -> None:
-        """These are this process's from now on.
+        """Is called with the partitions that this process has from now on.
 
         If `is_settled`, all that were revoked before are assigned again, to this process or to others.
         """
         ...
 
     def taken(self, partitions: Sequence[int], patience_s: float) -> None:
-        """Other processes get these once it is settled who. Then they must be released.
+        """Is called before other processes get these partitions, which must be released now.
 
         That may take `patience_s` seconds.
         """
         ...
 
     def lost(self, partitions: Sequence[int]) -> None:
-        """The group took this process for dead: another may already have these. Returns at once."""
+        """Is called if the group took this process for dead: another may have these already.
+
+        Returns at once.
+        """
         ...
 
 
@@ -124,7 +127,7 @@ class Membership(Closing):
         return self._guard.answering
 
     def step(self, timeout_s: float) -> None:
-        """Handle events of the group for `timeout_s` seconds at most, and call the holder for each.
+        """Handles events of the group for at most `timeout_s` seconds, and calls the holder for each.
 
         Raises `GapError` if the topic was created again, `InvalidError` if the brokers refuse access, and
         `StopError` if another process has joined under this one's name.
@@ -137,7 +140,7 @@ class Membership(Closing):
             raise self._failure
 
     def close(self) -> None:
-        """Leave the group at once: the holder releases all it has before the other members are notified."""
+        """Leaves the group at once: the holder releases all it has before the other members are notified."""
         if self._has_name and self._failure is None:
             self._leave()
         self._consumer.close()
@@ -166,7 +169,7 @@ class Membership(Closing):
         self._holder.given(_numbers(partitions), is_settled=is_settled)
 
     def _taken(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """The client releases them, and joins the group again, when this returns."""
+        """Hands partitions back. The client releases them, and joins the group again, after this returns."""
         self._is_revoking = True
         self._holder.taken(_numbers(partitions), self._patience_s)
 
@@ -175,7 +178,10 @@ class Membership(Closing):
         self._holder.lost(_numbers(partitions))
 
     def _note(self, error: KafkaError) -> None:
-        """An event of the client: most pass by themselves, and the guard reports a topic that was deleted."""
+        """Handles an error event of the client.
+
+        Most errors pass by themselves, and the guard reports a topic that was deleted.
+        """
         self._guard.hurry()
         rights = (*on_group("Read", self.group), *on_topics("Describe", self._topic))
         fault = error_of(error, "share the partitions", self.group, rights=rights)

@@ -110,7 +110,7 @@ def _offsets(
 
 
 def ask_for_topic(admin: Admin, name: str) -> Future[RawDescription]:
-    """Request the topic of this name without waiting; `topic_answer` checks the answer."""
+    """Requests the topic of this name without waiting; `topic_answer` checks the answer."""
     futures = admin.client.describe_topics(TopicCollection([name]), request_timeout=admin.timeout_s)
     future: Future[RawDescription] = futures[name]
     return future
@@ -152,7 +152,7 @@ def settings_of(admin: Admin, name: str) -> dict[str, str]:
 
 
 def create_topic(admin: Admin, topic: NewTopic) -> None:
-    """Create a topic. Raises as `offset_ranges` does; if no broker answers, the topic may exist."""
+    """Creates a topic. Raises as `offset_ranges` does; if no broker answers, the topic may exist."""
     future = admin.client.create_topics([topic], request_timeout=admin.timeout_s)[topic.topic]
     admin.result(future, f"create topic {topic.topic}")
 
@@ -205,7 +205,7 @@ def group_members(admin: Admin, group: str) -> list[GroupMember]:
 
 
 def checked_commits(requested: Sequence[TopicPartition], answer: Sequence[TopicPartition] | None) -> None:
-    """Check a group's committed offsets: each requested partition must be returned, in that order.
+    """Checks a group's committed offsets: each requested partition must be returned, in that order.
 
     An offset is at least 0, or `OFFSET_INVALID` if the group has none. Raises `UnknownAnswerError` otherwise.
     """

@@ -56,7 +56,7 @@ class TopicGuard:
         self.answering = True
 
     def step(self) -> None:
-        """Take an answer that has come, and send the next request if it is due. Returns at once.
+        """Takes an answer that has come, and sends the next request if it is due. Returns at once.
 
         Raises `GapError` if the topic was created again or deleted, `InvalidError` if the request is refused.
         """
@@ -71,18 +71,18 @@ class TopicGuard:
             self._next_at = time.monotonic() + (self._every_s if self.answering else _AWAY_EVERY_S)
 
     def hurry(self) -> None:
-        """Check at the next step: something happened that may concern the topic."""
+        """Has the next step check, because something happened that may concern the topic."""
         self._next_at = time.monotonic()
 
     def verify(self) -> None:
-        """Check now and wait for the answer (about a millisecond).
+        """Checks now and waits for the answer (about a millisecond).
 
         Raises `GapError` if the topic was created again or deleted, `RetryError` if that is not known now.
         """
         self.settle(self.ask())
 
     def settle(self, asked: Future[TopicDescription]) -> None:
-        """Wait for the answer to a request. Raises as `verify`; for any thread."""
+        """Waits for the answer to a request. Raises as `verify`; for any thread."""
         with suppress(FutureTimeoutError, KafkaException):
             asked.result(self._admin.timeout_s + 1)
         error = self._check(asked)
@@ -90,7 +90,7 @@ class TopicGuard:
             raise error
 
     def ask(self) -> Future[TopicDescription]:
-        """Request the topic's identity without waiting; for any thread."""
+        """Requests the topic's identity without waiting; for any thread."""
         return ask_for_topic(self._admin, self._topic)
 
     def _check(self, future: Future[TopicDescription]) -> LakefoldError | None:

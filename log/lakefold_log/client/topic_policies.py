@@ -78,7 +78,7 @@ _ANSWERS: Final = (*_KEPT, Policy(_TIME, "LogAppendTime", "the times of messages
 
 
 def check_policies(admin: Admin, topics: Topics) -> tuple[PolicyWarning, ...]:
-    """Check the settings of the three topics; returns those that may do harm.
+    """Checks the settings of the three topics. Returns those that may do harm.
 
     Raises `StopError` for a setting with which entries or answers can be lost: it names the setting, its
     value and the command that corrects it. Raises `RetryError` if no broker answers. If the ACLs refuse to

@@ -152,7 +152,7 @@ def ensure_topics(
     wait_s: float = 30.0,
     stop: threading.Event | None = None,
 ) -> TopicDescription:
-    """Create those of the topics that are missing, and check those that exist. For the committer alone.
+    """Creates those of the topics that are missing, and checks the others. For the committer alone.
 
     Messages get the broker's time, are kept for ever, and none is larger than the broker's limit after
     unpacking; outcomes get as many partitions as transactions, dead letters get one. They get `replication`
@@ -181,7 +181,7 @@ def ensure_topics(
 
 
 def _create(admin: Admin, topic: NewTopic) -> None:
-    """Create the topic unless it exists; two committers may do this at once."""
+    """Creates the topic unless it exists; two committers may do this at once."""
     try:
         describe(admin, topic.topic)
     except MissingTopicError:
@@ -202,7 +202,7 @@ def _patiently(
     wait_s: float,
     stop: threading.Event | None = None,
 ) -> T:
-    """Try again for `wait_s` seconds if the topic or its leader is unknown, or the answer is empty."""
+    """Tries again for `wait_s` seconds if the topic or its leader is unknown, or the answer is empty."""
     stop = threading.Event() if stop is None else stop
     deadline = time.monotonic() + wait_s
     while True:

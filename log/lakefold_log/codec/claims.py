@@ -54,7 +54,7 @@ def claim_fault(envelope: Envelope) -> tuple[str, str] | None:
 
 
 def put_claim(storage: Storage, envelope: Envelope, data: bytes, sent_ns: int) -> Envelope:
-    """Write the envelope durably; returns the small envelope to send to the log instead.
+    """Writes the envelope durably. Returns the small envelope to send to the log instead.
 
     `storage` is that of the table's main branch, `data` the envelope's bytes, `sent_ns` the current time in
     nanoseconds since 1970. The time gives each sending a file of its own: if the file of an answered sending

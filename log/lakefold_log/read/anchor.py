@@ -145,7 +145,7 @@ class LogContent(Closing):
         return None
 
     def close(self) -> None:
-        """Disconnect from the broker."""
+        """Disconnects from the broker."""
         if self._reader is not None:
             self._reader.close()
 

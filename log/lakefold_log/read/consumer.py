@@ -235,14 +235,14 @@ class PartitionReader(Closing):
         return messages
 
     def confirm_messages(self) -> None:
-        """Wait until all messages returned before this call are verified to be from the expected topic.
+        """Waits until all messages returned before this call are verified to be from the expected topic.
 
         For any thread. Raises `GapError` if it is another topic now, `RetryError` if that is not known.
         """
         self._deferred_check.settle()
 
     def seek(self, offset: int) -> None:
-        """Continue at `offset`. Raises as the constructor does if the log doesn't contain it."""
+        """Continues at `offset`. Raises the errors of the constructor if the log doesn't contain it."""
         self._check_offset(offset)
         self._last_read = None
         self._assign(offset)
@@ -286,7 +286,7 @@ class PartitionReader(Closing):
         self._known_end = 0 if marks is None else max(0, marks[1])
 
     def close(self) -> None:
-        """Disconnect from the broker. Nothing is committed."""
+        """Disconnects from the broker. Nothing is committed."""
         self._consumer.close()
 
     def _make(self, config: KafkaConfig) -> Consumer:
@@ -311,7 +311,7 @@ class PartitionReader(Closing):
             return Consumer({**options, "error_cb": on_error}, logger=LOGGER)
 
     def _assign(self, offset: int) -> None:
-        """Begin to read at `offset`, or before it, after the last entry that was read.
+        """Begins to read at `offset`, or before it, after the last entry that was read.
 
         With the epoch of that entry's leader the client notices if the log loses the entry, even if it has
         grown beyond the offset by then. Without an epoch the client would continue in the new entries. The
@@ -350,7 +350,7 @@ class PartitionReader(Closing):
         return watermarks(self._admin, self.topic, self.log.partition, read_committed=committed)
 
     def _take(self, raw: RawMessage, messages: list[Message]) -> bool:
-        """Accept what the client returned. Returns False if what it returned after that must be dropped."""
+        """Accepts what the client returned. Returns False if what it returned after that must be dropped."""
         error = raw.error()
         offset = raw.offset()
         if offset is not None and offset != self.position and not self._may_go_to(offset, error):
@@ -381,7 +381,7 @@ class PartitionReader(Closing):
         return is_damaged and error.code() in _OFFSET_LOST and offset not in {None, self.position}
 
     def _pass_damaged(self, error: KafkaError) -> None:
-        """Fetch messages again that the client could not read; pass over them if that doesn't help.
+        """Fetches messages again that the client could not read, and skips them if that doesn't help.
 
         The client itself would continue after them, as if they were not in the log. How many they are is
         not known, as their batch can't be read: so they are passed over one by one, `on_gap` is called once.
@@ -454,7 +454,7 @@ class PartitionReader(Closing):
         return GapError(message, where=str(Position(self.log, self.position, self.topic)), hint=WITHHELD)
 
     def _note(self, error: KafkaError, offset: int | None) -> None:
-        """Handle an event of the client: the end was reached, the offset was lost, or a passing error."""
+        """Handles an event of the client: the end was reached, the offset was lost, or a passing error."""
         code = error.code()
         if code == Local.PARTITION_EOF:
             self.position = self.position if offset is None else max(offset, self.position)
@@ -501,7 +501,7 @@ class PartitionReader(Closing):
             raise self._failure
 
     def _on_error(self, error: KafkaError) -> None:
-        """Called by the client, within `poll`, for errors that no message contains."""
+        """Handles errors that no message contains. The client calls it within `poll`."""
         self.last_error = error.str()
         if error.code() == Local.ALL_BROKERS_DOWN:
             self._guard.answering = False

@@ -69,7 +69,7 @@ class VersionNews:
         return max(map(self._version, self._reader.poll(_BATCH, seconds)), default=0)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stops listening."""
         self._reader.close()
 
     def _version(self, message: Message) -> int:

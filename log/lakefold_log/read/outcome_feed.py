@@ -73,7 +73,7 @@ class OutcomeFeed(Closing):
         return [each for each in reported if each is not None]
 
     def close(self) -> None:
-        """Disconnect from the brokers."""
+        """Disconnects from the brokers."""
         self._consumer.close()
 
 

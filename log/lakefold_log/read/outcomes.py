@@ -88,7 +88,7 @@ class OutcomeWaiter(Closing):
         self._changed = threading.Condition()
 
     def skip_to_end(self) -> None:
-        """Move to the end again before the next proposal is sent, if many outcomes came since the last one.
+        """Moves to the end again before the next proposal is sent, if many outcomes came since the last one.
 
         The answer is right without it; it saves reading other writers' outcomes of the meantime. No thread
         may be waiting for an outcome. Sends requests only if the client has received many messages already:
@@ -99,7 +99,7 @@ class OutcomeWaiter(Closing):
                 self._reader.seek(self._reader.end_offset())
 
     def expect(self, position: Position) -> None:
-        """Keep the outcome of a proposal that was sent to `position`, once it is read, until `forget`.
+        """Keeps the outcome of a proposal that was sent to `position`, once it is read, until `forget`.
 
         Other outcomes are kept for a short time only. For any thread.
         """
@@ -206,7 +206,7 @@ class OutcomeWaiter(Closing):
         return self._expected.get(position) or self._known.get(position)
 
     def close(self) -> None:
-        """Stop reading. Threads that wait for an outcome get a `RetryError`."""
+        """Stops reading. Threads that wait for an outcome get a `RetryError`."""
         self._is_closed = True
         with self._turn(None):
             self._reader.close()
@@ -335,7 +335,9 @@ def read_outcomes(
     trust: Trust = EVERYBODY,
     since: int = 0,
 ) -> Iterator[tuple[int, Outcome]]:
-    """Every committed outcome of the partition from `from_offset` to its end as it is now, with its offset.
+    """Yields each committed outcome of the partition, with its offset.
+
+    Begins at `from_offset` and ends at the end that the partition has now.
 
     `tables`: of those only, which costs a tenth (None: of all). `trust`: whose outcomes count, of reports
     that began at or after `since`. What doesn't count, and what is no outcome, is passed

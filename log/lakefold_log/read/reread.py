@@ -121,7 +121,7 @@ class RepeatingReader(PartitionReader):
         return self._surplus[0].offset if self._surplus else reader.position
 
     def close(self) -> None:
-        """Disconnect from the broker. Nothing is committed."""
+        """Disconnects from the broker. Nothing is committed."""
         if self._again is not None:
             self._again.close()
         super().close()

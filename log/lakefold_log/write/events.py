@@ -32,7 +32,7 @@ _POLL_S: Final = 0.1
 
 
 def make_topic(admin: Admin, name: str, partitions: int, *, wait_s: float = 30.0) -> TopicDescription:
-    """Create a topic for events unless one of this name exists, and wait until the cluster knows it.
+    """Creates a topic for events unless one of this name exists, and waits until the cluster knows it.
 
     Raises `InvalidError` if the cluster refuses, `RetryError` if it doesn't answer.
     """
@@ -78,7 +78,7 @@ class EventSender:
         return max(self._handed_over - len(self._producer), 0)
 
     def send(self, events: Iterable[Event]) -> None:
-        """Send events, waiting if too many are in flight. Raises as `finish` does."""
+        """Sends events, waiting if too many are in flight. Raises as `finish` does."""
         for key, value in events:
             if not self._handed_over % _CHECK_EVERY:
                 self._wait(_QUEUE)
@@ -86,7 +86,7 @@ class EventSender:
             self._handed_over += 1
 
     def finish(self) -> None:
-        """Wait until the topic has all events.
+        """Waits until the topic has all events.
 
         Raises `RetryError` if the brokers didn't accept them in time, or `abandon` was called, and
         `InvalidError` if the broker refuses them permanently. The topic may then have some of them.
@@ -94,11 +94,11 @@ class EventSender:
         self._wait(0)
 
     def abandon(self) -> None:
-        """Drop all events that the topic doesn't have yet."""
+        """Drops all events that the topic doesn't have yet."""
         self._producer.purge()
 
     def _wait(self, at_most: int) -> None:
-        """Wait until at most `at_most` events are in flight."""
+        """Waits until at most `at_most` events are in flight."""
         deadline = time.monotonic() + self._timeout_s
         self._producer.poll(0)
         while self._failure is None and len(self._producer) > at_most:

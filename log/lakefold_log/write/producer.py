@@ -116,7 +116,7 @@ class Proposer(Closing):
         headers: Headers = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> Future[Position]:
-        """Send an envelope to `partition` (that of the table's marks), or to that of its table's hash.
+        """Sends an envelope to `partition` (that of the table's marks), or to that of its table's hash.
 
         If it is larger than a message may be, it is first written beside the table (reached with
         `storage_options`), and a claim to it is sent. The future returns the position once all replicas have
@@ -178,7 +178,7 @@ class Proposer(Closing):
         )
 
     def position_of(self, sent: Future[Position]) -> Position:
-        """Wait for the position of what `send` sent, and verify that it is in the expected topic.
+        """Waits for the position of what `send` sent, and verifies that it is in the expected topic.
 
         A topic's id never comes back: if it is the same after the broker took a message, the message is in
         that topic. The check takes about a millisecond; while the brokers are unreachable it is repeated for
@@ -191,7 +191,7 @@ class Proposer(Closing):
         return position
 
     def unverified_position_of(self, sent: Future[Position]) -> Position:
-        """Wait for the position of what `send` sent, for a caller that learns more about it.
+        """Waits for the position of what `send` sent, for a caller that learns more about it.
 
         An outcome for this position names the topic's id and the proposal, so it shows as much as a request
         would. Raises as `position_of` does, except for `GapError`.
@@ -210,7 +210,7 @@ class Proposer(Closing):
                     raise
 
     def close(self) -> None:
-        """Wait for what is in flight (no longer than its time-out) and release the client.
+        """Waits for what is in flight (no longer than its time-out) and releases the client.
 
         From now on `send` raises `StopError`, also if it waits for room in the client's queue.
         """
@@ -244,7 +244,7 @@ class Proposer(Closing):
             return _CLIENT_LIMIT
 
     def _queue(self, hand_over: Callable[[], None]) -> None:
-        """Hand a message to the client, waiting if its queue is full."""
+        """Hands a message to the client. Waits if its queue is full."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             if self._closed.is_set():

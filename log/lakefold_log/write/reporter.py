@@ -161,7 +161,7 @@ class Reporter(Closing):
         next_offset: int,
         offset_metadata: OffsetMetadata,
     ) -> int:
-        """Report in one Kafka transaction; returns the offset after the last outcome ever reported here.
+        """Reports in one Kafka transaction. Returns the offset after the last outcome that was reported here.
 
         `next_offset` is committed as the group's offset, with `offset_metadata`. When this returns, all of it
         is decided, and visible a moment later; if the process dies before, all or none of it is. With empty
@@ -182,7 +182,7 @@ class Reporter(Closing):
             raise
 
     def close(self) -> None:
-        """Release the producer; what was not committed stays invisible, and the next reporter ends it."""
+        """Releases the producer; what was not committed stays invisible, and the next reporter ends it."""
         self._session.close()
 
     def _report(self, report: _Report, deadline: float) -> int:
@@ -254,7 +254,7 @@ class Reporter(Closing):
         self._earlier = thinned(sent.last.history, sent.last.end)
 
     def _renew(self, deadline: float) -> _Report | None:
-        """Open a new session after the last was lost; returns the doubtful report if it was committed.
+        """Opens a new session after the last was lost. Returns the doubtful report if it was committed.
 
         What is missing of committed reports is then owed. Raises `StopError` if another process moved the
         group's offset meanwhile.
@@ -289,7 +289,7 @@ class Reporter(Closing):
             raise FencedError(message, where=self._where, hint="run one committer for each partition")
 
     def _owe(self, sent: Sequence[_Sent], *, at_all: bool) -> None:
-        """What is missing of these reports is sent first; their dead letters may be sent twice.
+        """Has the missing part of these reports sent first. Their dead letters may be sent twice.
 
         If `at_all`, also if only the offset is missing.
         """
@@ -400,7 +400,7 @@ class Reporter(Closing):
         return self._end(read_committed=True) < self._end(read_committed=False)
 
     def _end_hanging(self, deadline: float) -> None:
-        """Write an abort marker to every partition that a report writes to.
+        """Writes an abort marker to every partition that a report writes to.
 
         A broker that is killed after it decided a transaction, and has no other replica to lead meanwhile,
         forgets to mark the partitions when it restarts (tried with 4.3): readers of them, and of the group's

@@ -46,13 +46,13 @@ class Sending:
         self._span = span
 
     def done(self, offset: int) -> None:
-        """The log has it, at this offset."""
+        """Ends the span: the log has the message, at this offset."""
         if self._span is not None:
             self._span.set_attribute("messaging.kafka.offset", offset)
             self._span.end()
 
     def failed(self, error: BaseException) -> None:
-        """It was not sent, or that is not known."""
+        """Ends the span: the message was not sent, or that is not known."""
         if self._span is not None:
             from opentelemetry.trace import StatusCode
 
@@ -112,7 +112,7 @@ def _is_traced() -> bool:
 
 
 def sending(topic: str, partition: int, envelope: Envelope, headers: Headers) -> Sending:
-    """Begin the span of a send, as a child of the current span.
+    """Begins the span of a send, as a child of the current span.
 
     There is no span and no additional header if the application never imported OpenTelemetry, or has no
     current span and exports none. Headers that contain a context already keep it: a proposal that is sent

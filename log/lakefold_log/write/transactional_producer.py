@@ -91,7 +91,7 @@ class Session:
         self._call(self._init, "take over")
 
     def begin(self, deadline: float) -> None:
-        """Begin a transaction, whose steps may take until `deadline` (`time.monotonic`)."""
+        """Begins a transaction, whose steps may take until `deadline` (`time.monotonic`)."""
         self._deadline = deadline
         self._topics.clear()
         self._call(lambda _: self._producer.begin_transaction(), "begin")
@@ -106,7 +106,7 @@ class Session:
         headers: Headers = (),
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
-        """Hand a message to the client, waiting if its queue is full; `commit` waits for its delivery."""
+        """Hands a message to the client. Waits if its queue is full; `commit` waits for its delivery."""
         callback = on_delivery
         if topic not in self._topics:
             # All messages to a topic are refused, or none: the result of the first is enough.
@@ -128,7 +128,7 @@ class Session:
                 return
 
     def deliver(self, limit_s: float) -> None:
-        """Wait until the brokers have what was sent, for at most `limit_s` seconds: `commit` waits longer.
+        """Waits until the brokers have what was sent, for at most `limit_s` seconds: `commit` waits longer.
 
         From then on readers of uncommitted messages see it. If something fails, the next step raises it.
         """
@@ -139,26 +139,26 @@ class Session:
                 self._producer.poll(remaining_s)
 
     def send_offset(self, offset: TopicPartition, limit_s: float) -> None:
-        """Make the group's offset for a partition, with its metadata, part of the transaction.
+        """Makes the group's offset for a partition, with its metadata, part of the transaction.
 
         This is the call that may hang: it is given up after `limit_s` seconds.
         """
         self._call(partial(self._bounded, offset, limit_s), "send the group's offset")
 
     def commit(self) -> None:
-        """Send what is waiting and commit.
+        """Sends what is waiting and commits.
 
         If `RetryError` leaves the session unusable, it may be committed.
         """
         self._call(self._producer.commit_transaction, "commit")
 
     def abort(self) -> None:
-        """Send what is waiting, so that its partitions get a marker, and abort."""
+        """Sends what is waiting, so that its partitions get a marker, and aborts."""
         self._producer.flush(max(self._deadline - time.monotonic(), _LEAST_WAIT_S))
         self._call(self._producer.abort_transaction, "abort")
 
     def close(self) -> None:
-        """Release the client. An open transaction stays invisible, and the next session ends it."""
+        """Releases the client. An open transaction stays invisible, and the next session ends it."""
         self.usable = False
         with suppress(KafkaException):
             # A fenced producer raises its error here again.
@@ -177,7 +177,7 @@ class Session:
             on_delivery(error, message)
 
     def _bounded(self, offset: TopicPartition, limit_s: float, remaining_s: float) -> None:
-        """Make the only call that may ignore its time-out in a thread that can be abandoned."""
+        """Makes the only call that may ignore its time-out in a thread that can be abandoned."""
         answer: Future[None] = Future()
         remaining_s = min(remaining_s, limit_s)
 
@@ -199,7 +199,7 @@ class Session:
         raise RetryError("the group's coordinator gives no answer", where=self._where)
 
     def _connect(self) -> None:
-        """Wait for a broker: a client without a connection looks for its coordinator half a second later.
+        """Waits for a broker: a client without a connection looks for its coordinator half a second later.
 
         If no broker answers, the takeover raises the error.
         """
@@ -207,7 +207,7 @@ class Session:
             self._producer.list_topics(self._where.partition("/")[0], timeout=_CONNECT_S)
 
     def _init(self, remaining_s: float) -> None:
-        """Take over, in attempts that take longer and longer: each continues what the last has begun.
+        """Takes over, in attempts that take longer and longer: each continues what the last has begun.
 
         In a third of all takeovers the client misses that its coordinator is connected (tried: librdkafka
         2.16), and would look again half a second later. The next attempt makes it look at once.
@@ -216,7 +216,7 @@ class Session:
         self._producer.init_transactions(min(attempt_s, remaining_s))
 
     def _call(self, step: Callable[[float], None], doing: str) -> None:
-        """Take a step, and repeat it as long as Kafka reports that this may help."""
+        """Takes a step, and repeats it as long as Kafka reports that this may help."""
         while True:
             remaining_s = self._deadline - time.monotonic()
             try:
