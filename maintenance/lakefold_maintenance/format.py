@@ -148,15 +148,15 @@ class MaintenanceFormat(Protocol):
     name: str
 
     def surveyor(self, source: Source, settings: Mapping[str, str]) -> FormatSurveyor:
-        """What surveys a branch of a table. `settings`: the policy's, as `policy_of` takes them."""
+        """Returns the surveyor of a branch. `settings`: those of the policy, as `policy_of` takes them."""
         ...
 
     def rewriter(self, survey: TableSurvey, limits: TaskLimits) -> TableRewriter:
-        """What runs the tasks of a plan in this process. Nothing is opened yet."""
+        """Returns an object that runs the tasks of a plan in this process. Nothing is opened yet."""
         ...
 
     def rewrite(self, survey: TableSurvey, results: Sequence[RewriteResult]) -> Envelope:
-        """The proposal of these results, built on the version of the survey."""
+        """Returns the proposal of these results, built on the version of the survey."""
         ...
 
     def propose_covered(self, survey: TableSurvey, log: Asking, results: Sequence[RewriteResult]) -> Result:
@@ -164,11 +164,11 @@ class MaintenanceFormat(Protocol):
         ...
 
     def new_ids(self, survey: TableSurvey, results: Sequence[RewriteResult], answer: Result) -> Iterable[int]:
-        """The ids of the fragments that a committed proposal of these results has added."""
+        """Returns the ids of the fragments that a committed proposal of these results has added."""
         ...
 
     def names(self, survey: TableSurvey, fragment_ids: Collection[int]) -> list[int | str]:
-        """What people call these fragments."""
+        """Returns the names of these fragments for people."""
         ...
 
     def optimize_indices(self, survey: TableSurvey) -> None:
@@ -176,23 +176,23 @@ class MaintenanceFormat(Protocol):
         ...
 
     def waiting(self, envelope: Envelope) -> WaitingEntry:
-        """What a proposal of this format needs while it waits in the log."""
+        """Returns what a proposal of this format needs while it waits in the log."""
         ...
 
     def files_of(self, envelope: Envelope) -> Iterable[str]:
-        """The paths of the files that a proposal names in the table's own folders."""
+        """Returns the paths of the files that a proposal names in the table's own folders."""
         ...
 
     def is_unique(self, path: str) -> bool:
-        """Whether a path in the table is that of a file that is named by chance, so that no other has it."""
+        """Returns whether the file at this path has a random name, so that no other file has it."""
         ...
 
     def rewritten_ids(self, survey: TableSurvey, rewritten: Collection[int | str]) -> set[int]:
-        """The ids of fragments that waiting compactions replace. `rewritten`: of `WaitingEntry`."""
+        """Returns the ids of fragments that waiting compactions replace. `rewritten`: of `WaitingEntry`."""
         ...
 
     def clean_up_takes(self, storage: Storage, files: Collection[str], now: float) -> bool:
-        """Whether the format's clean-up of versions might remove one of these files, which no version names.
+        """Returns whether the format's clean-up of versions may remove one of these unnamed files.
 
         `now`: in seconds since 1970.
         """
@@ -201,7 +201,7 @@ class MaintenanceFormat(Protocol):
     def unnamed(
         self, survey: TableSurvey, waiting: AbstractSet[str], refused: AbstractSet[str], now: float
     ) -> UnnamedPaths:
-        """The files that nothing names. The versions are read now, not as of the survey.
+        """Returns the files that no version names. The versions are read now, not as of the survey.
 
         `waiting`, `refused`: the files of proposals that wait or were refused. `now`: in seconds since 1970.
         """

@@ -40,11 +40,11 @@ class Progress(Protocol):
     """Is called with a compaction's progress."""
 
     def planned(self, tasks: Sequence[RewriteTask]) -> None:
-        """These tasks are about to be run."""
+        """Is called with the tasks that are about to be run."""
         ...
 
     def done(self, task: RewriteTask) -> None:
-        """A task was run, whatever its result."""
+        """Is called after each task, whatever its result."""
         ...
 
 

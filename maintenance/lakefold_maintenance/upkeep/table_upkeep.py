@@ -118,7 +118,7 @@ class TableUpkeep:
         return max(self._surveyed_at + NEW_FRAGMENTS / self._added_per_s, now + pause)
 
     def compact(self) -> RoundReport:
-        """Only compacts the table, if the policy says so: a round between two others. Raises as `round`.
+        """Compacts the table if the policy says so, between two rounds. Raises the errors of `round`.
 
         If it fails or is skipped, the table isn't due again before its next round.
         """
