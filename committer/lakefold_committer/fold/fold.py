@@ -231,7 +231,7 @@ class _Folding:
             self._keys = Keys(marks)
 
     def publish(self, group: Sequence[Entry], results: Sequence[Result]) -> Folded:
-        """The version of this group, and the table after it."""
+        """Returns the version of this group, and the table after it."""
         base, marks = self._table, self._table.marks
         new_entries = [entry for entry in group if self.is_new(entry.position)]
         first, last = (new_entries[0], new_entries[-1]) if new_entries else (group[0], group[-1])

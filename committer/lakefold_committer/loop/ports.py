@@ -143,7 +143,7 @@ class Runtime(Protocol):
         ...
 
     def close(self) -> None:
-        """No more tasks are started."""
+        """Starts no more tasks."""
         ...
 
 

@@ -359,17 +359,17 @@ class TableQueue:
         return self.counted_bytes
 
     def begin_opening(self, now: float) -> None:
-        """A task opens the table."""
+        """Notes that a task opens the table."""
         self.preparation.send(PreparationEvent.OPENING_BEGUN)
         self.since = now
 
     def opened(self, table: TableWriter) -> None:
-        """The table is open."""
+        """Notes that the table is open."""
         self.preparation.send(PreparationEvent.OPENED)
         self._writer = table
 
     def opening_failed(self) -> None:
-        """The table could not be opened."""
+        """Notes that the table could not be opened."""
         self.preparation.send(PreparationEvent.OPENING_FAILED)
 
     def let_go(self) -> None:
@@ -380,7 +380,10 @@ class TableQueue:
         self._writer = None
 
     def begin_fold(self, group: tuple[Waiting, ...], now: float) -> Batch:
-        """A task folds this group, and publishes its version too if nothing else can be folded meanwhile."""
+        """Notes that a task folds this group.
+
+        The task publishes the version as well if nothing else can be folded meanwhile.
+        """
         alone = not self.in_memory and self.publication.state is PublicationState.NONE
         self.preparation.send(
             PreparationEvent.FOLD_TO_PUBLISH_BEGUN if alone else PreparationEvent.FOLD_BEGUN
@@ -389,7 +392,10 @@ class TableQueue:
         return self.folding
 
     def fold_ended(self, prepared: Prepared) -> None:
-        """The first entries of the group are folded, or all of them; the others go back into the queue."""
+        """Notes that the first entries of the group, or all of them, are folded.
+
+        The others are queued again.
+        """
         self.preparation.send(PreparationEvent.FOLD_ENDED)
         batch, count = self._taken(self.folding), len(prepared.group)
         self.folding, self.folded = None, FoldedBatch(batch.group[:count], prepared)
@@ -417,17 +423,17 @@ class TableQueue:
         return self.putting
 
     def put_confirmed(self) -> FoldedBatch:
-        """The version is published. Returns it, with the group to be answered."""
+        """Notes that the version is published. Returns it, with the group to be answered."""
         self.publication.send(PublicationEvent.PUT_CONFIRMED)
         batch, self.putting = self._taken(self.putting), None
         return batch
 
     def put_unknown(self) -> None:
-        """The store could not be reached: the same version is to be put again."""
+        """Notes that the store could not be reached: the same version is to be put again."""
         self.publication.send(PublicationEvent.PUT_UNKNOWN)
 
     def put_lost(self) -> None:
-        """The version was not published. `fall_back` follows as soon as no task folds any more."""
+        """Notes that the version was not published. `fall_back` follows as soon as no task folds any more."""
         self.publication.send(PublicationEvent.PUT_LOST)
 
     def take_lost(self) -> Batch:
@@ -451,7 +457,7 @@ class TableQueue:
         return self.backlog.leading(most)
 
     def reading_ended(self) -> None:
-        """The messages were read, or could not be."""
+        """Notes that the messages were read, or could not be read."""
         self.backlog.reading.send(BacklogEvent.READ_ENDED)
 
     def _taken(self, batch: B | None) -> B:

@@ -264,7 +264,7 @@ class TableScheduler:
             self._start(queue, partial(self._fold, table, batch), self._folded, turns)
 
     def _fold_and_put(self, table: TableWriter, batch: Batch) -> tuple[Prepared, IsPublished | BaseException]:
-        """A task, if nothing else can be folded beside this group: its version waits for no other thread."""
+        """Folds a group and puts its version, as one task, if no other group can be folded meanwhile."""
         prepared = self._fold(table, batch)
         try:
             return prepared, self._put(table, prepared)
@@ -283,7 +283,7 @@ class TableScheduler:
         self._was_put(queue, put)
 
     def _fold(self, table: TableWriter, batch: Batch) -> Prepared:
-        """A task."""
+        """Folds a group, as a task."""
         started = self._runtime.now()
         prepared = table.prepare(self._with_claims(batch.entries))
         seconds = self._runtime.now() - started
@@ -321,7 +321,7 @@ class TableScheduler:
             self._start(queue, partial(self._put, queue.writer, batch.prepared), self._was_put)
 
     def _put(self, table: TableWriter, prepared: Prepared) -> bool:
-        """A task. The outcomes of the group count only if the log is still the same."""
+        """Puts a version, as a task. The outcomes of the group count only if the log is still the same."""
         started = self._runtime.now()
         is_published = table.put(prepared, self._reader.confirm_messages)
         publication, seconds = prepared.folded.publication, self._runtime.now() - started

@@ -102,8 +102,8 @@ class Threads:
 
 
 def _leave() -> None:
-    """A task that ends its thread."""
+    """Ends its thread, as a task."""
 
 
 def _nothing(_: object) -> None:
-    """The result of such a task is not used."""
+    """Ignores the result of a task."""

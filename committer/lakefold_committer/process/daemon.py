@@ -211,7 +211,7 @@ class Committer:
             raise
 
     def _held_partitions(self) -> Sequence[int]:
-        """The partitions that this process folds now. For any thread."""
+        """Returns the partitions that this process folds now. For any thread."""
         if self._sharing is not None:
             return self._sharing.partitions
         return [holding.partition for holding in self._holdings if not holding.over]

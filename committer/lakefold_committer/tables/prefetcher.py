@@ -209,7 +209,7 @@ class Prefetcher:
             return None
 
     def _is_own(self, path: str) -> bool:
-        """Whether this is the path of a file in the table that is in its store."""
+        """Returns whether this is the path of a file in the table that is in its store."""
         return path not in self._unwritten and "://" not in path and not path.startswith("/")
 
     def _content(self, path: str, most: int) -> bytes | None:
