@@ -125,7 +125,9 @@ class View(ABC):
         return Duplicate(mark.version_of(key.batch_id), mark.rolled_back_by(key.batch_id))
 
     def differs(self, key: Key, content: str) -> bool:
-        """Whether this batch was folded with another content, as far as is known (`TableProposal.content`).
+        """Returns whether this batch is known to have been folded with another content.
+
+        See `TableProposal.content`.
 
         The content is remembered for the newest batches of each app.
         """

@@ -47,7 +47,7 @@ _JSON: Final = json.JSONDecoder()
 
 
 def needs_types(rows: pa.Schema) -> bool:
-    """Whether the events are JSON, which is read with the types of the table's columns."""
+    """Returns whether the events are JSON, which is read with the types of the table's columns."""
     known = VALUE in rows.names and OP not in rows.names and PAYLOAD not in rows.names
     return known and not types.is_struct(rows.field(VALUE).type)
 

@@ -136,7 +136,7 @@ def _parse(lines: pa.Array, first: int, schema: pa.Schema) -> pa.ChunkedArray | 
 
 
 def _reads(kind: pa.DataType) -> bool:
-    """Whether values of this type are read from JSON as they are. Others are inferred and fitted."""
+    """Returns whether values of this type are read from JSON as they are. Others are inferred and fitted."""
     if types.is_struct(kind):
         return all(_reads(field.type) for field in kind)
     if types.is_list(kind):

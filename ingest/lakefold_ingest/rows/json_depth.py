@@ -54,7 +54,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _has_shallow_objects(block: bytes) -> bool:
-    """Whether each line of a block begins and ends as an object does, and has few opening brackets.
+    """Returns whether each line of a block begins and ends as an object does, and has few opening brackets.
 
     Only at the end of a whole object JSON allows that another one begins, so each line is such an object.
     This takes a small part of the time of counting its levels.

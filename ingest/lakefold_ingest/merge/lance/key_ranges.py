@@ -153,7 +153,7 @@ def _range_of(column: pa.Array) -> Range | None:
 
 
 def _may_have(ranges: Sequence[Range] | None, columns: Iterable[pa.Array | None]) -> bool:
-    """Whether each of these columns, which ascend, has a value in its range."""
+    """Returns whether each of these columns, which ascend, has a value in its range."""
     return ranges is None or all(
         column is None or _has_between(column, *each) for each, column in zip(ranges, columns, strict=True)
     )

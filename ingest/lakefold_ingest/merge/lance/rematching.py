@@ -61,7 +61,7 @@ def matched_again(
 
 
 def _has_files(fragment: DataFragment, older: DataFragment) -> bool:
-    """Whether two states of a fragment differ in nothing but the rows that are deleted."""
+    """Returns whether two states of a fragment differ in nothing but the rows that are deleted."""
     ours, theirs = DataFragment(), DataFragment()
     ours.CopyFrom(fragment)
     theirs.CopyFrom(older)
