@@ -91,8 +91,8 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
     `on_rolled_back`, `on_older_batch`: "raise" or "skip" a batch whose rows a Restore removed, or that is
     older than the table.
     `target_rows_per_file`, `target_file_size` (bytes, or a text as "128m"): a batch is appended in files of
-    about so many rows or bytes, ordered by `sort_by`.
-    `driver_rows`: the driver writes a batch of at most so many rows, if the newest ones were small too; 0:
+    about this many rows or bytes, ordered by `sort_by`.
+    `driver_rows`: the driver writes a batch of at most this many rows, if the newest ones were small too; 0:
     the executors write all. docs/reference/spark-writes.md describes the others; `merge_schema` adds columns
     and makes types wider, `bad_records` names a table for rows that can't be written.
 

@@ -107,7 +107,7 @@ class View(ABC):
 
     @abstractmethod
     def append_content(self, columns: Collection[str], rows: int) -> str:
-        """Returns what `TableProposal.content` says of an append of so many rows with these columns."""
+        """Returns what `TableProposal.content` says of an append of `rows` rows with these columns."""
 
     def partition_columns(self) -> tuple[str, ...]:
         """Returns the names of the columns by which the table's files are partitioned."""

@@ -34,9 +34,9 @@ def command(settings: Settings, table: str, *, yes: bool, as_json: bool) -> None
     and while other tables are stored inside its folder: drop or move those first.
 
     First a last version is published that marks the table as dropped. From then on no committer folds into it
-    and no verb binds it. A note stays beside the table, in `.lakefold-dropped/`. It tells committers that the
-    table was dropped, not only unreachable, so they answer Invalid to late proposals. If the table was
-    deleted by other means, only this note is written, from what the committers of --group have reported.
+    and no verb binds it. A note stays beside the table, in `.lakefold-dropped/`. It shows committers that the
+    table was dropped and is not only unreachable, so they answer late proposals with Invalid. If the table
+    was deleted by other means, only this note is written, from what the committers of --group have reported.
 
     On a local disk the table disappears at once; if the removal of its files is interrupted, they are in a
     folder beside it whose name ends in `.dropped`. In a bucket the newest version is removed after all other

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakefold_maintenance.rewriting.compact import CompactionReport
 
 SHOWN: Final = 20
-"""At most so many fragments of a failed rewrite are printed for people."""
+"""The most fragments of a failed rewrite that are printed for people."""
 
 
 def plain_report(report: CompactionReport) -> dict[str, object]:

@@ -44,7 +44,7 @@ def local_tables(roots: Iterable[str]) -> Iterator[str]:
 def maintained_tables(roots: Iterable[str], storage_options: Mapping[str, str]) -> Iterator[str]:
     """Yields the tables below `roots` that are maintained: those of the first format. Raises as `all_tables`.
 
-    Logs a warning if a root has so many folders that not all of them are searched.
+    Logs a warning if a root has too many folders to search all of them.
     """
     return _tables_of(roots, storage_options, (BUILT_IN.first,), _warn_of_limit, _FOLDERS)
 

@@ -115,7 +115,7 @@ class Activity:
             return self._sequence
 
     def pause(self, seconds: float) -> None:
-        """Waits for so long, or until it is closed."""
+        """Waits for `seconds`, or until it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed, seconds)
 

@@ -129,7 +129,7 @@ class MapChanges(Generic[K, V]):
         self._changes: dict[K, V | ValueGroup[K, V] | None] = {}
 
     def get(self, key: K) -> V | None:
-        """Returns the value of a key by now, None if it has none."""
+        """Returns the present value of a key, or None if it has none."""
         value = self._changes.get(key, _ABSENT)
         if value is _ABSENT:
             return cast("V | None", self._before.get(key))

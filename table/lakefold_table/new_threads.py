@@ -38,7 +38,7 @@ def new_threads() -> Iterator[None]:
 
 
 def check_room(threads: int) -> None:
-    """Raises `NoThreadsError` unless so many threads can be started now, beside those that are running."""
+    """Raises `NoThreadsError` unless this number of threads can be started now, beside the running ones."""
     end = threading.Event()
     started: list[threading.Thread] = []
     try:

@@ -143,7 +143,7 @@ def test_a_tag_is_made_moved_and_removed(table: Table) -> None:
     assert set(lance.dataset(table.path).tags.list()) == {"new"}
     assert "does not exist" in table.run("tag", "v1", "--delete", code=2)["error"]["message"]
     missing = table.run("tag", "v9", "--version", "999", code=2)["error"]
-    assert "version 999 is not there yet" in missing["message"]
+    assert "version 999 does not exist yet" in missing["message"]
     for words in (["lakefold-consumer-x"], ["x", "--delete", "--move"]):
         table.run("tag", *words, code=2)
 

@@ -200,7 +200,7 @@ def test_an_empty_table_is_read(reading: Reading, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"versionAsOf": 9}, "version 9 is not there yet, the newest is 3", "ask for an older one"),
+        ({"versionAsOf": 9}, "version 9 does not exist yet, the newest is 3", "ask for an older one"),
         ({"versionsAsOf": 1}, "versionsasof: there is no such option", "versionAsOf"),
         ({"maxRowsPerTrigger": 1}, "maxRowsPerTrigger: no option of read", "options of read"),
         ({"tag": "gone"}, "gone", ""),

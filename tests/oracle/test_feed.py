@@ -293,9 +293,9 @@ def test_versions_that_are_gone_or_not_there_yet(tmp_path: Path) -> None:
     for number in range(3):
         lance.dataset(uri).delete(f"id = {number}")
     lance.write_dataset(rows([50]), uri, mode="append")
-    with pytest.raises(VersionExpiredError, match="version 9 is not there yet, the newest is 5"):
+    with pytest.raises(VersionExpiredError, match="version 9 does not exist yet, the newest is 5"):
         lakefold.changes(uri, 3, 9)
-    with pytest.raises(VersionExpiredError, match="version 7 is not there yet"):
+    with pytest.raises(VersionExpiredError, match="version 7 does not exist yet"):
         lakefold.changes(uri, 7, 7)
     for after, to in ((4, 3), (-1, 3), (6, None)):
         with pytest.raises(InvalidError, match="there is no version after"):

@@ -108,7 +108,7 @@ def test_a_range_of_versions(tmp_path: Path) -> None:
     assert [row.version for row in lakefold.open(uri, 3).history(2)] == [3, 2]
     with pytest.raises(InvalidError, match="there is no version between 4 and 3"):
         history_of(source, 4, 3)
-    with pytest.raises(VersionExpiredError, match="not there yet"):
+    with pytest.raises(VersionExpiredError, match="does not exist yet"):
         history_of(source, 8, 9)
     (tmp_path / "t" / source.versions.path(1)).unlink()
     (tmp_path / "t" / source.versions.path(2)).unlink()

@@ -186,7 +186,7 @@ def test_what_no_tag_or_branch_leads_to(table: Path) -> None:
     path = table / "_refs/tags/gone.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"version": 9, "manifestSize": 1}))
-    with pytest.raises(VersionExpiredError, match="version 9 is not there yet"):
+    with pytest.raises(VersionExpiredError, match="version 9 does not exist yet"):
         lakefold.open(table, tag="gone")
 
 

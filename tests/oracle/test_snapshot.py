@@ -236,7 +236,7 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         lakefold.open(tmp_path / "other")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["file"]
     uri = written(tmp_path)
-    with pytest.raises(VersionExpiredError, match="version 9 is not there yet, the newest is 4"):
+    with pytest.raises(VersionExpiredError, match="version 9 does not exist yet, the newest is 4"):
         lakefold.open(uri, 9)
     (tmp_path / "t" / lakefold.open(uri)._source.versions.path(2)).unlink()
     with pytest.raises(VersionExpiredError, match="version 2 is gone"):

@@ -102,7 +102,7 @@ def test_what_was_before_all_versions_is_not_the_newest(table: Folded, name: str
 
 
 def test_a_start_that_is_to_come_is_refused(table: Folded) -> None:
-    with pytest.raises(VersionExpiredError, match="version 7 is not there yet"):
+    with pytest.raises(VersionExpiredError, match="version 7 does not exist yet"):
         Query(table.uri, startingVersion=7).ids()
 
 

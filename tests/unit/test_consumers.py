@@ -223,7 +223,7 @@ def test_what_a_reader_prints_of_itself_names_no_secret() -> None:
 
 
 def test_a_tail_without_a_name_commits_nothing(source: Source) -> None:
-    with pytest.raises(InvalidError, match="reads for no consumer"):
+    with pytest.raises(InvalidError, match="this tail has no consumer"):
         tail_of(source).commit()
 
 

@@ -350,7 +350,7 @@ def test_a_table_of_another_client_s_goes_on(outcomes: Outcomes) -> None:
 
 def test_a_claim_that_is_missing_with_all_else_is_no_fault_of_its_entry(outcomes: Outcomes) -> None:
     (faulty,) = entries([here(append("f2"))], first=2)
-    faulty = replace(faulty, fault=Invalid("the claimed file is not there"))
+    faulty = replace(faulty, fault=Invalid("the claimed file does not exist"))
     table = opened(outcomes)
     taken = remove()
     with pytest.raises(RetryError, match="all versions of the table are missing"):

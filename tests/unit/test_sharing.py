@@ -152,7 +152,7 @@ def test_what_does_not_stop_in_time_is_given_up_and_reports_nothing_more(
     def given_up() -> bool:
         with capture_logs() as lines:
             sharing.step()
-        return "given up unfinished" in [line["event"] for line in lines]
+        return "partition given up before it was finished" in [line["event"] for line in lines]
 
     until(given_up, "the partition to be given up")
     work.may_end.set()

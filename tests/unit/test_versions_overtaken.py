@@ -269,7 +269,7 @@ def test_a_name_that_is_free_again_is_not_taken(line: Line) -> None:
     versions = Versions(CleanedUpBetween(URI), "_versions", detect, clock=line.clock)
     assert versions.latest() == 2
     line.others(3, 4)
-    with pytest.raises(StopError, match="version 3 was there, and is gone again"):
+    with pytest.raises(StopError, match="version 3 existed, and was removed"):
         versions.publish(Publication(3, Scheme.V2.path(3), [b"ours", b"rest"]))
     assert line.stored_numbers() == [1, 2, 4]
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LOG = structlog.get_logger("lakefold.committer")
 KEPT_US: Final = 7 * 24 * 3600 * 1_000_000
-"""A file that is so much older than the last answered message is removed, whatever its outcome was."""
+"""A file that is older than the last answered message by this time is removed, whatever its outcome was."""
 SWEEP_SECONDS: Final = 24 * 3600.0
 CLAIM_BYTES: Final = 512 << 20
 """How much memory folding one claim may take, unless a setting says otherwise."""
@@ -110,7 +110,7 @@ class Claims:
         return replace(claimed, data=entry.data)
 
     def _allow(self, entry: Entry, needed: int, held: int = 0) -> None:
-        """Raises `InvalidError` if a claim may not take so many bytes, `NoMemoryError` if they aren't left.
+        """Raises `InvalidError` if a claim may not take this memory, `NoMemoryError` if it isn't left.
 
         `held`: how many of these bytes it has taken already.
         """
@@ -188,7 +188,7 @@ def _bytes_of(claim: Claim, storage: Storage, allow: Callable[[int], None]) -> b
         data = b"" if is_other else storage.get_range(path, 0, claim.size)
     except FileNotFoundError:
         hint = f"a claim is written first; {_AGAIN}"
-        raise InvalidError(f"the claimed file is not there: {path}", hint=hint) from None
+        raise InvalidError(f"the claimed file does not exist: {path}", hint=hint) from None
     except InvalidError as error:
         _check_folder(storage)
         raise InvalidError(f"the claimed file can't be read: {error.message}", hint=error.hint) from error

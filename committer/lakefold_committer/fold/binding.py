@@ -19,7 +19,7 @@ from lakefold_table.position import LogId, Position
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ACCEPT = "`lakefold committer --accept-new-log` continues with the log that is there now"
+ACCEPT = "`lakefold committer --accept-new-log` continues with the log that exists now"
 DETACHED = Invalid(
     "the table was detached from the log", "`lakefold adopt` binds it again, then send the proposal again"
 )

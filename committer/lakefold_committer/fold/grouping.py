@@ -84,7 +84,7 @@ def end_of(
 
 
 def _is_full(entries: int, size: int, limits: Limits | None) -> bool:
-    """Returns whether a group of so many entries has no room for the entry that brings it to `size` bytes."""
+    """Returns whether a group of `entries` has no room for the entry that brings it to `size` bytes."""
     return limits is not None and (entries >= limits.max_entries or size > limits.max_bytes)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
-"""The rate holds over any span of so many seconds."""
+"""The rate holds over any span of this many seconds."""
 BURST_SECONDS: Final = 10.0
-"""A full stock is what the rate gives in so many seconds. It refills slower, so that the window holds."""
+"""A full stock is what the rate gives in this many seconds. It refills slower, so that the window holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ManifestBudget:
         return min(max(0.0, lacking / limits.refill), limits.max_wait_s)
 
     def spent(self, size: int, now: float, limits: ManifestLimits) -> ManifestBudget:
-        """Returns the budget after a manifest of so many bytes.
+        """Returns the budget after a manifest of `size` bytes.
 
         If the manifests are too large for the limits, at most one of them is owed: the table soon has its
         pace again when a compaction has made them small.

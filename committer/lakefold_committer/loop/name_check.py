@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakefold_table.formats import Formats
 
 WORTH_LISTING: Final = 4
-"""If a folder of a bucket has at least so many names to check, it is listed."""
+"""A folder of a bucket is listed if at least this many names in it are to be checked."""
 MOST_LISTED: Final = 10_000
 """A folder of a bucket with more objects than this is not listed: its tables are opened to check them."""
 _TERMS: Final = Terms(epoch=0)

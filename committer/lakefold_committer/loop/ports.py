@@ -110,7 +110,7 @@ class Stop(Protocol):
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until it is asked to stop, at most so many seconds. Returns whether it was."""
+        """Waits for at most `timeout` seconds until it is asked to stop. Returns whether it was asked."""
         ...
 
 
@@ -131,7 +131,7 @@ class Runtime(Protocol):
         ...
 
     def pause(self, seconds: float, stop: Stop) -> None:
-        """Waits so many seconds, or until it is asked to stop."""
+        """Waits for `seconds`, or until it is asked to stop."""
         ...
 
     def start(self, work: Callable[[], T], ended: Callable[[T | BaseException], None]) -> None:
@@ -139,7 +139,10 @@ class Runtime(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until a task has ended, at most so long, and calls its `ended`. Returns whether any had."""
+        """Waits until a task has ended, at most for `timeout_s` seconds, and calls its `ended`.
+
+        Returns whether any task had ended.
+        """
         ...
 
     def close(self) -> None:

@@ -452,7 +452,7 @@ class TableQueue:
         self.putting = self.folded = self.folding = None
 
     def begin_reading(self, most: int) -> Sequence[int]:
-        """Returns the offsets, at most so many, that a task reads again."""
+        """Returns the offsets, at most `most`, that a task reads again."""
         self.backlog.reading.send(BacklogEvent.READ_BEGUN)
         return self.backlog.leading(most)
 

@@ -542,6 +542,6 @@ def _passing(queue: TableQueue, error: LakefoldError) -> LakefoldError:
         return RetryError(
             f"the table had versions, and now no table can be stored at its path: {error.message}",
             where=error.where,
-            hint="restore the table to this path, and move away what is stored there instead",
+            hint="move what is stored at this path elsewhere, and restore the table",
         )
     return error

@@ -45,7 +45,7 @@ class Threads:
         return time.time()
 
     def pause(self, seconds: float, stop: Stop) -> None:
-        """Waits so many seconds, or until it is asked to stop."""
+        """Waits for `seconds`, or until it is asked to stop."""
         stop.wait(seconds)
 
     def start(self, work: Callable[[], T], ended: Callable[[T | BaseException], None]) -> None:
@@ -66,7 +66,10 @@ class Threads:
         self._tasks.put((work, ended))
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until a task has ended, at most so long, and calls its `ended`. Returns whether any had."""
+        """Waits until a task has ended, at most for `timeout_s` seconds, and calls its `ended`.
+
+        Returns whether any task had ended.
+        """
         if not self.running:
             return False
         ready: deque[tuple[Callable[[Any], None], object]] = deque()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakefold_table.uri import Location
 
 BUCKETS: Final = 1 << 20
-"""Names are distinguished by a hash of so many values: four bytes each, for any number of names."""
+"""The number of values of the hash that distinguishes names. A hash takes four bytes."""
 NO_NAME: Final = -1
 """The hash of a message that names no table."""
 MOST_SEARCHED: Final = 200_000
@@ -67,7 +67,7 @@ class UnopenedTables:
             self._counts[bucket_of(location)] += 1
 
     def leading(self, most: int) -> Sequence[int]:
-        """Returns the offsets whose turn it is, at most so many, ascending."""
+        """Returns the next offsets, at most `most`, ascending."""
         return (self._first or self._offsets).leading(most)
 
     def drop(self, locations: Sequence[Location | None], except_offsets: Collection[int] = ()) -> None:

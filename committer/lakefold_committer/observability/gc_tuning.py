@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 
 GARBAGE_EVERY = 50_000
-"""The newest objects are collected once so many more were created than freed. It takes some milliseconds."""
+"""The newest objects are collected once this many more were created than freed: some milliseconds."""
 
 
 def collect_seldom() -> None:

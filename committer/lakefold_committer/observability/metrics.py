@@ -406,7 +406,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[FoldStatus, int, float], float]], ...] 
     ),
     (
         "lakefold_parked_tables",
-        "Tables that can't be worked on at the moment, while the others of the partition are",
+        "Tables whose entries can't be folded at the moment; the other tables of the partition are folded",
         lambda status, _, __: status.parked_tables,
     ),
     (

@@ -260,7 +260,7 @@ class Committer:
         """Folds the partitions that the consumer group assigns, until it revokes them."""
         options = self._options
         self._sharing = sharing = GroupAssignment(work, PATIENT_SESSIONS * session_seconds(options.kafka))
-        self._starting = "joining the others"
+        self._starting = "joining the group of committers"
         log, name = topic.log_id(0), options.topics.transactions
         with Membership(options.kafka, options.group, name, log, sharing) as membership:
             try:
@@ -539,4 +539,4 @@ def _holds(holding: PartitionThread) -> Callable[[], bool]:
 def _membership_trouble(membership: Membership) -> str:
     if not membership.connected:
         return "the broker is not reachable"
-    return "" if membership.joined else "joining the others"
+    return "" if membership.joined else "joining the group of committers"

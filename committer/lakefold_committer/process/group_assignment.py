@@ -171,7 +171,9 @@ class GroupAssignment:
     def _give_up(self, thread: PartitionThread) -> None:
         self._given_up.pop(thread.partition, None)
         thread.lost.set()
-        LOG.warning("given up unfinished", partition=thread.partition, trouble=thread.trouble)
+        LOG.warning(
+            "partition given up before it was finished", partition=thread.partition, trouble=thread.trouble
+        )
 
     def _handle(self, number: int, error: BaseException) -> None:
         if not isinstance(error, FencedError):

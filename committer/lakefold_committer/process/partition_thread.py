@@ -63,7 +63,7 @@ class PartitionThread:
         self._standstill = trouble if standstill is None else standstill
 
     def ended(self, seconds: float) -> bool:
-        """Waits until it has ended, at most so many seconds. Returns whether it has."""
+        """Waits until the thread has ended, at most for `seconds`. Returns whether it has."""
         self._thread.join(max(0.0, seconds))
         return self.over
 

@@ -1,7 +1,7 @@
 """Checks the stores of the roots when a committer starts, so that a typo is noticed at once.
 
 A root that can't be used doesn't end a committer that runs for ever: its bucket may be created later, or its
-store may be away for a minute, and the tables below the other roots are folded meanwhile. A root that could
+store may fail for a minute, and the tables below the other roots are folded meanwhile. A root that could
 be used is not checked again: if its store fails later, its tables are parked. Settings with which no store
 can be opened raise at once, since waiting doesn't repair them.
 """

@@ -2,7 +2,7 @@
 
 Each version contains marks. But a foreign client may have rolled them back (a Restore) or removed them (a
 metadata replace), and a clone contains those of another table. So the versions are read from the newest one
-back to the first that a committer made. Only a summary of each is kept, so many foreign versions take time,
+back to the first that a committer made. Only a summary of each is kept. So foreign versions take time,
 but no memory.
 
 If the committer's version was removed meanwhile, the marks can still be verified in two cases. If no later
@@ -187,7 +187,8 @@ def _stray(version: int, uri: str) -> StopError:
         f"the file of version {version} holds marks that no later version carries, though none changed the "
         "table's metadata: it was written late, after other clients had removed the version of that name",
         where=uri,
-        hint="move the file away; if the table's marks can't be verified then, bind it again: lakefold adopt",
+        hint="move the file elsewhere; if the table's marks can't be verified then, bind it again: lakefold "
+        "adopt",
     )
 
 

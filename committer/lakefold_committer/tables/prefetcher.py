@@ -86,7 +86,7 @@ class Prefetcher:
         self._unwritten.update((file.path, file.data) for file in files)
 
     def forget(self, files: Iterable[NewFile]) -> None:
-        """Removes files that are written by now."""
+        """Removes files whose writes have ended."""
         for file in files:
             self._unwritten.pop(file.path, None)
 

@@ -40,7 +40,7 @@ def observe(
         needs = table_format.requirements(table.state, group)
     observed = _fetched(prefetcher, needs)
     if table.state is not None and _lacks_anything(observed):
-        # A store that is away lacks all files. It may be back by now, so what was missing doesn't count.
+        # A store that isn't mounted lacks all files. It may be mounted again, so missing files don't count.
         versions.check_there(table.state.version)
         # The needs are computed again, since files that are listed in portions are read only once.
         observed = _fetched(prefetcher, table_format.requirements(table.state, group))

@@ -288,7 +288,7 @@ class TableWriter:
         elif (
             group[0].fault is not None and self._confirmed.state is not None and self._previewed_from is None
         ):
-            # The file of a claim is missing. That holds only if the store isn't away with all its files.
+            # The file of a claim is missing. That counts only if the store has the table's other files.
             self._versions.check_there(self._confirmed.version)
         log = group[0].position.log
         accept = None if self._recovery is None else self._recovery.accept

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 MOST_FOLLOWED: Final = 200
-"""A view of a version follows from one that is so many versions older; else the version is read whole."""
+"""A view of a version is made from one that is at most this many versions older; else all of it is read."""
 _PLAIN: Final = TableProtocol(1, 2)
 _WITH_PLAIN_TIMESTAMPS: Final = TableProtocol(
     3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz")

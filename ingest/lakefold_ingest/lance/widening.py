@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
 
 MOST_ROWS = 50_000_000
-"""A batch makes the columns of a table wider that has at most so many rows, deleted rows included."""
+"""A batch makes columns of a table wider if the table has at most this many rows, with deleted rows."""
 _NO_LIMIT = 2**62
 
 _Written = tuple[int, tuple[FileKey, ...], pa.Schema]
@@ -97,7 +97,7 @@ class Widening:
     def _written(
         self, dataset: Dataset, fragment: DataFragment, view: LanceView, schema: pa.Schema, fields: int
     ) -> DataFile:
-        """Writes columns of a fragment, which have so many fields. The file lists them by their index."""
+        """Writes columns of a fragment, with this number of fields. The file lists them by their index."""
         target = FragmentTarget(
             view.uri,
             Fitting(schema, tuple(range(len(schema)))),
@@ -120,7 +120,7 @@ class Widening:
 
 
 def check_size(fragments: Sequence[DataFragment], wider: WiderColumns, where: str) -> None:
-    """Raises `InvalidError` if so many rows are not written again while a batch waits."""
+    """Raises `InvalidError` if there are too many rows to write them again while a batch waits."""
     rows = sum(fragment.physical_rows for fragment in fragments)
     if rows > MOST_ROWS:
         raise InvalidError(

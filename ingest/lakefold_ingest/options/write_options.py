@@ -197,14 +197,14 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "maxRecordsPerFile",
         count,
-        "a task begins another file after so many rows",
+        "a task begins another file after this many rows",
         in_python="max_rows_per_file",
         default=1024 * 1024,
     ),
     WriteOption(
         "maxBytesPerFile",
         size,
-        "a task begins another file after so many bytes of rows in memory",
+        "a task begins another file after this many bytes of rows in memory",
         default=1024**3,
         default_text="1g",
     ),

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 BUCKETS: Final = 256
 INLINE_BYTES: Final = 2**20
-"""Up to so many bytes of rows a task sends itself to the driver."""
+"""A task sends its rows itself to the driver if they have at most this many bytes."""
 STAGED_BYTES: Final = 2**26
-"""About so many bytes of rows are in one file. A task holds as many."""
+"""A file has rows of about this many bytes. A task holds as many."""
 PART_BYTES: Final = 2**26
-"""The driver merges about so many bytes of rows at once, unless a single bucket has more."""
+"""The driver merges rows of about this many bytes at once, unless a single bucket has more."""
 PART_ROWS: Final = 250_000
-"""And at most so many rows: their keys are looked up in the table at once."""
+"""The driver merges at most this many rows at once: their keys are looked up in the table together."""
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakefold_ingest.writing.report import BatchReport
 
 MOST_KEPT: Final = 1000
-"""The figures of so many batches are kept. Spark keeps the progress of the newest 100 of each query."""
+"""The number of batches whose figures are kept. Spark keeps the progress of a query's newest 100."""
 LABELS: Final = ("table", "app_id")
 FAILED: Final = "failed"
 """The kind of a batch that ended by an error. Spark runs it again if the query is started again."""

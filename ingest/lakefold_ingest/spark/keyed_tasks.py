@@ -53,7 +53,7 @@ _STAGED: Final = pa.schema(
 
 
 def in_tasks(frame: DataFrame, operation_of: Callable[[pa.Table], KeyedOperation], tasks: int) -> KeyedParts:
-    """Returns what does an operation in so many tasks, with the rows of `frame`."""
+    """Returns what does an operation on the rows of `frame` in this number of tasks."""
     from pyspark.sql.types import StructType
 
     schema = arrow_schema_of(frame.schema)

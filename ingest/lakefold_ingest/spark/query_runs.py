@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RUN_ID = "spark.jobGroup.id"
 """The local property in which Spark keeps the run id: the jobs of a streaming query are a group."""
 _KEPT_SECONDS = 30 * 24 * 3600
-"""A run without a batch for so long is forgotten: its next batch counts as its first."""
+"""A run without a batch for this time is forgotten: its next batch counts as its first."""
 _LOGGER = logging.getLogger("lakefold")
 _begun: dict[tuple[str, str, str], int] = {}
 """The highest batch that this process has begun, by run, table and app id."""

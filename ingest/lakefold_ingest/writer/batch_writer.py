@@ -66,8 +66,8 @@ class Pending:
 class BatchWriter:
     """Appends rows to one table for as long as a service runs; for any number of threads.
 
-    `max_queued_bytes`: appends wait while so many bytes have no outcome yet. Close it, or use it as a context
-    manager: rows that were not committed by then are lost if the process ends. Raises `InvalidError` if an
+    `max_queued_bytes`: appends wait while this many bytes have no outcome yet. Close the writer, or use it as
+    a context manager: rows that are not committed are lost if the process ends. Raises `InvalidError` if an
     argument is wrong.
     """
 

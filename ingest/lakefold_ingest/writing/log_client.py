@@ -41,10 +41,10 @@ _BEHIND = (
 )
 _PAUSE_S = 0.2
 _LEAST_CONNECT_S, _CONNECT_S = 1.0, 10.0
-"""An attempt to connect lasts so many seconds at least, and at most before another one begins."""
+"""The least and the most seconds that an attempt to connect lasts before another one begins."""
 _READ_S = 1.0
 _SOON_S = 1.0
-"""A committer that keeps up answers within so many seconds."""
+"""A committer without a backlog answers within this many seconds."""
 LOGGER = logging.getLogger("lakefold")
 
 

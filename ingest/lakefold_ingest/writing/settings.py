@@ -29,7 +29,7 @@ _CHOICES: Final = {
     "format": ("", "lance", "delta"),
 }
 MOST_UNANSWERED: Final = 10_000
-"""The highest `max_unanswered`: a process remembers so many proposals of a table."""
+"""The highest `max_unanswered`: a process remembers this many proposals of a table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def contradiction(content: PartitionContent, anchor: Anchor, below: int = 0) -> 
     if entry.fingerprint != anchor.fingerprint:
         return f"{entry} is at its offset"
     later = content.first(anchor.offset + 1, min(below, end)) if below > anchor.offset + 1 else None
-    return "" if later is None else f"{later} follows it, where there was no entry"
+    return "" if later is None else f"{later} follows it, and it was the last entry before"
 
 
 class LogContent(Closing):

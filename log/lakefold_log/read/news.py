@@ -1,7 +1,7 @@
 """Reports new versions of a table as soon as committers report them, for readers that follow the table.
 
 Such news is a reason to read the table at once, but no evidence: versions of foreign clients have no outcome,
-and a table may be bound to another partition by now. So readers also check the table from time to time.
+and a table may be bound to another partition meanwhile. So readers also check the table from time to time.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class OutcomeWaiter(Closing):
                     self._changed.notify_all()
 
     def reported(self, sent: Mapping[Position, Envelope], timeout_s: float) -> list[Outcome]:
-        """Returns the outcomes of those envelopes that committers have reported by now.
+        """Returns the outcomes that committers have reported of these envelopes.
 
         Waits for none; reads what has come since the last call, for `timeout_s` seconds at most. Outcomes
         that are not expected may be gone by then. Raises as `wait`, `InvalidError` if the topic may not be
@@ -285,7 +285,7 @@ class CommittedReports:
         return self._reader.poll(_BATCH, timeout_s)
 
     def is_at_end(self) -> bool:
-        """Returns whether all reports that are committed by now were read. Raises `RetryError`."""
+        """Returns whether all committed reports were read. Raises `RetryError`."""
         return self._reader is None or self._reader.position >= self._reader.end_offset()
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ def rewrite(survey: TableSurvey, results: Sequence[RewrittenTask]) -> Envelope:
 
 
 def reservation(survey: TableSurvey, count: int) -> Envelope:
-    """Returns the proposal that reserves the ids of so many new fragments."""
+    """Returns the proposal that reserves the ids of `count` new fragments."""
     envelope = _begin(survey)
     envelope.lance.reserve_fragments.num_fragments = count
     return envelope

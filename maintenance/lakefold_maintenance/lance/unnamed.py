@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LANCE_DAYS: Final = 7
 """pylance's clean-up of versions also removes files that no version names and that are this old."""
 MANY: Final = 10_000
-"""The ages of so many files are not read from a store over a network."""
+"""If there are more files than this, their ages are not read from a store over a network."""
 
 
 def unnamed_files(survey: TableSurvey, waiting: AbstractSet[str], refused: AbstractSet[str]) -> UnnamedPaths:

@@ -139,11 +139,11 @@ class MaintenancePolicy:
 
     compaction: bool = field(default=True, metadata=_key(_switch, "whether fragments are compacted"))
     target_rows: int = field(
-        default=1024 * 1024, metadata=_key(_whole(1), "rows from which a fragment is large enough")
+        default=1024 * 1024, metadata=_key(_whole(1), "a fragment with this many rows is large enough")
     )
     target_bytes: int = field(
         default=512 * 1024**2,
-        metadata=_key(_whole(1), "bytes of data files from which a fragment is large enough"),
+        metadata=_key(_whole(1), "a fragment with this many bytes of data files is large enough"),
     )
     growth: int = field(
         default=8,
@@ -153,31 +153,32 @@ class MaintenancePolicy:
     )
     deleted_share: float = field(
         default=0.1,
-        metadata=_key(_share, "share of deleted rows from which a fragment is rewritten"),
+        metadata=_key(_share, "a fragment is rewritten if this share of its rows is deleted"),
     )
     bytes_per_second: int = field(
-        default=0, metadata=_key(_whole(0), "most bytes of data files rewritten per second; 0: no limit")
+        default=0,
+        metadata=_key(_whole(0), "rewrite at most this many bytes of data files per second; 0: no limit"),
     )
     quiet_hours: QuietHours | None = field(
         default=None, metadata=_key(_quiet, "hours (UTC) in which nothing is rewritten, as 08:00-18:00")
     )
     quiet_load: float | None = field(
         default=None,
-        metadata=_key(_positive, "load per core of the maintainer's machine from which nothing is rewritten"),
+        metadata=_key(_positive, "nothing is rewritten if the maintainer's machine has this load per core"),
     )
     unindexed_share: float | None = field(
         default=0.2,
         metadata=_key(
             _share_or_none,
-            "share of the rows that an index lacks from which the indices are brought up to date, or none",
+            "the indices are brought up to date if one of them lacks this share of the rows; none: never",
         ),
     )
     cleanup: bool = field(default=True, metadata=_key(_switch, "whether old versions are removed"))
     version_age: timedelta = field(
-        default=timedelta(days=14), metadata=_key(_duration, "age from which a version is removed")
+        default=timedelta(days=14), metadata=_key(_duration, "a version of this age is removed")
     )
     min_versions: int = field(
-        default=1, metadata=_key(_whole(1), "the newest versions that stay, whatever their age")
+        default=1, metadata=_key(_whole(1), "keep this many of the newest versions, whatever their age")
     )
     conflict_files: timedelta = field(
         default=timedelta(0),

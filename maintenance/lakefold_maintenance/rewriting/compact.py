@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 LOG = structlog.get_logger("lakefold")
 REFUSED = 3
 SHOWN = 20
-"""A log line names at most so many fragments."""
+"""The most fragments that a log line names."""
 TOGETHER = 64
-"""At most so many tasks share one proposal, so that its deferred work stays small."""
+"""The most tasks that share one proposal, so that its deferred work stays small."""
 
 
 class Progress(Protocol):

@@ -41,7 +41,7 @@ AT_ONCE: Final = 16
 They are not cancelled when the compaction stops: the files of a job that is cancelled at its end would stay.
 """
 MOST_TEXT: Final = 500
-"""Of Spark's own errors, which have many lines, so many characters are shown."""
+"""The number of characters that are shown of Spark's own errors, which have many lines."""
 _RESULT: Final = pa.schema(
     {"new": pa.list_(pa.binary()), "moved_rows": pa.binary(), "fault": pa.list_(pa.string())}
 )

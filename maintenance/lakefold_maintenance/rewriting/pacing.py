@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LONGEST_CREDIT_S = 1.0
-"""Time without work counts for at most so long, so that no burst follows a pause."""
+"""The most seconds without work that count, so that no burst follows a pause."""
 
 
 class Pacing:
@@ -22,7 +22,7 @@ class Pacing:
         self._free_at = clock()
 
     def after(self, size: int, bytes_per_second: int) -> bool:
-        """Waits after work on so many bytes; 0 bytes per second is no limit. Returns whether to go on."""
+        """Waits after work on `size` bytes; 0 bytes per second is no limit. Returns whether to go on."""
         if bytes_per_second:
             earliest = self._clock() - LONGEST_CREDIT_S
             self._free_at = max(self._free_at, earliest) + size / bytes_per_second

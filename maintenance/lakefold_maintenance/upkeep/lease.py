@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 LOG = structlog.get_logger("lakefold")
 PATH: Final = "_lakefold/maintainer"
 SECONDS: Final = 120.0
-"""How long a note counts after it was last renewed. A maintainer that was killed delays others by so much."""
+"""How long a note counts after it was last renewed. A maintainer that was killed delays others for it."""
 _AHEAD_SECONDS: Final = 120.0
-"""A note from so far ahead of this clock doesn't count: it would keep others away for too long."""
+"""A note that is further ahead of this clock doesn't count: it would hinder others for too long."""
 
 
 class MaintainerNote:

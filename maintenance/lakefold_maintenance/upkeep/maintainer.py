@@ -44,7 +44,7 @@ class Maintainer:
         self.failed: dict[str, LakefoldError] = {}
 
     def run(self, every_s: float) -> None:
-        """Maintains all tables, again after so many seconds, and in between compacts those that grow fast."""
+        """Maintains all tables every `every_s` seconds, and in between compacts those that grow fast."""
         while not self._stopped.is_set():
             next_at = self._clock() + every_s
             for report in self.round():

@@ -40,7 +40,7 @@ TRIES: Final = 3
 WAITING: Final = "waiting proposals"
 """What keeps a version: proposals that wait in the log were built on it."""
 NEW_FRAGMENTS: Final = 16
-"""A table is compacted again when about so many fragments were added to it."""
+"""A table is compacted again when about this many fragments were added to it."""
 LEAST_PAUSE_S: Final = 0.5
 SURVEY_PAUSES: Final = 10
 """The least pause between two compactions of a table, in seconds, and in times that a survey of it takes."""
@@ -306,7 +306,7 @@ class TableUpkeep:
 
 
 def _behind(survey: TableSurvey) -> tuple[str, ...]:
-    """Returns the names of the indices that lack so many rows that the policy has them brought up to date."""
+    """Returns the names of the indices that lack enough rows to be brought up to date by the policy."""
     share = survey.policy.unindexed_share
     if share is None:
         return ()

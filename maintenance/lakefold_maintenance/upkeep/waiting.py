@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 30.0
 SMALL: Final = 16_384
-"""Messages of so many bytes are decoded without counting first how much memory they take."""
+"""Messages of at most this many bytes are decoded without counting first how much memory they take."""
 NEVER: Final = math.inf
 _BATCH: Final = 5_000
 _POLL_S: Final = 0.2

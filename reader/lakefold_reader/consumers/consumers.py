@@ -150,7 +150,7 @@ class Consumers:
         return forks
 
     def begin(self, name: str, at: Cursor | None) -> Consumer:
-        """Creates a consumer of this branch at this cursor. Returns the existing one if it exists by now."""
+        """Creates a consumer of this branch at this cursor. Returns the existing one if it exists."""
         now = self._now()
         made = Consumer(name, at, self.branch, now, now, self._by)
         try:

@@ -64,7 +64,7 @@ def plan(
     version is gone: then it is not known what its branch needs.
     """
     if older_than < timedelta(0) or keep < 1:
-        raise InvalidError("an age can't be negative, and one version stays", hint="say --keep 1 or more")
+        raise InvalidError("an age can't be negative, and one version stays", hint="use --keep 1 or more")
     numbers = numbers_of(source)
     consumers = Consumers(source)
     consumers_here = sorted(

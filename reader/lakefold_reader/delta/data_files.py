@@ -262,7 +262,7 @@ def _filtered(batch: pa.RecordBatch, chosen: np.ndarray) -> pa.RecordBatch:
 
 
 def without_columns(rows: int) -> pa.RecordBatch:
-    """Returns so many rows of which no column is read."""
+    """Returns `rows` rows of which no column is read."""
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["rows"]).select([])
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 READ_WHOLE: Final = 1 << 20
-"""A file of at most so many bytes is read by one request."""
+"""A file of at most this many bytes is read by one request."""
 
 
 class FileRanges(io.RawIOBase):
@@ -53,7 +53,7 @@ class FileRanges(io.RawIOBase):
         return self._size
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Reads so many bytes by one request, or all that are left."""
+        """Reads `size` bytes by one request, or all that are left."""
         left = max(0, self._size - self._at)
         length = left if size is None or size < 0 else min(size, left)
         data = self._storage.get_range(self._path, self._at, length) if length else b""

@@ -39,7 +39,7 @@ def check_free_names(names: Sequence[str]) -> None:
 
 
 def added_values(rows: int, part: ChangePart) -> list[pa.Array]:
-    """Returns the values of the columns that the feed adds, the same for so many rows."""
+    """Returns the values of the columns that the feed adds, which are the same for `rows` rows."""
     values = (str(part.change_type), part.version, part.time_us, part.log_offset)
     return [
         pa.repeat(pa.scalar(given, field.type), rows)

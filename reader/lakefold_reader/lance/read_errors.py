@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Batch = TypeVar("Batch")
 MOST_FRAGMENTS: Final = 1_000
-"""Of so many fragments the files are checked."""
+"""The files of this many fragments are checked."""
 CORRUPT: Final = re.compile(r"Encountered corrupt file (?:\S*/)?((?:_deletions|data)/[^/:\s]+):")
 """How Lance names a file that it can't read: by its path from the root of the disk or bucket."""
 

@@ -29,7 +29,7 @@ LARGER: Final = frozenset({">", ">="})
 TEXT: Final = {"StringStartsWith": "starts_with", "StringEndsWith": "ends_with", "StringContains": "contains"}
 UTC_NAMES: Final = frozenset({"UTC", "+00:00", "Etc/UTC", "Z"})
 UNIT_MICROS: Final = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
-"""A literal must be a whole multiple of so many microseconds, so that the unit holds it."""
+"""A literal must be a whole multiple of this many microseconds, so that the unit can express it."""
 NS_YEARS: Final = range(1678, 2262)
 """The years of times that a timestamp of nanoseconds can always hold."""
 STRANGE: Final = frozenset('`"')

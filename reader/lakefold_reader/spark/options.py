@@ -138,7 +138,7 @@ OPTIONS: Final = (
         "maxBytesPerTrigger",
         size,
         frozenset({Use.STREAM}),
-        "as maxRowsPerTrigger, by the sizes of data files",
+        "the same as maxRowsPerTrigger, but for bytes of data files instead of rows",
         "no limit",
     ),
     Option(
@@ -198,7 +198,7 @@ OPTIONS: Final = (
         "minPartitions",
         count,
         ALL,
-        "make at least so many partitions if the table has as many fragments",
+        "make at least this many partitions if the table has as many fragments",
         "1",
     ),
 )

@@ -243,7 +243,7 @@ class Tail(Closing, Iterator[Change]):
         """
         if self._consumer is None:
             hint = "lakefold.tail(…, consumer=NAME); or keep `cursor` yourself"
-            raise InvalidError("this tail reads for no consumer", where=self._source.uri, hint=hint)
+            raise InvalidError("this tail has no consumer", where=self._source.uri, hint=hint)
         consumers, consumer = self._consumer
         self._consumer = consumers, consumers.commit(consumer, self._returned_cursor)
 
@@ -343,7 +343,7 @@ class Tail(Closing, Iterator[Change]):
         return changes
 
     def _fill(self, timeout: float | None) -> bool:
-        """Reads the next change into the queue. Returns False if none comes within so many seconds."""
+        """Reads the next change into the queue. Returns False if none comes within `timeout` seconds."""
         deadline = math.inf if timeout is None else self._pace.clock() + _seconds(timeout)
         misses = 0
         while not self._stop():
@@ -492,7 +492,7 @@ class Tail(Closing, Iterator[Change]):
     def _check_still_to_come(self, *, waits: bool) -> None:
         """Checks that the version that is waited for is still to come, and wasn't cleaned up.
 
-        That is known without a request, unless newer versions were seen or the reader has been away for long.
+        That is known without a request, unless newer versions were seen or the reader has not asked for long.
         `waits`: the caller has time.
         """
         seen = self._cursor.version

@@ -145,7 +145,7 @@ class Waker:
         return self._shared.listening
 
     def wait(self, beyond: int, seconds: float) -> None:
-        """Waits so long, or until there is a reason to poll for a version after `beyond`.
+        """Waits for a pause, or until there is a reason to poll for a version after `beyond`.
 
         A reason is also that listening has begun: earlier reports were missed.
         """

@@ -91,7 +91,7 @@ def missing(source: Source, version: int) -> LakefoldError:
     numbers = without_strays(source, numbers_of(source))
     if version > numbers[-1]:
         message, hint = (
-            f"version {version} is not there yet, the newest is {numbers[-1]}",
+            f"version {version} does not exist yet, the newest is {numbers[-1]}",
             "ask for an older one",
         )
     else:

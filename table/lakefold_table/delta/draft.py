@@ -428,7 +428,7 @@ class DeltaDraft:
         return false_vector(zip(proposal.adds, proposal.statistics, strict=True), self._observed.contents)
 
     def _file(self, path: str) -> AddFile | None:
-        """Returns the logical file that the table has at a path by now."""
+        """Returns the logical file that the table has now at a path."""
         if path in self._added:
             return self._added[path]
         snapshot = None if self._state is None else self._state.snapshot

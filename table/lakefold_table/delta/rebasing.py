@@ -144,7 +144,7 @@ class _Rebasing:
         return RebasedFiles(tuple(self._adds.values()), tuple(self._removes.values()), files)
 
     def _fit_deletion(self, remove: RemoveFile, rows: Bitmap) -> Conflict | None:
-        """Deletes rows of one file, wherever they are by now."""
+        """Deletes rows of one file, or of the files to which a compaction has moved them."""
         read = self._vectors.rows(remove.deletion_vector, remove.path)
         self._adds.pop(remove.path, None)
         del self._removes[remove.path]

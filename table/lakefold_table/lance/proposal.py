@@ -124,7 +124,7 @@ class LanceProposal:
 
 
 def content_text(operation: str, rows: int, fields: Iterable[int]) -> str:
-    """Returns the content of a proposal with so many rows in data files with these field ids."""
+    """Returns the content of a proposal with `rows` rows in data files with these field ids."""
     return f"{operation} {rows} {' '.join(map(str, sorted(fields)))}"
 
 

@@ -116,7 +116,7 @@ class DurableFiles:
 
         The system has dropped what it could not write, and a second sync of the same file reports no error.
         The bytes are those of the file as it can be read now, which is what every reader of the table reads.
-        Returns False if another file has the name by now: nothing was changed.
+        Returns False, and changes nothing, if another file has the name.
         """
         with self._opened(name, _READ, dir_fd=at) as old:
             before = os.fstat(old)

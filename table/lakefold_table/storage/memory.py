@@ -38,7 +38,7 @@ class LoseAnswer:
 class Refuse:
     """The put raises `RetryError` and stores nothing."""
 
-    message: str = "the store is away"
+    message: str = "the store can't be reached"
     suffix: str = ""
 
 

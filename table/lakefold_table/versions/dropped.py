@@ -1,7 +1,7 @@
 """The note that a dropped table leaves beside its path: which positions of its log were folded into it.
 
-A table that doesn't exist may have been dropped on purpose, or its store may be away; both look the same. If
-a proposal is known to have been folded into a missing table, the note is read. It lists positions: what was
+A missing table may have been dropped on purpose, or its store may not be mounted; both look the same. If a
+proposal is known to have been folded into a missing table, the note is read. It lists positions: what was
 folded up to them was in the dropped table. So it says nothing about a table that is created at the same path
 later, nor about a table that is restored there and folded on, whatever their ids and whatever any clock says.
 

@@ -58,7 +58,7 @@ def _check_there(storage: Storage, file: NewFile) -> None:
         raise DamagedError(
             f"{file.path} contains other bytes than its name says",
             where=storage.uri,
-            hint="some other program wrote it: move it away",
+            hint="some other program wrote it: move it elsewhere",
         )
 
 

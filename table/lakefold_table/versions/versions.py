@@ -4,7 +4,7 @@ This class knows names and a single conditional put, no manifests. A version exi
 succeeded (invariant one-commit-point). A put whose answer was lost is settled by reading back (`publish`).
 
 A free name doesn't mean that it was never taken. While a committer was idle or paused, other clients may have
-committed more and cleaned up all but the newest version; or a store may be away, with an empty mount point
+committed more and cleaned up all but the newest version; or a store isn't mounted, with an empty mount point
 left behind. What is put then would be reported as committed, and no reader would ever see it. So a put counts
 only if the version before it was the newest at the time.
 
@@ -351,7 +351,7 @@ class Versions:
             published = Published.OURS if put is Put.STORED else self._settled(publication)
             if put is Put.EXISTS and published is Published.UNKNOWN:
                 # A name that is free again was not free: the client that took it has committed more.
-                raise self._changed_meanwhile(f"version {publication.version} was there, and is gone again")
+                raise self._changed_meanwhile(f"version {publication.version} existed, and was removed")
         if published is Published.OURS:
             self._last = FileIdentity.of(publication.version, publication.buffers)
             self._check_joined(publication.version, follows, is_first=is_first)
@@ -543,7 +543,7 @@ class Versions:
 
 
 class KeepsVersions(Protocol):
-    """What tells the versions of a format from other files. `folder`: the folder that holds them."""
+    """Distinguishes the versions of a format from other files. `folder`: the folder that holds them."""
 
     folder: str
 

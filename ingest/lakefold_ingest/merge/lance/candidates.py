@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from lakefold_ingest.merge.lance.read_version import LanceRows
 
 MOST_LOOKED_UP = 20_000
-"""Up to so many keys are looked for by an index. For more, reading the whole key column is faster."""
+"""At most this many keys are looked up in an index. For more, reading the whole key column is faster."""
 AT_ONCE = 1000
 """How many values one filter names."""
 SPARSE = 10_000
-"""An index is used if the table has at least so many rows for each key: else a scan is faster (measured)."""
+"""An index is used if the table has at least this many rows for each key: else a scan is faster."""
 INT64_MIN = -(2**63)
 
 

@@ -80,7 +80,7 @@ class FeedVersions:
 class LastVersion(FeedEnd):
     """The last version of a feed, and the version since which nothing has changed its schema.
 
-    `summary`: what the version's file says of it; None if it is gone by now.
+    `summary`: what the version's file says of it, or None if the file was removed.
     """
 
     schema: TableSchema

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lakefold_table.lance.state import LanceState
 
 _THREADS_BESIDE_CORES = 6
-"""With so many threads more, and one for each core, a scan by pylance ends; with fewer it may never end."""
+"""A scan by pylance needs one thread for each core and this many more; with fewer it may never end."""
 _ONE_AT_A_TIME = threading.Lock()
 """Held while pylance opens a data file or begins a scan.
 
@@ -63,7 +63,7 @@ NAMES = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|`[^`]*`|\b(?:_rowid|_rowaddr)\b"""
 BYTES, BLOB_ROWS = "all_binary", 16
 """How pylance is asked for the bytes of blobs, and of how many rows at once: each may be large."""
 LOOKED_UP, SPARSE = 1024, 16
-"""Rows are looked up, so many at once, if fewer than one of so many is needed; else all rows are read."""
+"""Rows are looked up, this many at once, if fewer than one of this many is needed; else all are read."""
 
 
 WHOLE = RowRange()

@@ -44,7 +44,7 @@ class SeekableFile(Protocol):
     """A file that is read in parts."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Returns so many bytes, fewer at the end of the file."""
+        """Returns `size` bytes, fewer at the end of the file."""
         ...
 
     def seek(self, offset: int, whence: int = 0, /) -> int:

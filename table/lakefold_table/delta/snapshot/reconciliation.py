@@ -99,7 +99,7 @@ class Reconciliation:
             self._put(action)
 
     def snapshot(self, version: int, where: str = "") -> DeltaSnapshot:
-        """Returns what is in force by now as this version. Raises `DamagedError` if it lacks a schema."""
+        """Returns the actions in force as this version. Raises `DamagedError` if it lacks a schema."""
         if self._protocol is None or self._metadata is None:
             lacking = "protocol" if self._protocol is None else "metaData"
             message = f"the log up to version {version} has no {lacking} action"

@@ -35,7 +35,7 @@ _CONTENTS: Final = {"array": ("element",), "map": ("key", "value")}
 
 @value()
 class TextType:
-    """A type of texts of at most so many characters. `is_padded`: it is `char(n)`."""
+    """A type of texts of at most `most` characters. `is_padded`: it is `char(n)`."""
 
     most: int
     is_padded: bool

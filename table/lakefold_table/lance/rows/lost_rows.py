@@ -1,6 +1,6 @@
 """Rows that were deleted or moved while a Rewrite was being built: its new fragments still have them.
 
-The Rewrite wrote all rows that were live in the version that it read. Those that are gone by now get deletion
+The Rewrite wrote all rows that were live in the version that it read. Those deleted meanwhile get deletion
 files in the new fragments (decision 0063). A new fragment of which no row is left is not added.
 """
 
@@ -121,7 +121,7 @@ def _lost_in_new(
     current: Mapping[int, DataFragment],
     lost: Collection[int],
 ) -> dict[int, Bitmap] | Rejected | Invalid:
-    """Returns the row offsets in a group's new fragments that are deleted in the table by now."""
+    """Returns the row offsets in a group's new fragments whose rows were deleted in the table since."""
     fresh: dict[int, TracedRows] = {}
     old = [read[fragment.id] for fragment in group.old_fragments]
     for fragment in old:

@@ -83,7 +83,7 @@ class Numbering:
         return None
 
     def room_fault(self, fragments: int, rows: int) -> Invalid | None:
-        """Returns why so many fragments or rows can't get new ids, None if they can."""
+        """Returns why these numbers of fragments and rows can't get new ids, or None if they can."""
         if self._next + fragments - 1 > MAX_FRAGMENT_ID:
             return Invalid("the table has no fragment ids left", "copy the table into a new one")
         if self._stable and self.next_row_id + rows > MAX_ROW_ID:

@@ -86,7 +86,7 @@ class Columns:
         return self._length_fault(file) or self._file_fault(_shape(file))
 
     def _length_fault(self, file: DataFile) -> Invalid | None:
-        """Returns a fault if a file lists so many fields that checking each would take much memory."""
+        """Returns a fault if a file lists too many fields to check each without much memory."""
         if len(file.fields) <= MOST_FIELDS + len(self.roots):
             return None
         return Invalid(
