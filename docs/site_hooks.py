@@ -1,4 +1,4 @@
-"""What the site needs beside the pages in this folder: pages of the repository's root, links, drawn diagrams.
+"""What the site needs beside the pages in this folder: pages of other folders, links, drawn diagrams.
 
 The pages are written for readers of the repository, in which links lead to files. A link to a file that is no
 page of the site becomes plain text.
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT: Final = Path(__file__).parents[1]
-ROOT_PAGES: Final = {
+OTHER_PAGES: Final = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
+    "tests/README.md": "tests.md",
 }
-"""Files of the repository's root, and the pages of the site for them. `index.md` is written for the site."""
+"""Files outside of docs/, and the pages of the site for them. `index.md` is written for the site."""
 FOLDERS: Final = {
     "docs/decisions": "decisions/0001-a-log-gives-the-order.md",
     "docs/reference": "reference/python.md",
@@ -46,8 +47,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that show files of the repository's root."""
-    for source, page in ROOT_PAGES.items():
+    """Adds the pages that show files outside of docs/."""
+    for source, page in OTHER_PAGES.items():
         if source != "README.md":
             files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     template = files.get_file_from_path("decisions/0000-template.md")
@@ -61,7 +62,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     del config
     source = page.file.src_uri
     origin = next(
-        (file for file, shown in ROOT_PAGES.items() if shown == source and shown != "index.md"),
+        (file for file, shown in OTHER_PAGES.items() if shown == source and shown != "index.md"),
         f"docs/{source}",
     )
 
@@ -85,7 +86,7 @@ def _link(text: str, target: str, origin: str, source: str, files: Files) -> str
     if "://" in target or not path:
         return f"[{text}]({target})"
     actual = posixpath.normpath(posixpath.join(posixpath.dirname(origin), path))
-    shown = ROOT_PAGES.get(actual) or FOLDERS.get(actual) or actual.removeprefix("docs/")
+    shown = OTHER_PAGES.get(actual) or FOLDERS.get(actual) or actual.removeprefix("docs/")
     if files.get_file_from_path(shown) is None and (ROOT / actual).exists():
         return text
     relative = posixpath.relpath(shown, posixpath.dirname(source) or ".")

@@ -29,6 +29,7 @@ OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path, checks.no_regi
 MAY_SLEEP = {"tests/waiting.py"}
 PARTS = {"lakefold", "protos", "table", "log", "ingest", "committer", "reader", "maintenance"}
 CORE_CONTRACT = "The core is pure: no IO, no clock, no randomness, no threads"
+MOST_WORDS_OF_HABITS = 900
 WHOLLY_PURE = ("table/lakefold_table/lance/", "table/lakefold_table/delta/")
 
 
@@ -166,6 +167,11 @@ def test_promises_are_cited_by_their_tests() -> None:
     assert len(documents.PROMISE.findall(document.text)) > 20
     texts = {each.path: each.text for each in tree.modules()}
     assert "\n".join(documents.cited_promises(document, texts)) == ""
+
+
+def test_the_habits_fit_on_one_page() -> None:
+    """How tests are written and run is in tests/README.md."""
+    assert len(tree.source_at("CONTRIBUTING.md").text.split()) <= MOST_WORDS_OF_HABITS
 
 
 def make_targets() -> set[str]:
