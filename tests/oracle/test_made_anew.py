@@ -90,7 +90,9 @@ def test_a_cursor_of_a_branch_that_was_created_again(uri: str, version: int) -> 
     branch(uri, 50)
     cursor = cursor_at(uri, version, branch="side")
     branched_anew(uri)
-    with pytest.raises(lakefold.MadeAnewError, match=r"branch side was created again|has no version") as caught:
+    with pytest.raises(
+        lakefold.MadeAnewError, match=r"branch side was created again|has no version"
+    ) as caught:
         lakefold.tail(uri, cursor, branch="side")
     assert "earliest" in caught.value.hint
 
