@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.lance.manifests.chunks import cut, encode_records
 from lakefold_table.lance.manifests.codec import assemble_file, encode_transaction
-from lakefold_table.lance.manifests.fragments import Gathering
+from lakefold_table.lance.manifests.fragments import FragmentListReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ def encode_file(
 
 
 def fragments_of(encoded: Sequence[bytes]) -> Fragments:
-    """Returns the list of these encoded fragments. Raises as `Gathering.add`."""
-    gathering = Gathering()
+    """Returns the list of these encoded fragments. Raises as `FragmentListReader.add`."""
+    gathering = FragmentListReader()
     for part in cut(encoded):
         gathering.add(encode_records(part))
     return gathering.finish()

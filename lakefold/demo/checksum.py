@@ -38,7 +38,7 @@ class Checksum:
         return f"{self.total:x}"
 
 
-class Summer:
+class TableChecksums:
     """Computes checksums of tables with the same schema. Use it in a single thread."""
 
     def __init__(self, schema: pa.Schema) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 import lakefold
-from lakefold.demo.checksum import Checksum, Summer
+from lakefold.demo.checksum import Checksum, TableChecksums
 from lakefold.demo.dataset import SCHEMA, TIME
 from lakefold_table.errors import NotATableError
 
@@ -93,14 +93,14 @@ class Follower:
             self.error = error
 
     def _follow(self) -> None:
-        summer = Summer(SCHEMA)
+        checksums = TableChecksums(SCHEMA)
         changes = self._begin()
         if changes is None:
             return
         for change in changes:
             rows = change.inserted()
             if rows.num_rows:
-                self.seen += summer.of(rows, f"version {change.version}")
+                self.seen += checksums.of(rows, f"version {change.version}")
             offset = None if change.position is None else change.position.offset
             until = _latest(rows)
             arrival = Arrival(

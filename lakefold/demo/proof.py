@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import lakefold
-from lakefold.demo.checksum import Checksum, Summer
+from lakefold.demo.checksum import Checksum, TableChecksums
 from lakefold.demo.dataset import SCHEMA
 from lakefold_table.errors import DamagedError
 
@@ -27,11 +27,11 @@ class DemoProof:
 
 def question(sent: Checksum, tailed: Checksum, folder: Folder) -> list[DemoProof]:
     """Returns the checksums of the CSV file, of both readers of the table, and of the rows of the tail."""
-    summer, table, format_ = Summer(SCHEMA), folder.table, folder.table_format
+    reading, table, format_ = TableChecksums(SCHEMA), folder.table, folder.table_format
     checksums = [
-        ("lakefold.open", summer.of(lakefold.open(table).to_arrow(), "lakefold.open")),
+        ("lakefold.open", reading.of(lakefold.open(table).to_arrow(), "lakefold.open")),
         ("lakefold.tail", tailed),
-        (format_.client, summer.of(format_.read(table), format_.client)),
+        (format_.client, reading.of(format_.read(table), format_.client)),
     ]
     return [
         DemoProof("the CSV file", sent, same=True),

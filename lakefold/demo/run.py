@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import lakefold
-from lakefold.demo.checksum import Checksum, Summer
+from lakefold.demo.checksum import Checksum, TableChecksums
 from lakefold.demo.children import Child
 from lakefold.demo.committers import Committers, ConsolePage
 from lakefold.demo.dataset import SCHEMA, Departures, find_csv
@@ -160,7 +160,7 @@ class Demo:
     def _read_rows(self) -> tuple[pa.Table, Checksum]:
         """Returns the rows as text, for the events, and the checksum of the same rows as typed columns."""
         departures = Departures(find_csv(), self._state.rows)
-        return departures.texts, Summer(SCHEMA).of(departures.typed, "the CSV file")
+        return departures.texts, TableChecksums(SCHEMA).of(departures.typed, "the CSV file")
 
     def _start_broker(self) -> None:
         starting = Task(self._broker.start, "broker")

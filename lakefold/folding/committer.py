@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakefold_committer.observability.health import HealthServer
     from lakefold_committer.observability.metrics import Metrics
     from lakefold_committer.process.daemon import Committer, Options
-    from lakefold_committer.process.ordinals import Turn
+    from lakefold_committer.process.ordinals import PartitionShare
 
 _COUNTED: Final = re.compile(r"-(\d+)$")
 """The ordinal of a process at the end of its host's name, as in the pods of a StatefulSet of Kubernetes."""
@@ -205,7 +205,7 @@ def shares(settings: Settings) -> bool:
     return settings.partitions == SHARED
 
 
-def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | Turn | None:
+def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | PartitionShare | None:
     """Returns the partitions that only this process folds, or None for all of them.
 
     Raises `SettingError` if the setting is `ordinal/N` and this process has no ordinal, or one of N or more.
@@ -213,7 +213,7 @@ def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | Turn | None:
     partitions = settings.partitions
     if not isinstance(partitions, str) or partitions == SHARED:
         return None if isinstance(partitions, str) else partitions
-    from lakefold_committer.process.ordinals import Turn
+    from lakefold_committer.process.ordinals import PartitionShare
 
     replicas = int(partitions.partition("/")[2])
     ordinal = _ordinal(settings, hostname)
@@ -223,7 +223,7 @@ def fixed(settings: Settings, hostname: str) -> tuple[int, ...] | Turn | None:
         )
         hint = f"set N of ordinal/N to the number of processes; the host of this one is {hostname}"
         raise SettingError(message, where="partitions", hint=hint)
-    return Turn(ordinal, replicas)
+    return PartitionShare(ordinal, replicas)
 
 
 def _ordinal(settings: Settings, hostname: str) -> int:

@@ -9,7 +9,7 @@ import click
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 from lakefold.maintaining.engine import engine_of, engine_option
-from lakefold.maintaining.reports import Bar
+from lakefold.maintaining.reports import CompactionBar
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
@@ -77,7 +77,7 @@ def command(
     if dry_run:
         report = planned(settings, table, branch, full=not by_policy)
     else:
-        with Bar() as bar:
+        with CompactionBar() as bar:
             engine = engine_of(work["engine"], work["threads"])
             report = compaction_of(
                 settings, table, branch, timeout_s=work["wait"], engine=engine, progress=bar

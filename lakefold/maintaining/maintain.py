@@ -14,7 +14,7 @@ from lakefold.console.http_port import open_port
 from lakefold.console.options import KAFKA, STORE, TOPICS, json_option, settings_options, verb
 from lakefold.console.output import print_json, print_line
 from lakefold.maintaining.engine import HERE, engine_of, engine_option
-from lakefold.maintaining.reports import Bar, plain_report, print_failed
+from lakefold.maintaining.reports import CompactionBar, plain_report, print_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,7 +94,7 @@ def command(  # noqa: PLR0913 - click passes each option
     # Only threads that begin later have it. Those of pylance, which rewrites, begin when it is imported.
     os.nice(niceness)
     from lakefold_maintenance.format import THREADS
-    from lakefold_maintenance.rewriting.compact import Silent
+    from lakefold_maintenance.rewriting.compact import NoProgress
 
     # A session of Spark's sets a handler of its own for Ctrl-C, so it begins before.
     rewrites = engine_of(HERE if dry_run else engine, THREADS)
@@ -106,8 +106,8 @@ def command(  # noqa: PLR0913 - click passes each option
 
     # A hundred thousand proposals may wait in the log, and each round reads them.
     collect_seldom()
-    metrics, bar = MaintenanceMetrics(), Bar()
-    maintainer = _maintainer(settings, tables, rewrites, metrics, stopped, bar if once else Silent())
+    metrics, bar = MaintenanceMetrics(), CompactionBar()
+    maintainer = _maintainer(settings, tables, rewrites, metrics, stopped, bar if once else NoProgress())
     if once:
         codes: list[int] = []
         for report in maintainer.round(dry_run=dry_run):

@@ -44,7 +44,7 @@ def print_failed(report: CompactionReport) -> None:
         print_line(f"fragments {numbers}{more} are as they were: {each.message}")
 
 
-class Bar:
+class CompactionBar:
     """The bar of one plan after the other, by bytes of data files. See `Progress`."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakefold.proposals.explanation import Brokers, Explanation
 from lakefold.proposals.topic_lookup import search_the_topics
 from lakefold_reader.versions.listing import OtherFormatError
-from lakefold_reader.versions.proposals import Sought, find
+from lakefold_reader.versions.proposals import ProposalName, find
 from lakefold_table.errors import InvalidError, LakefoldError, NotATableError, RetryError
 from lakefold_table.uri import canonical
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakefold_reader.format.source import Source
 
 
-def explain(source: Source, sought: Sought, brokers: Brokers | None, *, versions: int) -> Explanation:
+def explain(source: Source, sought: ProposalName, brokers: Brokers | None, *, versions: int) -> Explanation:
     """Returns what is known of a proposal for the table, of whose versions the newest `versions` are read.
 
     Raises `InvalidError` if nothing is known of it, `RetryError` if a source that may know something can't be

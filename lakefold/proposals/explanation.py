@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakefold_log.client.topic_names import Topics
     from lakefold_log.codec.envelope import Decoded
     from lakefold_log.read.lookup import PartitionStatus
-    from lakefold_reader.versions.proposals import Finding, Sought
+    from lakefold_reader.versions.proposals import ProposalName, RecordedProposal
     from lakefold_table.entry import Outcome
     from lakefold_table.errors import LakefoldError
     from lakefold_table.position import LogId, Position
@@ -71,10 +71,10 @@ class Explanation:
     """
 
     table: str
-    sought: Sought
+    sought: ProposalName
     format: str
     branch: str = ""
-    finding: Finding | None = None
+    finding: RecordedProposal | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     known_from: str = ""
     proposal: Decoded | None = None

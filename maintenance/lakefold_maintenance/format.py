@@ -91,7 +91,7 @@ class TableSurvey:
         return None if self.bound is None else self.bound.log.partition
 
 
-class Asking(Protocol):
+class CompactionLog(Protocol):
     """What a compaction needs of the log."""
 
     def ask(self, envelope: Envelope) -> Outcome:
@@ -159,7 +159,9 @@ class MaintenanceFormat(Protocol):
         """Returns the proposal of these results, built on the version of the survey."""
         ...
 
-    def propose_covered(self, survey: TableSurvey, log: Asking, results: Sequence[RewriteResult]) -> Result:
+    def propose_covered(
+        self, survey: TableSurvey, log: CompactionLog, results: Sequence[RewriteResult]
+    ) -> Result:
         """Proposes the results of tasks whose fragments are among `TableSurvey.covered`, together."""
         ...
 

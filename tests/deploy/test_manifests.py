@@ -15,7 +15,7 @@ import pytest
 from deploy.helm import render
 from lakefold.console.settings import read_settings
 from lakefold.folding.committer import fixed
-from lakefold_committer.process.ordinals import Turn
+from lakefold_committer.process.ordinals import PartitionShare
 from tests.deploy.manifests import (
     BASE,
     DEPLOY,
@@ -255,7 +255,7 @@ def test_ordinals_are_those_of_the_pods() -> None:
     assert service["spec"]["clusterIP"] == "None"
     pods = [f"{counted['metadata']['name']}-{number}" for number in range(spec["replicas"])]
     turns = [fixed(read_settings({"partitions": answer}), pod) for pod in pods]
-    assert turns == [Turn(number, len(pods)) for number in range(len(pods))]
+    assert turns == [PartitionShare(number, len(pods)) for number in range(len(pods))]
 
 
 def _partitions(committer: Manifest) -> tuple[int, ...] | str | None:

@@ -15,7 +15,7 @@ from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.consumers.expire_versions import Plan, clean_up, plan
 from lakefold_reader.feed import changes
 from lakefold_reader.opening import open_source
-from lakefold_reader.spark.feed import Begin, begin
+from lakefold_reader.spark.feed import FeedStart, begin
 from lakefold_reader.spark.options import Given
 from lakefold_reader.tail.tail import tail
 from lakefold_reader.versions.cursor import Cursor
@@ -203,7 +203,7 @@ def test_a_reader_that_continues_after_a_gap_begins_where_no_version_is_missing(
         with pytest.raises(VersionExpiredError, match=f"none is missing from {left[0]} on") as caught:
             ask()
         assert caught.value.oldest == left[0]
-    assert begin(open_source(uri), Given({"startingVersion": "earliest"})) == Begin(left[0], whole=True)
+    assert begin(open_source(uri), Given({"startingVersion": "earliest"})) == FeedStart(left[0], whole=True)
     assert run(["tail", uri, "--json"]) == 0
     assert [json.loads(line)["version"] for line in capsys.readouterr().out.splitlines()] == left
 

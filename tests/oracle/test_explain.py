@@ -9,7 +9,7 @@ import lance
 import pytest
 
 from lakefold import cli
-from lakefold_reader.versions.proposals import Sought, sought_of
+from lakefold_reader.versions.proposals import ProposalName, sought_of
 from lakefold_table.errors import InvalidError
 from lakefold_table.storage import open_storage
 from lakefold_table.uri import local_path
@@ -185,9 +185,9 @@ def test_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_how_a_proposal_is_named() -> None:
-    assert sought_of("12") == Sought("12", offset=12)
-    assert sought_of("a:b:12") == Sought("a:b:12", app_id="a:b", batch_id=12)
-    assert sought_of("0f3c") == Sought("0f3c", uuid="0f3c")
+    assert sought_of("12") == ProposalName("12", offset=12)
+    assert sought_of("a:b:12") == ProposalName("a:b:12", app_id="a:b", batch_id=12)
+    assert sought_of("0f3c") == ProposalName("0f3c", uuid="0f3c")
     for wrong in ("", " ", "a:99999999999999999999"):
         with pytest.raises(InvalidError):
             sought_of(wrong)

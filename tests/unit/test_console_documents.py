@@ -32,7 +32,7 @@ from lakefold_ingest.view import BatchColumns
 from lakefold_reader.format.snapshots import FragmentRows
 from lakefold_reader.opening import on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
-from lakefold_reader.versions.proposals import Sought
+from lakefold_reader.versions.proposals import ProposalName
 from lakefold_table.entry import Committed, Conflict, Entry, Outcome, Rejected
 from lakefold_table.formats import BUILT_IN
 from lakefold_table.lance.format import LanceFormat
@@ -266,7 +266,7 @@ def conflicting(folding: Folding | DeltaFolding, others: str) -> Explanation:
     (result,) = folding.fold(second)
     assert isinstance(result, Rejected), result
     position = Position(LOG, 9, TOPIC)
-    explanation = Explanation(canonical(folding.path), Sought("9", 9), "")
+    explanation = Explanation(canonical(folding.path), ProposalName("9", 9), "")
     explanation.outcomes.append(Outcome(position, explanation.table, result))
     explanation.proposal = Entry(position, 0, second, 0, BUILT_IN.proposal(second))
     return explanation
@@ -375,7 +375,7 @@ def test_fields_in_conflict_are_named(lance: str, delta: str) -> None:
         (lance, Conflict(retryable=True, message="", other_version=3, field_ids=(0,)), [2, 3]),
         (delta, Conflict(retryable=True, message="", other_version=1, keys=("x", "delta.p")), [0, 1]),
     ):
-        explanation = Explanation(uri, Sought("9", 9), "")
+        explanation = Explanation(uri, ProposalName("9", 9), "")
         explanation.outcomes.append(Outcome(Position(LOG, 9, TOPIC), uri, Rejected(evidence)))
         document = shown(explanation)
         assert document is not None

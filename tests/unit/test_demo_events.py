@@ -13,7 +13,7 @@ import pytest
 from pyarrow import json as arrow_json
 
 from lakefold.demo import DEPARTURES
-from lakefold.demo.checksum import Checksum, Summer
+from lakefold.demo.checksum import Checksum, TableChecksums
 from lakefold.demo.dataset import SCHEMA, SEQUENCE, TIME, Departures, find_csv
 from lakefold.demo.proof import DemoProof, ServicesProof, judge
 from lakefold.demo.replay import events_of, json_texts
@@ -31,8 +31,8 @@ def few(departures: Departures) -> pa.Table:
 
 
 @pytest.fixture
-def summer() -> Summer:
-    return Summer(SCHEMA)
+def checksums() -> TableChecksums:
+    return TableChecksums(SCHEMA)
 
 
 def changed(table: pa.Table, column: str, row: int, value: object) -> pa.Table:
@@ -102,45 +102,47 @@ def test_a_text_that_json_would_escape_is_refused(departures: Departures) -> Non
         json_texts(odd)
 
 
-def test_order_and_parting_do_not_change_the_checksum(few: pa.Table, summer: Summer) -> None:
+def test_order_and_parting_do_not_change_the_checksum(few: pa.Table, checksums: TableChecksums) -> None:
     order = list(range(few.num_rows))
     random.Random(7).shuffle(order)
     mixed = few.take(order)
-    whole = summer.of(few, "it")
+    whole = checksums.of(few, "it")
     assert whole.rows == 300
-    assert summer.of(mixed, "it") == whole
-    assert sum((summer.of(mixed.slice(start, 70), "it") for start in range(0, 300, 70)), Checksum()) == whole
+    assert checksums.of(mixed, "it") == whole
+    assert (
+        sum((checksums.of(mixed.slice(start, 70), "it") for start in range(0, 300, 70)), Checksum()) == whole
+    )
 
 
 @pytest.mark.parametrize("column", SCHEMA.names)
-def test_every_column_counts(few: pa.Table, summer: Summer, column: str) -> None:
+def test_every_column_counts(few: pa.Table, checksums: TableChecksums, column: str) -> None:
     kind = SCHEMA.field(column).type
     other: Any = few[TIME][200].as_py() if pa.types.is_timestamp(kind) else 77
-    before = summer.of(few, "it")
-    assert summer.of(changed(few, column, 5, "X" if kind == pa.string() else other), "it") != before
-    assert summer.of(changed(few, column, 5, None), "it") != before
+    before = checksums.of(few, "it")
+    assert checksums.of(changed(few, column, 5, "X" if kind == pa.string() else other), "it") != before
+    assert checksums.of(changed(few, column, 5, None), "it") != before
 
 
-def test_null_is_not_the_empty_text(few: pa.Table, summer: Summer) -> None:
+def test_null_is_not_the_empty_text(few: pa.Table, checksums: TableChecksums) -> None:
     empty, null = changed(few, "tailnum", 3, ""), changed(few, "tailnum", 3, None)
-    assert summer.of(empty, "it") != summer.of(null, "it")
+    assert checksums.of(empty, "it") != checksums.of(null, "it")
 
 
-def test_values_that_change_places_are_noticed(few: pa.Table, summer: Summer) -> None:
+def test_values_that_change_places_are_noticed(few: pa.Table, checksums: TableChecksums) -> None:
     swapped = changed(changed(few, "dest", 0, "MIA"), "dest", 2, "IAH")
     assert [few["dest"][location].as_py() for location in (0, 2)] == ["IAH", "MIA"]
-    assert summer.of(swapped, "it") != summer.of(few, "it")
+    assert checksums.of(swapped, "it") != checksums.of(few, "it")
 
 
-def test_a_doubled_and_a_lost_row_are_noticed(few: pa.Table, summer: Summer) -> None:
+def test_a_doubled_and_a_lost_row_are_noticed(few: pa.Table, checksums: TableChecksums) -> None:
     exchanged = pa.concat_tables([few.slice(0, 299), few.slice(0, 1)])
-    checksum, whole = summer.of(exchanged, "it"), summer.of(few, "it")
+    checksum, whole = checksums.of(exchanged, "it"), checksums.of(few, "it")
     assert (checksum.rows, checksum != whole) == (whole.rows, True)
 
 
-def test_another_schema_is_named(few: pa.Table, summer: Summer) -> None:
+def test_another_schema_is_named(few: pa.Table, checksums: TableChecksums) -> None:
     with pytest.raises(DamagedError, match=r"the columns of somebody .* flight is missing instead of int32"):
-        summer.of(few.drop_columns(["flight"]), "somebody")
+        checksums.of(few.drop_columns(["flight"]), "somebody")
 
 
 def test_the_proof_names_who_saw_other_rows() -> None:

@@ -13,7 +13,7 @@ from lakefold_protos.lance.transaction_pb2 import Transaction
 from lakefold_table.bitmaps import Bitmap, encode_bitmap
 from lakefold_table.errors import DamagedError, StopError
 from lakefold_table.lance.invariants import INVARIANTS, Step, check, faults
-from lakefold_table.lance.manifests.chunks import Chunk, Tally
+from lakefold_table.lance.manifests.chunks import Chunk, FragmentSums
 from lakefold_table.lance.manifests.features import flags_of
 from lakefold_table.lance.manifests.fragments import Fragments, Numbered
 from lakefold_table.lance.rows.row_versions import one_version
@@ -237,7 +237,7 @@ BROKEN: dict[str, list[LanceState]] = {
     "files-lie-once": [built(AFTER, fragments=named_alike)],
     "marks-grow": [built(AFTER, marked(0))],
     "counts-add-up": [
-        clone(AFTER, fragments=Fragments(AFTER.fragments.chunks, Tally(4, 1, 12, 1, 1))),
+        clone(AFTER, fragments=Fragments(AFTER.fragments.chunks, FragmentSums(4, 1, 12, 1, 1))),
         clone(AFTER, fragments=Fragments(misplaced(AFTER.fragments.chunks), AFTER.fragments.tally)),
     ],
     "live-row-ids-are-unique": [built(AFTER, fragments=with_ids(3, 0))],

@@ -6,7 +6,7 @@ import io
 import sys
 from typing import TYPE_CHECKING
 
-from lakefold.maintaining.reports import Bar
+from lakefold.maintaining.reports import CompactionBar
 from lakefold_maintenance.planning.plan import RewriteTask
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Terminal(io.StringIO):
 
 def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
-    with Bar() as bar:
+    with CompactionBar() as bar:
         bar.planned(TASKS)
         for task in TASKS:
             bar.done(task)

@@ -8,7 +8,7 @@ from lakefold.cli import run
 from lakefold.console.settings import read_settings
 from lakefold.errors import SettingError
 from lakefold.folding.committer import fixed, shares
-from lakefold_committer.process.ordinals import Turn
+from lakefold_committer.process.ordinals import PartitionShare
 
 
 def test_lists_and_all_stay_what_they_are() -> None:
@@ -28,13 +28,15 @@ def test_what_is_shared_is_nobodys_beforehand() -> None:
     ("hostname", "ordinal"), [("lakefold-main-0", 0), ("lakefold-2", 2), ("a-1-lakefold-0002", 2)]
 )
 def test_the_ordinal_is_the_number_at_the_end_of_the_hosts_name(hostname: str, ordinal: int) -> None:
-    assert fixed(read_settings({"partitions": "ordinal/3"}), hostname) == Turn(ordinal, 3)
+    assert fixed(read_settings({"partitions": "ordinal/3"}), hostname) == PartitionShare(ordinal, 3)
 
 
 def test_an_ordinal_that_is_said_goes_before_the_hosts_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEFOLD_ORDINAL", "1")
-    assert fixed(read_settings({"partitions": "ordinal/3"}), "lakefold-2") == Turn(1, 3)
-    assert fixed(read_settings({"partitions": "ordinal/3", "ordinal": "0"}), "lakefold-2") == Turn(0, 3)
+    assert fixed(read_settings({"partitions": "ordinal/3"}), "lakefold-2") == PartitionShare(1, 3)
+    assert fixed(read_settings({"partitions": "ordinal/3", "ordinal": "0"}), "lakefold-2") == PartitionShare(
+        0, 3
+    )
 
 
 @pytest.mark.parametrize("hostname", ["lakefold", "lakefold2", "lakefold-7d9-x4z1k", "3"])
@@ -59,7 +61,7 @@ def test_what_is_neither_is_named(text: str) -> None:
 @pytest.mark.parametrize("partitions", range(12))
 @pytest.mark.parametrize("replicas", range(1, 6))
 def test_each_partition_is_the_turn_of_one(partitions: int, replicas: int) -> None:
-    parts = [Turn(ordinal, replicas).of(partitions) for ordinal in range(replicas)]
+    parts = [PartitionShare(ordinal, replicas).of(partitions) for ordinal in range(replicas)]
     assert sorted(number for part in parts for number in part) == list(range(partitions))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

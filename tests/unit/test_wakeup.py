@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from lakefold_reader.opening import source_on
 from lakefold_reader.tail.tail import tail, tail_of
-from lakefold_reader.tail.wakeup import OutcomesTopic, Pace, Waker
+from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.storage.memory import MemoryStorage
 from tests.tables import Folded, fragments_only
@@ -54,26 +54,26 @@ def news() -> PlannedNews:
 
 
 @pytest.fixture
-def waker(news: PlannedNews) -> Iterator[Waker]:
-    made = Waker(lambda: news)
+def waker(news: PlannedNews) -> Iterator[OutcomesListener]:
+    made = OutcomesListener(lambda: news)
     yield made
     made.close()
 
 
-def waits(waker: Waker, beyond: int) -> threading.Thread:
+def waits(waker: OutcomesListener, beyond: int) -> threading.Thread:
     """A tail that waits for a version after this version."""
     thread = threading.Thread(target=waker.wait, args=(beyond, PATIENCE_S))
     thread.start()
     return thread
 
 
-def listening(waker: Waker) -> None:
+def listening(waker: OutcomesListener) -> None:
     """Returns when it listens and the waiting thread has been woken for that."""
     until(lambda: waker.listening, "the listener")
     waker.wait(0, 0.0)
 
 
-def test_news_of_a_later_version_ends_the_waiting(news: PlannedNews, waker: Waker) -> None:
+def test_news_of_a_later_version_ends_the_waiting(news: PlannedNews, waker: OutcomesListener) -> None:
     listening(waker)
     waiting = waits(waker, 7)
     news.reported.put(7)
@@ -85,7 +85,7 @@ def test_news_of_a_later_version_ends_the_waiting(news: PlannedNews, waker: Wake
     assert not waiting.is_alive()
 
 
-def test_news_from_before_the_waiting_counts(news: PlannedNews, waker: Waker) -> None:
+def test_news_from_before_the_waiting_counts(news: PlannedNews, waker: OutcomesListener) -> None:
     listening(waker)
     news.reported.put(3)
     waiting = waits(waker, 2)
@@ -100,7 +100,7 @@ def test_a_waiter_checks_again_when_listening_begins_or_ends(news: PlannedNews) 
         begin.wait(PATIENCE_S)
         return news
 
-    waker = Waker(connect)
+    waker = OutcomesListener(connect)
     waiting = waits(waker, 0)
     begin.set()
     waiting.join(PATIENCE_S)
@@ -116,7 +116,7 @@ def test_a_waiter_checks_again_when_listening_begins_or_ends(news: PlannedNews) 
     assert news.closed.is_set()
 
 
-def test_a_broker_that_comes_and_goes_is_logged_once(news: PlannedNews, waker: Waker) -> None:
+def test_a_broker_that_comes_and_goes_is_logged_once(news: PlannedNews, waker: OutcomesListener) -> None:
     listening(waker)
     with capture_logs() as lines:
         for connected in (False, True, False, True):
@@ -126,7 +126,7 @@ def test_a_broker_that_comes_and_goes_is_logged_once(news: PlannedNews, waker: W
 
 
 def test_a_waker_that_nobody_holds_any_more_ends(news: PlannedNews) -> None:
-    waker = Waker(lambda: news)
+    waker = OutcomesListener(lambda: news)
     listening(waker)
     del waker
     gc.collect()

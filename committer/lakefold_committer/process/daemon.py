@@ -24,7 +24,7 @@ from lakefold_committer.observability.traces import NO_TRACES, Tracing
 from lakefold_committer.process.group_assignment import GroupAssignment
 from lakefold_committer.process.open_transactions_watch import EVERY_SECONDS as HELD_BACK_EVERY_SECONDS
 from lakefold_committer.process.open_transactions_watch import OpenTransactionsWatch
-from lakefold_committer.process.ordinals import Turn
+from lakefold_committer.process.ordinals import PartitionShare
 from lakefold_committer.process.partition_thread import STARTING, PartitionThread
 from lakefold_committer.process.store_check import Roots
 from lakefold_committer.process.topic_settings_watch import EVERY_SECONDS, PolicyWatch
@@ -91,7 +91,7 @@ class Options:
     kafka: KafkaConfig
     topics: Topics
     roots: tuple[str, ...]
-    partitions: tuple[int, ...] | Turn | None = None
+    partitions: tuple[int, ...] | PartitionShare | None = None
     share: bool = False
     group: str = "lakefold"
     accept_new_log: bool = False
@@ -220,7 +220,7 @@ class Committer:
         partitions = self._options.partitions
         if partitions is None:
             return range(topic.partitions)
-        if isinstance(partitions, Turn):
+        if isinstance(partitions, PartitionShare):
             return partitions.of(topic.partitions)
         for number in partitions:
             topic.log_id(number)
@@ -241,17 +241,15 @@ class Committer:
         if not numbers and not until_caught_up:
             LOG.info("no partition belongs to this process", turn=str(self._options.partitions))
             self._stop.wait()
-        standstill = Standstill(self._options.give_up_after_s) if until_caught_up else None
+        outage = OutageTimer(self._options.give_up_after_s) if until_caught_up else None
         while running := [holding for holding in self._holdings if not holding.over]:
-            if self._error() is not None or (
-                standstill is not None and standstill.is_too_long(self._standstill())
-            ):
+            if self._error() is not None or (outage is not None and outage.is_too_long(self._standstill())):
                 self._stop.set()
             running[0].ended(JOIN_SECONDS)
         if (error := self._error()) is not None:
             raise error
-        if standstill is not None and standstill.error is not None:
-            raise standstill.error
+        if outage is not None and outage.error is not None:
+            raise outage.error
 
     def _error(self) -> BaseException | None:
         return next((holding.error for holding in self._holdings if holding.error is not None), None)
@@ -280,7 +278,7 @@ class Committer:
         return next((holding.trouble for holding in self._holdings if holding.trouble), "")
 
     def _standstill(self) -> str:
-        return next((holding.standstill for holding in self._holdings if holding.standstill), "")
+        return next((holding.standstill for holding in self._holdings if holding.outage), "")
 
     def _say(self, trouble: str) -> None:
         self._starting = trouble
@@ -501,7 +499,7 @@ class Committer:
         return None
 
 
-class Standstill:
+class OutageTimer:
     """How long a committer has not been folding because something doesn't answer."""
 
     def __init__(self, longest_s: float) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PartitionShare:
     """Every `replicas`-th partition, beginning with `ordinal`; processes are counted from 0.
 
     Each partition is in the turn of exactly one ordinal, however many partitions there are.

@@ -40,7 +40,7 @@ ATTEMPTS = 100
 """How often the proposal is built at most. One attempt takes some tens of milliseconds."""
 
 
-class AskingLog(Protocol):
+class EvolutionLog(Protocol):
     """What is needed of the log. `log_client.LogClient` implements it."""
 
     def check_binding(self, bound: Position | None, table: str) -> None:
@@ -57,7 +57,7 @@ class AskingLog(Protocol):
         """See `LogClient.ask`."""
 
 
-def with_columns_of(view: View, columns: BatchColumns, settings: WriteSettings, log: AskingLog) -> View:
+def with_columns_of(view: View, columns: BatchColumns, settings: WriteSettings, log: EvolutionLog) -> View:
     """Returns the table with all columns of the batch, in types that have its values; changes it if needed.
 
     Returns `view` if nothing has to be changed. Raises `InvalidError` if the rows don't fit the table with

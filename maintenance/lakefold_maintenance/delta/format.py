@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakefold_maintenance.delta.rewriter import DeltaRewriter
-    from lakefold_maintenance.format import Asking, RewriteResult, TableSurvey, TaskLimits, UnnamedPaths
+    from lakefold_maintenance.format import (
+        CompactionLog,
+        RewriteResult,
+        TableSurvey,
+        TaskLimits,
+        UnnamedPaths,
+    )
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
     from lakefold_table.entry import Result
@@ -53,7 +59,9 @@ class DeltaMaintenance:
         """See `MaintenanceFormat.rewrite`."""
         return optimize(cast("DeltaSurvey", survey), _own(results))
 
-    def propose_covered(self, survey: TableSurvey, log: Asking, results: Sequence[RewriteResult]) -> Result:
+    def propose_covered(
+        self, survey: TableSurvey, log: CompactionLog, results: Sequence[RewriteResult]
+    ) -> Result:
         """See `MaintenanceFormat.propose_covered`. Delta has no indices, so nothing needs it."""
         return log.ask(self.rewrite(survey, results)).result
 

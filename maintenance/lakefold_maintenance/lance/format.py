@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from lakefold_maintenance.format import Asking, RewriteResult, TableSurvey, TaskLimits, UnnamedPaths
+    from lakefold_maintenance.format import (
+        CompactionLog,
+        RewriteResult,
+        TableSurvey,
+        TaskLimits,
+        UnnamedPaths,
+    )
     from lakefold_maintenance.lance.tasks import RewrittenTask, SurveyRewriter
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_reader.format.source import Source
@@ -46,7 +52,9 @@ class LanceMaintenance:
         """See `MaintenanceFormat.rewrite`."""
         return rewrite(survey, _own(results))
 
-    def propose_covered(self, survey: TableSurvey, log: Asking, results: Sequence[RewriteResult]) -> Result:
+    def propose_covered(
+        self, survey: TableSurvey, log: CompactionLog, results: Sequence[RewriteResult]
+    ) -> Result:
         """Reserves the new fragments' ids, then proposes the results with their fragment-reuse index."""
         own = _own(results)
         try:

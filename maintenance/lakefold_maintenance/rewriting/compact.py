@@ -25,7 +25,7 @@ from lakefold_table.errors import LakefoldError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from lakefold_maintenance.format import Asking, RewriteResult, TableSurvey
+    from lakefold_maintenance.format import CompactionLog, RewriteResult, TableSurvey
     from lakefold_maintenance.rewriting.survey import Surveyor
 
 LOG = structlog.get_logger("lakefold")
@@ -48,7 +48,7 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
+class NoProgress:
     """Shows nothing."""
 
     def planned(self, tasks: Sequence[RewriteTask]) -> None:
@@ -131,7 +131,7 @@ class Compaction:
     def __init__(
         self,
         surveyor: Surveyor,
-        log: Callable[[TableSurvey], Asking],
+        log: Callable[[TableSurvey], CompactionLog],
         *,
         engine: RewriteEngine | None = None,
         progress: Progress | None = None,
@@ -140,9 +140,9 @@ class Compaction:
         self._surveyor = surveyor
         self._open_log = log
         self._engine = engine or InProcess()
-        self._progress = progress or Silent()
+        self._progress = progress or NoProgress()
         self._go_on = pause
-        self._log: Asking | None = None
+        self._log: CompactionLog | None = None
 
     def run(self, *, full: bool, passed_over: Iterable[int] = (), rounds: int = 10) -> CompactionReport:
         """Runs tasks until the plan is empty, at most so many rounds of planning.

@@ -15,7 +15,7 @@ import structlog
 
 from lakefold_maintenance.files.cleaning import FileCleaning, RemovedFiles
 from lakefold_maintenance.planning.plan import plan, weights_of
-from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, Silent, planned_report
+from lakefold_maintenance.rewriting.compact import Compaction, CompactionReport, NoProgress, planned_report
 from lakefold_maintenance.upkeep.lease import MaintainerNote
 from lakefold_reader.consumers.expire_versions import clean_up
 from lakefold_reader.consumers.expire_versions import plan as plan_clean_up
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefold_maintenance.files.refused import Refusals
-    from lakefold_maintenance.format import Asking, TableSurvey
+    from lakefold_maintenance.format import CompactionLog, TableSurvey
     from lakefold_maintenance.planning.policy import MaintenancePolicy
     from lakefold_maintenance.rewriting.compact import Progress
     from lakefold_maintenance.rewriting.engines import RewriteEngine
@@ -78,7 +78,7 @@ class UpkeepParts:
     rewritten. `progress` hears of each compaction.
     """
 
-    open_log: Callable[[TableSurvey], Asking]
+    open_log: Callable[[TableSurvey], CompactionLog]
     read_waiting: Callable[[TableSurvey], WaitingProposals]
     refused_files: Callable[[TableSurvey], Refusals]
     go_on: Callable[[TableSurvey, int], bool]
@@ -86,7 +86,7 @@ class UpkeepParts:
     metrics: MaintenanceMetrics
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     load: Callable[[], float] = lambda: os.getloadavg()[0] / (os.cpu_count() or 1)
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=NoProgress)
 
 
 class TableUpkeep:

@@ -18,9 +18,9 @@ from lakefold_reader.format.snapshots import (
     FragmentSize,
     IndexInfo,
     Missing,
+    NamedEvidence,
     Root,
     RowRange,
-    Touched,
 )
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.delta.table_features.protocol_check import reader_features, writer_features
@@ -60,11 +60,11 @@ class OpenedDelta:
             counted = record_count(file)
             yield FragmentSize(None if counted is None else counted + deleted, deleted, file.size)
 
-    def touched(self, conflict: Conflict) -> Touched:
+    def touched(self, conflict: Conflict) -> NamedEvidence:
         """See `Snapshot.touched`. The evidence names files by their paths, and columns by their names."""
         paths = {file.path for file in self._version.files.values()}
         columns = set(self.schema.names)
-        return Touched(
+        return NamedEvidence(
             tuple(key for key in conflict.keys if key in paths),
             tuple(key for key in conflict.keys if key in columns),
         )

@@ -71,7 +71,7 @@ class FragmentSize(NamedTuple):
     bytes: int | None
 
 
-class Touched(NamedTuple):
+class NamedEvidence(NamedTuple):
     """What the evidence of a conflict names: fragments by their names, fields by their paths."""
 
     fragments: tuple[str, ...]

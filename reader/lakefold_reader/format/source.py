@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         FragmentSize,
         IndexInfo,
         Missing,
+        NamedEvidence,
         Root,
         RowRange,
-        Touched,
         Traffic,
     )
     from lakefold_table.entry import Conflict
@@ -281,7 +281,7 @@ class Snapshot(Protocol):
         """Returns the size of each of its fragments. No data file is read."""
         ...
 
-    def touched(self, conflict: Conflict) -> Touched:
+    def touched(self, conflict: Conflict) -> NamedEvidence:
         """Returns the fragments and fields that the evidence of a conflict names, as far as it knows them."""
         ...
 

@@ -26,28 +26,28 @@ Task = tuple[ChangePart, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class FeedStart:
     """Where a read of changes begins: after version `after`. `whole`: with its whole content."""
 
     after: int
     whole: bool = False
 
 
-def begin(source: Source, given: Given) -> Begin | None:
+def begin(source: Source, given: Given) -> FeedStart | None:
     """Returns the start that the user set, or None. Raises `InvalidError`, `VersionExpiredError`."""
     version, moment = given.value("startingVersion"), given.value("startingTimestamp")
     if moment is not None:
-        return Begin(_before(source, moment))
+        return FeedStart(_before(source, moment))
     if version is None:
         return None
     numbers = numbers_of(source)
     if version == EARLIEST:
-        return Begin(oldest_of(source), whole=True)
+        return FeedStart(oldest_of(source), whole=True)
     if version == LATEST:
-        return Begin(numbers[-1])
+        return FeedStart(numbers[-1])
     if version > numbers[-1] + 1:
         raise missing(source, version)
-    return Begin(max(source.versions.first, version) - 1)
+    return FeedStart(max(source.versions.first, version) - 1)
 
 
 def _before(source: Source, moment: int) -> int:

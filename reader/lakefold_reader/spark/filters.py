@@ -37,26 +37,26 @@ STRANGE: Final = frozenset('`"')
 
 
 @dataclass(frozen=True)
-class Pushed:
+class PushedFilters:
     """`where` is the filter of the scan (None: none); `left` are the filters that Spark must answer."""
 
     where: str | None
     left: tuple[Any, ...]
 
 
-def push(filters: Iterable[Any], schema: pa.Schema) -> Pushed:
+def push(filters: Iterable[Any], schema: pa.Schema) -> PushedFilters:
     """Returns which of Spark's filters a scan can answer, and the filter of the scan.
 
     `schema` is the table's Arrow schema.
     """
     if any(STRANGE.intersection(name) for name in schema.names):
-        return Pushed(None, tuple(filters))
+        return PushedFilters(None, tuple(filters))
     conditions: list[str] = []
     left_to_spark: list[Any] = []
     for spark_filter in filters:
         text = condition(spark_filter, schema)
         (left_to_spark.append(spark_filter) if text is None else conditions.append(text))
-    return Pushed(" AND ".join(f"({text})" for text in conditions) or None, tuple(left_to_spark))
+    return PushedFilters(" AND ".join(f"({text})" for text in conditions) or None, tuple(left_to_spark))
 
 
 def condition(spark_filter: Any, schema: pa.Schema) -> str | None:  # noqa: ANN401 - Spark's filters, known by their names

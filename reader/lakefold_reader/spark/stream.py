@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from lakefold_reader.consumers.consumers import Consumers
 from lakefold_reader.format.changes import Rewritten
 from lakefold_reader.spark.changes import parts_taken
-from lakefold_reader.spark.feed import Begin, Task, begin, content, tasks
+from lakefold_reader.spark.feed import FeedStart, Task, begin, content, tasks
 from lakefold_reader.spark.offsets import Offset, backwards
 from lakefold_reader.tail.tail import Tail, tail_of
 from lakefold_reader.versions.listing import numbers_of
@@ -70,7 +70,7 @@ class Stream:
 
     def initial(self) -> Offset:
         """Returns the offset at which a new query begins. Raises the errors of `begin`."""
-        start = begin(self._source, self._given) or Begin(self._pinned.version, whole=True)
+        start = begin(self._source, self._given) or FeedStart(self._pinned.version, whole=True)
         offset = Offset(self._cursor(start.after), 0 if start.whole else None)
         self.committed(offset)
         return offset

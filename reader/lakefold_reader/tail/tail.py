@@ -24,7 +24,7 @@ from lakefold_reader.format.changes import NOTHING
 from lakefold_reader.opening import on_branch
 from lakefold_reader.tail.change import Change
 from lakefold_reader.tail.limits import StepLimits
-from lakefold_reader.tail.wakeup import OutcomesTopic, Pace, Waker
+from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_reader.versions.branches import fork_of
 from lakefold_reader.versions.cursor import Cursor, mark_of
 from lakefold_reader.versions.listing import newest_of
@@ -201,7 +201,7 @@ class Tail(Closing, Iterator[Change]):
         self._bound: int | None = None
         self._consumer: tuple[Consumers, Consumer] | None = None
         self._outcomes: OutcomesTopic | None = None
-        self._waker: Waker | None = None
+        self._waker: OutcomesListener | None = None
 
     @property
     def cursor(self) -> Cursor:
@@ -415,7 +415,7 @@ class Tail(Closing, Iterator[Change]):
         if self._waker is None:
             uri, branch = self._source.uri, self._cursor.branch
             table = above(uri, self._source.format.branch_root(branch)) if branch else uri
-            self._waker = Waker(partial(self._outcomes.news, table, branch, self._bound))
+            self._waker = OutcomesListener(partial(self._outcomes.news, table, branch, self._bound))
         seconds = self._pace.pause_of(misses, woken=self._waker.listening)
         self._waker.wait(self._cursor.version, min(seconds, most))
 

@@ -125,7 +125,7 @@ class OutcomesTopic:
         return config, Topics(self.transactions_topic, self.outcomes_topic)
 
 
-class Waker:
+class OutcomesListener:
     """Listens in a thread of its own until it is closed or garbage-collected. One other thread may `wait`.
 
     `connect` begins to listen. It is called again after a pause if it raised a `LakefoldError`.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakefold_reader.versions.listing import numbers_of
-from lakefold_reader.versions.positions import Asked, asked_of, log_position, reached
+from lakefold_reader.versions.positions import PositionQuery, asked_of, log_position, reached
 from lakefold_reader.versions.proposals import counting_marks
 from lakefold_reader.versions.stray_files import is_stray_at, without_strays
 from lakefold_table.errors import DamagedError, InvalidError, VersionExpiredError
@@ -47,7 +47,7 @@ def version_at_position(source: Source, position: object) -> int:
     return version
 
 
-def _oldest_with(source: Source, numbers: Sequence[int], asked: Asked) -> int:
+def _oldest_with(source: Source, numbers: Sequence[int], asked: PositionQuery) -> int:
     marks = counting_marks(source, numbers)
     if marks is None:
         raise InvalidError(

@@ -30,7 +30,7 @@ _HOW: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PositionQuery:
     """A position as it was requested: what it doesn't say of its log is None. `topic` is a name or an id."""
 
     offset: int
@@ -62,20 +62,20 @@ class Asked:
         return f"{topic}/{'any' if self.partition is None else self.partition}@{self.offset}{topic_id}"
 
 
-def asked_of(position: object) -> Asked:
+def asked_of(position: object) -> PositionQuery:
     """Parses a position: see `lakefold.open`. Raises `InvalidError` if it is none."""
-    if isinstance(position, Asked):
+    if isinstance(position, PositionQuery):
         return position
     if isinstance(position, str):
         return _of_text(position.strip())
     if isinstance(position, Mapping):
         return _of_mapping(position)
     if (number := integer(position)) is not None:
-        return Asked(_offset(number))
+        return PositionQuery(_offset(number))
     return _of_object(position)
 
 
-def log_position(asked: Asked, marks: Marks, uri: str) -> Position:
+def log_position(asked: PositionQuery, marks: Marks, uri: str) -> Position:
     """Returns the position that is meant, in a log that the marks know and that was folded so far.
 
     Raises `NotFoldedYetError` if the log was not folded so far, and `InvalidError` if no log or more than one
@@ -103,13 +103,13 @@ def reached(marks: Marks, log: LogId) -> int:
     return -1 if known is None else known.offset
 
 
-def _fitting(asked: Asked, marks: Marks, known: Mapping[LogId, Position]) -> list[Position]:
+def _fitting(asked: PositionQuery, marks: Marks, known: Mapping[LogId, Position]) -> list[Position]:
     if not asked.names_log and marks.position is not None:
         return [known[marks.position.log]]
     return [position for position in known.values() if asked.is_in(position)]
 
 
-def _check_folded(asked: Asked, newest: Position, marks: Marks, uri: str) -> None:
+def _check_folded(asked: PositionQuery, newest: Position, marks: Marks, uri: str) -> None:
     if asked.offset <= newest.offset:
         return
     bound = marks.position
@@ -167,7 +167,7 @@ def _positions(marks: Marks) -> Iterator[Position]:
         yield Position(LogId(LogId.FILE_CLUSTER, name, 0), offset)
 
 
-def printed(text: str) -> Asked | None:
+def printed(text: str) -> PositionQuery | None:
     """Returns the position that a text names with its log, as positions are printed.
 
     Returns None for other texts.
@@ -175,13 +175,17 @@ def printed(text: str) -> Asked | None:
     match, file_log = _PRINTED.fullmatch(text), _FILE_LOG.fullmatch(text)
     if match is not None:
         cluster, topic_id, topic = match.group("cluster", "topic_id", "topic")
-        return Asked(int(match["offset"]), cluster, topic_id, topic, int(match["partition"]))
-    return None if file_log is None else Asked(int(file_log["offset"]), LogId.FILE_CLUSTER, file_log["name"])
+        return PositionQuery(int(match["offset"]), cluster, topic_id, topic, int(match["partition"]))
+    return (
+        None
+        if file_log is None
+        else PositionQuery(int(file_log["offset"]), LogId.FILE_CLUSTER, file_log["name"])
+    )
 
 
-def _of_text(text: str) -> Asked:
+def _of_text(text: str) -> PositionQuery:
     if _OFFSET.fullmatch(text):
-        return Asked(int(text))
+        return PositionQuery(int(text))
     if (position := printed(text)) is not None:
         return position
     if not text.startswith("{"):
@@ -193,7 +197,7 @@ def _of_text(text: str) -> Asked:
     return _of_mapping(value)
 
 
-def _of_mapping(value: Mapping[str, Any]) -> Asked:
+def _of_mapping(value: Mapping[str, Any]) -> PositionQuery:
     """Parses the JSON of a position, of a range of positions, or of an object that has a position."""
     for name in ("position", "positions"):
         if isinstance(value.get(name), Mapping):
@@ -202,7 +206,7 @@ def _of_mapping(value: Mapping[str, Any]) -> Asked:
     if given is None:
         raise _no_position(str(dict(value)))
     partition = value.get("partition")
-    return Asked(
+    return PositionQuery(
         _number(given),
         value.get("cluster_id") or None,
         value.get("topic_id") or None,
@@ -211,11 +215,11 @@ def _of_mapping(value: Mapping[str, Any]) -> Asked:
     )
 
 
-def _of_object(position: object) -> Asked:
+def _of_object(position: object) -> PositionQuery:
     """Reads a position, a range of positions, a position's message, or an object that has a position."""
     log, offset = getattr(position, "log", None), getattr(position, "offset", getattr(position, "last", None))
     if isinstance(log, LogId):
-        return Asked(_number(offset), log.cluster_id, log.topic_id, None, log.partition)
+        return PositionQuery(_number(offset), log.cluster_id, log.topic_id, None, log.partition)
     names = ("cluster_id", "topic_id", "topic", "partition", "offset")
     if all(hasattr(position, name) for name in names):
         return _of_mapping({name: getattr(position, name) for name in names})

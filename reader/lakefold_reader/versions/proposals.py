@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lakefold_reader.versions.listing import numbers_of
-from lakefold_reader.versions.positions import Asked, printed
+from lakefold_reader.versions.positions import PositionQuery, printed
 from lakefold_reader.versions.times import time_of
 from lakefold_table.entry import Duplicate, Outcome, Result
 from lakefold_table.errors import InvalidError
@@ -38,7 +38,7 @@ _HOW: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class ProposalName:
     """How a proposal is named: by its offset, by app and batch id, or by its transaction's uuid.
 
     `log`: what is known of the log that has the offset.
@@ -49,7 +49,7 @@ class Sought:
     uuid: str = ""
     app_id: str = ""
     batch_id: int | None = None
-    log: Asked | None = None
+    log: PositionQuery | None = None
 
     def may_lie_in(self, position: Position) -> bool:
         """Returns whether the proposal may be in the log of this position."""
@@ -87,7 +87,7 @@ class RecordingVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RecordedProposal:
     """What the table records. `branch` is its newest version's, `marks` those that count (positions-grow).
 
     `outcomes` are recorded in versions, newest first; at most the last is no Duplicate. `version` is the
@@ -117,7 +117,7 @@ class Finding:
 class _VersionSearch:
     """A walk over the versions from the newest back, until nothing more can be found."""
 
-    sought: Sought
+    sought: ProposalName
     uri: str
     branch: str
     outcomes: list[Outcome] = field(default_factory=list)
@@ -190,22 +190,22 @@ class _VersionSearch:
         )
 
 
-def sought_of(text: str) -> Sought:
+def sought_of(text: str) -> ProposalName:
     """Returns the proposal that a text of a person names. Raises `InvalidError`."""
     if text.isascii() and text.isdigit():
-        return Sought(text, offset=int(text))
+        return ProposalName(text, offset=int(text))
     position = printed(text)
     if position is not None:
-        return Sought(text, offset=position.offset, log=position)
+        return ProposalName(text, offset=position.offset, log=position)
     key = _KEY.fullmatch(text)
     if key is not None and int(key[2]) < _BATCH_LIMIT:
-        return Sought(text, app_id=key[1], batch_id=int(key[2]))
+        return ProposalName(text, app_id=key[1], batch_id=int(key[2]))
     if not text.strip() or key is not None:
         raise InvalidError(f"{text!r} names no proposal", hint=_HOW)
-    return Sought(text, uuid=text)
+    return ProposalName(text, uuid=text)
 
 
-def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
+def find(source: Source, sought: ProposalName, *, at_most: int) -> RecordedProposal:
     """Returns what the newest `at_most` versions and the marks record of a proposal.
 
     Raises `NotATableError` if the table does not exist, `DamagedError` if a record can't be read.
@@ -229,7 +229,7 @@ def find(source: Source, sought: Sought, *, at_most: int) -> Finding:
         if search.settled:
             break
     result = tuple(search.outcomes), search.version, search.committed_in
-    return Finding(uri, branch, marks, numbers[0], lowest, numbers[-1], *result)
+    return RecordedProposal(uri, branch, marks, numbers[0], lowest, numbers[-1], *result)
 
 
 def counting_marks(source: Source, numbers: Sequence[int]) -> Marks | None:
@@ -272,7 +272,7 @@ def _order(numbers: list[int], committed_in: int | None, at_most: int) -> Iterat
         yield from reversed(numbers[-at_most:])
 
 
-def _marked(sought: Sought, marks: Marks | None) -> int | None:
+def _marked(sought: ProposalName, marks: Marks | None) -> int | None:
     """Returns the version that the marks name for a key, 0 if they only say that it was folded.
 
     None: not folded.

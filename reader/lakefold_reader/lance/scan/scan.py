@@ -408,12 +408,12 @@ def rows_of_files(
             raise DamagedError(
                 f"the file holds {file.rows} rows, its fragment {fragment.physical_rows}", where=file.path
             )
-    wanted = Wanted(fragment.physical_rows, offsets, batch_rows)
+    wanted = RowSelection(fragment.physical_rows, offsets, batch_rows)
     return _joined(opened, column_sources, schema.arrow, wanted)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowSelection:
     """Which rows of a fragment's files are read: those at `offsets`, or all of so many `rows`."""
 
     rows: int
@@ -472,7 +472,7 @@ class _OpenFile:
         except DecodeError as error:
             raise DamagedError(f"the file's schema can't be decoded: {error}", where=self.path) from error
 
-    def batches(self, names: Sequence[str], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str], wanted: RowSelection) -> Iterator[pa.RecordBatch]:
         """Returns the rows of these columns."""
         top = [field.name for field in self.fields if field.parent_id < 0]
         reader = self._all if set(names) == set(top) else self._open(list(names))
@@ -507,7 +507,7 @@ def _joined(
     files: Sequence[_OpenFile],
     column_sources: Sequence[ColumnSource | None],
     schema: pa.Schema,
-    wanted: Wanted,
+    wanted: RowSelection,
 ) -> Iterator[pa.RecordBatch]:
     """Returns the columns of several files side by side; absent columns are null."""
     used = sorted({source.file for source in column_sources if source is not None})

@@ -11,9 +11,9 @@ from lakefold_reader.format.snapshots import (
     FragmentSize,
     IndexInfo,
     Missing,
+    NamedEvidence,
     Root,
     RowRange,
-    Touched,
 )
 from lakefold_reader.lance.feed.sides import deleted_rows
 from lakefold_reader.lance.read_errors import explained, guarded
@@ -59,12 +59,12 @@ class LanceSnapshot:
             deleted = fragment.deletion_file.num_deleted_rows if fragment.HasField("deletion_file") else 0
             yield FragmentSize(fragment.physical_rows or None, deleted, sum(sizes) if all(sizes) else None)
 
-    def touched(self, conflict: Conflict) -> Touched:
+    def touched(self, conflict: Conflict) -> NamedEvidence:
         """See `Snapshot.touched`. Fragments are named by their ids, whether this version has them or not."""
         ids = {*conflict.fragment_ids, *(row >> ROW_BITS for row in conflict.row_addresses)}
         paths = field_paths(self.state.head.fields)
         fields = (paths[number] for number in conflict.field_ids if number in paths)
-        return Touched(tuple(map(str, sorted(ids))), tuple(fields))
+        return NamedEvidence(tuple(map(str, sorted(ids))), tuple(fields))
 
     def fragment_rows(self, names: Sequence[str]) -> dict[str, FragmentRows]:
         """See `Snapshot.fragment_rows`. The names are ids."""

@@ -28,7 +28,7 @@ and shrinks is not cut and joined again and again."""
 U32 = 2**32
 
 
-class Tally(NamedTuple):
+class FragmentSums(NamedTuple):
     """The sums over some fragments. `size` is in bytes, as records of `Manifest.fragments`.
 
     `unknown`: how many don't say how many rows they have, or how many of these are deleted.
@@ -41,16 +41,16 @@ class Tally(NamedTuple):
     deletion_files: int = 0
     unknown: int = 0
 
-    def plus(self, other: Tally) -> Tally:
+    def plus(self, other: FragmentSums) -> FragmentSums:
         """Returns the sums over these fragments and others."""
-        return Tally(*map(int.__add__, self, other))
+        return FragmentSums(*map(int.__add__, self, other))
 
-    def minus(self, other: Tally) -> Tally:
+    def minus(self, other: FragmentSums) -> FragmentSums:
         """Returns the sums over these fragments without some of them."""
-        return Tally(*map(int.__sub__, self, other))
+        return FragmentSums(*map(int.__sub__, self, other))
 
 
-NOTHING = Tally()
+NOTHING = FragmentSums()
 
 
 class Numbered(NamedTuple):
@@ -72,11 +72,11 @@ class Numbered(NamedTuple):
         return counted(fragment, fragment.SerializeToString(deterministic=True))
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> FragmentSums:
         """What this fragment adds to the sums of a list."""
         files = int(self.has_deletion_file or self.deleted_rows > 0)
         rows, unknown = self.physical_rows, int(self.lacks_counts)
-        return Tally(1, record_size(self.encoded), rows, self.deleted_rows, files, unknown)
+        return FragmentSums(1, record_size(self.encoded), rows, self.deleted_rows, files, unknown)
 
     @property
     def lacks_counts(self) -> bool:
@@ -85,7 +85,7 @@ class Numbered(NamedTuple):
 
 
 @dataclass(slots=True)
-class Edit:
+class ChunkChange:
     """A change of a chunk, in this order: first of fragments that it has, then new fragments."""
 
     replaced: list[Numbered] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Chunk:
 
     encoded: bytes
     ids: Sequence[int]
-    tally: Tally
+    tally: FragmentSums
     first_id: int
     last_id: int
 
@@ -119,7 +119,7 @@ class Chunk:
         """Returns this chunk and the next as a single chunk."""
         return _chunk(self.encoded + other.encoded, _after(self.ids, other.ids), self.tally.plus(other.tally))
 
-    def edited(self, edit: Edit) -> list[Chunk]:
+    def edited(self, edit: ChunkChange) -> list[Chunk]:
         """Returns the chunks that replace it: none if it becomes empty, several if it becomes too long.
 
         Fragments that are not part of the edit keep their bytes. Raises `KeyError` if one to be replaced or
@@ -161,7 +161,7 @@ def _known_index(ids: Sequence[int], number: int) -> int:
     return at
 
 
-def _chunks(ids: Sequence[int], view: FragmentsView, tally: Tally) -> list[Chunk]:
+def _chunks(ids: Sequence[int], view: FragmentsView, tally: FragmentSums) -> list[Chunk]:
     if not ids:
         return []
     if len(ids) > 1 and tally.size > MAX_CHUNK_BYTES:
@@ -182,7 +182,7 @@ def chunks_of(fragments: Sequence[Numbered]) -> list[Chunk]:
         deleted = sum(fragment.deleted_rows for fragment in deletions)
         rows = sum([fragment.physical_rows for fragment in some])
         unknown = sum([fragment.lacks_counts for fragment in some])
-        tally = Tally(len(some), len(encoded), rows, deleted, len(deletions), unknown)
+        tally = FragmentSums(len(some), len(encoded), rows, deleted, len(deletions), unknown)
         ids = [fragment.id for fragment in some]
         _check_ascending(ids, before)
         chunks.append(_chunk(encoded, _compact(ids), tally))
@@ -197,7 +197,7 @@ def new_chunks(fragments: Sequence[bytes], first_id: int, rows: Sequence[int]) -
         encoded, end = encode_records(part), at + len(part)
         counts = rows[at:end]
         unknown = 0 if all(counts) else [*counts].count(0)
-        tally = Tally(len(part), len(encoded), sum(counts), unknown=unknown)
+        tally = FragmentSums(len(part), len(encoded), sum(counts), unknown=unknown)
         yield _chunk(encoded, range(first_id + at, first_id + end), tally)
         at = end
 
@@ -223,7 +223,7 @@ def parsed(encoded: bytes, before: int = -1) -> Chunk:
         if not (physical and counted_deletions):
             unknown += 1
     _check_ascending(ids, before)
-    return _chunk(encoded, _compact(ids), Tally(len(ids), len(encoded), rows, deleted, files, unknown))
+    return _chunk(encoded, _compact(ids), FragmentSums(len(ids), len(encoded), rows, deleted, files, unknown))
 
 
 def cut(records: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
@@ -266,7 +266,7 @@ def counted(fragment: DataFragment, encoded: bytes) -> Numbered:
     )
 
 
-def _tally_of(encoded: bytes) -> Tally:
+def _tally_of(encoded: bytes) -> FragmentSums:
     return counted(DataFragment.FromString(encoded), encoded).tally
 
 
@@ -277,7 +277,7 @@ def _check_ascending(ids: Sequence[int], before: int) -> None:
         before = number
 
 
-def _chunk(encoded: bytes, ids: Sequence[int], tally: Tally) -> Chunk:
+def _chunk(encoded: bytes, ids: Sequence[int], tally: FragmentSums) -> Chunk:
     return Chunk(encoded, ids, tally, ids[0], ids[-1])
 
 

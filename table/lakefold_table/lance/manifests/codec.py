@@ -20,7 +20,7 @@ from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.expansion import check_expansion, most_parts
 from lakefold_table.lance.manifests.chunk_reuse import ChunkReuse
 from lakefold_table.lance.manifests.chunks import CHUNK_BYTES, Chunk
-from lakefold_table.lance.manifests.fragments import Fragments, Gathering
+from lakefold_table.lance.manifests.fragments import FragmentListReader, Fragments
 from lakefold_table.lance.manifests.packed import Packed, without_fragments
 from lakefold_table.wire import Run, runs
 
@@ -184,7 +184,7 @@ def _manifest_span(data: bytes, where: str) -> range:
 def _decoded(
     data: bytes, span: range, where: str, like: Fragments | None = None
 ) -> tuple[Manifest, Fragments]:
-    rest, fragments = bytearray(), Gathering()
+    rest, fragments = bytearray(), FragmentListReader()
     try:
         for run in _runs(data, span, CHUNK_BYTES, where, like):
             if isinstance(run, Chunk):

@@ -20,9 +20,9 @@ from lakefold_table.lance.manifests.chunks import (
     MAX_CHUNK_BYTES,
     NOTHING,
     Chunk,
-    Edit,
+    ChunkChange,
+    FragmentSums,
     Numbered,
-    Tally,
     chunks_of,
     decode_records,
     index_of,
@@ -32,7 +32,7 @@ from lakefold_table.lance.manifests.chunks import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "PORTION", "Fragments", "Gathering", "Numbered"]
+__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "PORTION", "FragmentListReader", "Fragments", "Numbered"]
 
 SEARCH_COST = 64
 """Looking up an id takes as long as going through this number of them."""
@@ -55,7 +55,7 @@ class Fragments:
     """
 
     chunks: tuple[Chunk, ...] = ()
-    tally: Tally = NOTHING
+    tally: FragmentSums = NOTHING
 
     @classmethod
     def of(cls, fragments: Iterable[Numbered]) -> Fragments:
@@ -228,22 +228,22 @@ class Fragments:
 
     def _edits(
         self, replaced: Mapping[int, Numbered], removed: set[int], added: Sequence[Numbered]
-    ) -> tuple[dict[int, Edit], list[Numbered]]:
+    ) -> tuple[dict[int, ChunkChange], list[Numbered]]:
         """Returns the edit of each chunk by its index, and the fragments after the last chunk."""
-        edits: dict[int, Edit] = {}
+        edits: dict[int, ChunkChange] = {}
         behind: list[Numbered] = []
         for number, fragment in replaced.items():
             if fragment.id != number:
                 raise ValueError(f"fragment {number} can't be replaced by fragment {fragment.id}")
-            edits.setdefault(self._present_index(number), Edit()).replaced.append(fragment)
+            edits.setdefault(self._present_index(number), ChunkChange()).replaced.append(fragment)
         for number in removed:
-            edits.setdefault(self._present_index(number), Edit()).removed.append(number)
+            edits.setdefault(self._present_index(number), ChunkChange()).removed.append(number)
         last = self.last_id
         for fragment in added:
             if fragment.id > last:
                 behind.append(fragment)
             else:
-                edits.setdefault(self._chunk_index(fragment.id), Edit()).added.append(fragment)
+                edits.setdefault(self._chunk_index(fragment.id), ChunkChange()).added.append(fragment)
         return edits, behind
 
     def _present_index(self, number: int) -> int:
@@ -266,7 +266,7 @@ class _Opened(Fragments):
         return records
 
 
-class Gathering:
+class FragmentListReader:
     """The list of a manifest while it is read: its records are added part by part.
 
     Each fragment is decoded once, for its id and row counts; only the bytes are kept.
