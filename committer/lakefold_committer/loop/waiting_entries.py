@@ -146,11 +146,11 @@ class Offsets:
         self._start = 0
 
     def leading(self, most: int) -> Sequence[int]:
-        """Returns the lowest offsets, at most so many."""
+        """Returns the lowest offsets, at most `most`."""
         return self._offsets[self._start : self._start + most]
 
     def drop(self, count: int) -> None:
-        """Removes the lowest offsets, so many."""
+        """Removes the `count` lowest offsets."""
         self._start += count
         if self._start >= max(_COMPACT_AT, len(self._offsets) // 2) or self._start == len(self._offsets):
             del self._offsets[: self._start]
