@@ -231,6 +231,34 @@ def test_a_mapped_column_may_be_renamed_and_dropped_and_keeps_its_stored_name(tm
     assert isinstance(result, Committed)
 
 
+MODES = ("none", "name", "id")
+
+
+@pytest.mark.parametrize("before", MODES)
+@pytest.mark.parametrize("after", MODES)
+def test_files_that_stay_were_written_for_the_way_in_which_columns_are_mapped(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    """Physical names are those of the schema, so nothing else differs."""
+
+    def mapped_by(mode: str) -> Members:
+        number = {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "1"}
+        return described(mapped("x", 1, physical="x"), **number)
+
+    table = Table(tmp_path / "t")
+    file = data_file(table.path, "a.parquet", 1)
+    table.fold(table.propose(protocol("columnMapping"), mapped_by(before)), log=log_id(1))
+    table.fold(table.propose(file), log=log_id(2))
+    (result,) = table.fold(table.propose(mapped_by(after), read=1), log=log_id(3))
+    if before == after or (before, after) == ("none", "name"):
+        assert isinstance(result, Committed), result
+        return
+    assert isinstance(result, Invalid), result
+    assert f"delta.columnMapping.mode changes from {before} to {after}, but the table keeps" in result.message
+    replaced = table.propose(mapped_by(after), remove("a.parquet"), read=2)
+    assert isinstance(table.fold(replaced, log=log_id(4))[0], Committed)
+
+
 @pytest.mark.parametrize(
     ("action", "says"),
     [

@@ -27,6 +27,7 @@ CONSTRAINTS: Final = "delta.constraints."
 MAPPING_MODE: Final = "delta.columnMapping.mode"
 DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 """The property of a table whose files may get deletion vectors."""
+_UNMAPPED: Final = "none"
 HIGHEST_ID: Final = "delta.columnMapping.maxColumnId"
 _SIMPLE: Final = frozenset({"byte", "short", "integer", "long", "float", "double", "string", "binary"}) | {
     "boolean",
@@ -203,6 +204,10 @@ def unfit_for_files(before: TableMetadata, after: TableMetadata) -> str:
     """
     if before.id != after.id:
         return f"the table's id changes from {before.id} to {after.id}"
+    modes = [each.configuration.get(MAPPING_MODE) or _UNMAPPED for each in (before, after)]
+    # By ids no column is in files that were written without them; by names they are as before.
+    if modes[0] != modes[1] and modes != [_UNMAPPED, "name"]:
+        return f"{MAPPING_MODE} changes from {modes[0]} to {modes[1]}"
     for name in MATERIALIZED:
         names = [each.configuration.get(name) for each in (before, after)]
         if names[0] and names[1] != names[0]:
