@@ -14,6 +14,7 @@ from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isol
 from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
+from lakefold_table.delta.proposed_files import files_fault
 from lakefold_table.delta.rebasing import RebasedFiles, rebased
 from lakefold_table.delta.record_counts import record_count
 from lakefold_table.delta.row_changes.vectors import false_vector
@@ -139,7 +140,7 @@ class DeltaDraft:
             return fitted
         changed = fitted.adds is not proposal.adds or fitted.removes is not proposal.removes
         committed = with_files(proposal, fitted.adds, fitted.removes) if changed else proposal
-        refused = self._unfit(committed) or self._new_vector(proposal) or self._missing(proposal)
+        refused = files_fault(committed, self._file) or self._new_vector(proposal) or self._missing(proposal)
         if refused is not None:
             return refused
         self._sharing = sharing
@@ -380,24 +381,6 @@ class DeltaDraft:
             return None
         message = f"another client has recorded batch {known.version} of the application {app!r}"
         return Conflict(retryable=False, message=message, keys=(app,))
-
-    def _unfit(self, proposal: DeltaTableProposal) -> Invalid | None:
-        """Returns why the files of a proposal don't fit those of the table, or None."""
-        removes = {file.path: file for file in proposal.removes}
-        for file in proposal.removes:
-            present = self._file(file.path)
-            if present is None or present.key != file.key:
-                what = "is not in the table" if present is None else "has another deletion vector"
-                return Invalid(f"the file {file.path!r} to be removed {what}", BUILD_AGAIN)
-        for added in proposal.adds:
-            present = self._file(added.path)
-            changes_it = present is not None and (added.data_change or present.key != added.key)
-            if changes_it and added.path not in removes:
-                return Invalid(f"the file {added.path!r} is in the table already", "name each data file once")
-            if present is None and not added.data_change and not proposal.removes:
-                hint = "set dataChange if it has new rows, or remove the files that had them"
-                return Invalid(f"the file {added.path!r} has dataChange false, but is not in the table", hint)
-        return None
 
     def _new_vector(self, proposal: DeltaTableProposal) -> Invalid | None:
         """Returns which file gets a deletion vector although the table's writers may make none, or None."""

@@ -1,0 +1,67 @@
+"""Whether the files of a proposal fit to those that the table has when it is committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefold_table.delta.record_counts import record_count
+from lakefold_table.entry import BUILD_AGAIN, Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefold_table.delta.actions.file_actions import AddFile
+    from lakefold_table.delta.proposal import DeltaTableProposal
+
+    Present = Callable[[str], AddFile | None]
+
+
+def files_fault(proposal: DeltaTableProposal, present: Present) -> Invalid | None:
+    """Returns why the files of a proposal don't fit those of the table, or None.
+
+    `present`: returns the logical file that the table has at a path.
+    """
+    removes = {file.path: file for file in proposal.removes}
+    for file in proposal.removes:
+        known = present(file.path)
+        if known is None or known.key != file.key:
+            what = "is not in the table" if known is None else "has another deletion vector"
+            return Invalid(f"the file {file.path!r} to be removed {what}", BUILD_AGAIN)
+    for added in proposal.adds:
+        known = present(added.path)
+        changes_it = known is not None and (added.data_change or known.key != added.key)
+        if changes_it and added.path not in removes:
+            return Invalid(f"the file {added.path!r} is in the table already", "name each data file once")
+        if known is None and not added.data_change and not proposal.removes:
+            hint = "set dataChange if it has new rows, or remove the files that had them"
+            return Invalid(f"the file {added.path!r} has dataChange false, but is not in the table", hint)
+    return _moved_rows_fault(proposal, present)
+
+
+def _moved_rows_fault(proposal: DeltaTableProposal, present: Present) -> Invalid | None:
+    """Returns why actions with dataChange false can't only move rows, as far as files say how many they have.
+
+    The rows of such removes are in such adds, and the rows of such adds are in any removes (Delta fact 3.6).
+    """
+    gone = {file.path: file.data_change for file in proposal.removes}
+    # A file that is in the table, and is added again as it is, gets other statistics or row ids.
+    added = [
+        statistics.rows
+        for file, statistics in zip(proposal.adds, proposal.statistics, strict=True)
+        if not file.data_change and (file.path in gone or present(file.path) is None)
+    ]
+    if not added and all(gone.values()):
+        return None
+    counts = {path: None if (file := present(path)) is None else record_count(file) for path in gone}
+    moved = [counts[path] for path, changes_data in gone.items() if not changes_data]
+    at_least, at_most = sum(rows or 0 for rows in moved), sum(rows or 0 for rows in counts.values())
+    has, moves = sum(rows or 0 for rows in added), "rows are removed with dataChange false"
+    if not added and any(rows != 0 for rows in moved):
+        return Invalid(f"all {moves}, and no file is added with it", "set dataChange if rows are deleted")
+    if None not in added and has < at_least:
+        message = f"{at_least} {moves}, but the files that are added with it have {has}"
+        return Invalid(message, "add all rows again, or set dataChange if some are deleted")
+    if None not in counts.values() and has > at_most:
+        message = f"{has} rows are added with dataChange false, but the removed files have {at_most}"
+        return Invalid(message, "set dataChange if rows are new")
+    return None
