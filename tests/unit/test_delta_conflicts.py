@@ -152,6 +152,15 @@ def test_the_level_is_the_proposals_own_or_the_tables(
     assert isolation_level(proposed, property_value) == level
 
 
+def test_a_constraint_conflicts_with_any_rows_that_were_added_meanwhile() -> None:
+    """Its writer has not checked them, whatever it says of what it has read."""
+    ours = proposal(metadata(**{"delta.constraints.c": "x > 0"}))
+    for level in (SERIALIZABLE, WRITE_SERIALIZABLE):
+        for theirs, keys in ((add("b"), ("b",)), (remove("b"), ()), (add("b", dataChange=False), ())):
+            conflict = conflict_of(ours, [commit(BLIND, theirs)], level, checks_rows=True)
+            assert (() if conflict is None else conflict.keys) == keys
+
+
 def test_rows_that_a_restore_brings_back_are_added_also_if_more_are_deleted() -> None:
     """The rows that are deleted after it may be others."""
     actions = (remove("a", vector("before", 1)), add("a", vector("after", 2)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakefold_table.delta.table_features.dependent_expressions import DependentExpression
-from lakefold_table.entry import Committed, Invalid
+from lakefold_table.entry import Committed, Invalid, Rejected
 from tests.delta_logs.actions import Members, data_file, metadata, remove
 from tests.unit.test_delta_format import Table
 from tests.unit.test_delta_rows import log_id
@@ -16,7 +16,7 @@ from tests.unit.test_delta_rows import log_id
 if TYPE_CHECKING:
     from pathlib import Path
 
-FEATURES = ["typeWidening", "checkConstraints", "generatedColumns"]
+FEATURES = ["typeWidening", "checkConstraints", "generatedColumns", "invariants"]
 ON = {"delta.enableTypeWidening": "true"}
 GENERATED = {"delta.generationExpression": "x * 2"}
 
@@ -135,4 +135,45 @@ def test_an_expression_that_is_new_is_about_the_new_type(tmp_path: Path) -> None
     (result,) = table.fold(
         table.propose(described(column("x", "long", WIDER), **CHECKED), read=1), log=log_id(3)
     )
+    assert isinstance(result, Committed), result
+
+
+def invariant(text: str) -> dict[str, Any]:
+    return column("x", "long", **{"delta.invariants": json.dumps({"expression": {"expression": text}})})
+
+
+@pytest.mark.parametrize(
+    ("action", "is_check"),
+    [
+        (described(column("x", "long"), **CHECKED), True),
+        (described(invariant("x > 0")), True),
+        (described(column("x", "long"), note="1"), False),
+    ],
+    ids=["a constraint", "an invariant", "a property"],
+)
+@pytest.mark.parametrize("level", ["serializable", "write-serializable"])
+def test_a_check_is_not_added_over_rows_that_its_writer_has_not_seen(
+    tmp_path: Path, action: Members, level: str, *, is_check: bool
+) -> None:
+    table = begun(tmp_path / "t", column("x", "long"), **{"delta.isolationLevel": "WriteSerializable"})
+    action["metaData"]["configuration"] |= {"delta.isolationLevel": "WriteSerializable"}
+    file = data_file(table.path, "b.parquet", -1)
+    late = table.propose(action, read=1, isolation=level)
+    # Also if the rows come shortly before, and would share the version.
+    added, result = table.fold(table.propose(file), late, log=log_id(3))
+    assert isinstance(added, Committed)
+    if not is_check:
+        assert isinstance(result, Committed), result
+        return
+    assert isinstance(result, Rejected), result
+    assert result.conflict.keys == ("b.parquet",)
+    assert isinstance(table.fold(table.propose(action, read=3), log=log_id(4))[0], Committed)
+
+
+def test_a_check_is_added_beside_rows_that_are_gone(tmp_path: Path) -> None:
+    table = begun(tmp_path / "t", column("x", "long"))
+    table.fold(table.propose(data_file(table.path, "b.parquet", -1)), log=log_id(3))
+    table.fold(table.propose(remove("a.parquet"), remove("b.parquet"), read=2), log=log_id(4))
+    checked = described(column("x", "long"), **CHECKED)
+    (result,) = table.fold(table.propose(checked, read=1), log=log_id(5))
     assert isinstance(result, Committed), result

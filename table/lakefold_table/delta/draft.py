@@ -22,7 +22,7 @@ from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
 from lakefold_table.delta.table_features.commit_times import has_commit_times, since
-from lakefold_table.delta.table_features.dependent_expressions import retyped_fault
+from lakefold_table.delta.table_features.dependent_expressions import adds_check, retyped_fault
 from lakefold_table.delta.table_features.metadata_rules import (
     DELETION_VECTORS,
     keeping_files,
@@ -263,14 +263,18 @@ class DeltaDraft:
             return None
         unfit = unfit_for_files(before, proposal.metadata)
         fault = keeping_files(unfit) if unfit else retyped_fault(before, proposal.metadata)
-        gone = {file.path for file in proposal.removes} | self._removed
-        files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
-        if fault is None or not (self._added.keys() - gone or any(path not in gone for path in files)):
+        if fault is None or not self._keeps_files(proposal):
             return None
         message, hint = fault
         if proposal.read_version < self.version - 1:
             return Rejected(Conflict(retryable=True, message=f"{message}; {BUILD_AGAIN}"))
         return Invalid(message, hint)
+
+    def _keeps_files(self, proposal: DeltaTableProposal) -> bool:
+        """Returns whether files stay that the table has before a proposal."""
+        gone = {file.path for file in proposal.removes} | self._removed
+        files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
+        return bool(self._added.keys() - gone) or any(path not in gone for path in files)
 
     def _untracked(self, before: TableRules, after: TableRules) -> Invalid | None:
         """Returns why row tracking can't be enabled, or None if it can, or is not to be."""
@@ -365,7 +369,9 @@ class DeltaDraft:
         later = self._state.since(based_on)
         level = isolation_level(proposal.isolation, metadata.configuration.get(ISOLATION))
         others = [*later, *self._shared.concerning(proposal)]
-        conflict = conflict_of(proposal, others, level, metadata)
+        checks = proposal.metadata is not None and adds_check(metadata, proposal.metadata)
+        checks_rows = checks and self._keeps_files(proposal)
+        conflict = conflict_of(proposal, others, level, metadata, checks_rows=checks_rows)
         return None if conflict is None else Rejected(conflict)
 
     def _repeated(self, entry: Entry) -> Conflict | None:

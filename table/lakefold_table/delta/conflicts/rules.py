@@ -30,12 +30,14 @@ Condition = Callable[["JudgedProposal", "CommitFootprint"], "frozenset[str] | No
 class JudgedProposal:
     """A proposal with what the rules need of it. `isolation`: its isolation level.
 
-    `filter`: which files its predicates can select; None without any predicate.
+    `filter`: which files its predicates can select; None without any predicate. `checks_rows`: it adds a
+    constraint, so its writer has checked all rows that the table had.
     """
 
     proposal: DeltaTableProposal
     isolation: str
     filter: FileFilter | None = None
+    checks_rows: bool = False
 
     def selects(self, file: AddFile | RemoveFile) -> bool:
         """Returns whether the proposal has read the rows of a file, or would have."""
@@ -81,6 +83,8 @@ def _metadata_changed(ours: JudgedProposal, theirs: CommitFootprint) -> frozense
 
 def _appended(ours: JudgedProposal, theirs: CommitFootprint) -> frozenset[str] | None:
     proposal = ours.proposal
+    if ours.checks_rows:
+        return _some(frozenset(file.path for file in theirs.added))
     if not proposal.reads_all and ours.filter is None:
         return None
     # A proposal that changes no rows is right on any rows that were added meanwhile.
@@ -137,7 +141,8 @@ RULES: Final = (
         "concurrent append",
         "it added rows that the proposal would have read: it has read the whole table, or one of its "
         "predicates can match rows of the new files; with the isolation level write-serializable commits "
-        "that only add rows don't count, and for a proposal that changes no rows none does",
+        "that only add rows don't count, and for a proposal that changes no rows none does; if the proposal "
+        "adds a CHECK constraint or an invariant, any new rows count",
         "the new files",
         _appended,
     ),
@@ -183,14 +188,16 @@ def conflict_of(
     commits: Iterable[CommitFootprint],
     isolation: str,
     metadata: TableMetadata | None = None,
+    *,
+    checks_rows: bool = False,
 ) -> Conflict | None:
     """Returns the conflict with the first of these commits that a rule names, None if there is none.
 
-    `metadata`: of the table. Without it predicates decide nothing.
+    `metadata`: of the table. Without it predicates decide nothing. `checks_rows`: see `JudgedProposal`.
     """
     predicates = proposal.read_predicates
     file_filter = FileFilter(predicates, metadata) if predicates else None
-    ours = JudgedProposal(proposal, isolation, file_filter)
+    ours = JudgedProposal(proposal, isolation, file_filter, checks_rows)
     for theirs in commits:
         for rule in RULES:
             evidence = rule.condition(ours, theirs)

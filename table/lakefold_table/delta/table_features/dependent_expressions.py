@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 GENERATED: Final = "delta.generationExpression"
 """The key in the metadata of a column that is generated."""
+INVARIANT: Final = "delta.invariants"
+"""The key in the metadata of a column whose values meet a condition."""
 DROP_FIRST: Final = "leave the type as it is, or drop what uses the column, change the type, and add it again"
 _NAME: Final = r"(?:`(?:[^`]|``)+`|[^\W\d]\w*)"
 _TOKEN: Final = re.compile(
@@ -68,6 +70,21 @@ def expressions_of(metadata: TableMetadata) -> tuple[DependentExpression, ...]:
         if isinstance(text := column.keys.get(GENERATED), str)
     )
     return (*constraints, *generated)
+
+
+def adds_check(before: TableMetadata, after: TableMetadata) -> bool:
+    """Returns whether a table gets a constraint or an invariant, which its rows must meet from then on.
+
+    See Delta fact 6.13. Raises `DamagedError` if there is no schema.
+    """
+    return bool(_checks(after) - _checks(before))
+
+
+def _checks(metadata: TableMetadata) -> set[tuple[str, str]]:
+    known = metadata.configuration.items()
+    constraints = {(name, str(text)) for name, text in known if name.startswith(CONSTRAINTS)}
+    columns = ((column.name, column.keys.get(INVARIANT)) for column in all_columns(metadata))
+    return constraints | {(name, str(text)) for name, text in columns if text is not None}
 
 
 def retyped_fault(before: TableMetadata, after: TableMetadata) -> tuple[str, str] | None:
