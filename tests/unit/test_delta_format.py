@@ -242,7 +242,8 @@ def test_a_file_that_a_proposal_before_removes_is_added_in_the_next_version(tabl
 
 
 def test_proposals_with_changed_rows_share_no_version_with_others(table: Table) -> None:
-    table.begin()
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
+    table.fold(table.propose(protocol, metadata(**{"delta.enableChangeDataFeed": "true"})), log=FIRST_ID)
     table.fold(table.propose(table.file("a.parquet", 1)), log=SECOND_ID)
     changed = table.file("_change_data/c.parquet", 1)["add"]
     cdc: Members = {"cdc": {**changed, "dataChange": False}}

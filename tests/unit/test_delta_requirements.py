@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Field = dict[str, Any]
 MAPPED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+INVARIANT = json.dumps({"expression": {"expression": "x > 3"}})
 WRITABLE = tuple(feature.name for feature in FEATURES if feature.refused_if is None)
 
 
@@ -78,7 +79,10 @@ def inside(name: str) -> Field:
 
 BROKEN: dict[str, tuple[Members, str]] = {
     "appendOnly": (described(field("x"), **{"delta.appendOnly": "true"}), "delta.appendOnly = true needs"),
-    "invariants": (described(field("x", **{"delta.invariants": "{}"})), "delta.invariants of the column 'x'"),
+    "invariants": (
+        described(field("x", **{"delta.invariants": INVARIANT})),
+        "delta.invariants of the column 'x' needs",
+    ),
     "checkConstraints": (
         described(field("x"), **{"delta.constraints.c": "x > 1"}),
         "delta.constraints.c needs",

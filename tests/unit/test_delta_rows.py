@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from tests.delta_logs.actions import LISTED, VECTORS, Members, data_file, metada
 from tests.unit.test_delta_format import FORMATS, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from lakefold_protos.lakefold.log_pb2 import Envelope
@@ -42,11 +43,18 @@ def log_id(number: int) -> str:
 class Rows:
     """A table of files of ten rows each, and changes of their rows. The rows of file n are 10n to 10n + 9."""
 
-    def __init__(self, path: Path, *files: int, stored: int = STORED, protocol: Members = LISTED) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *files: int,
+        stored: int = STORED,
+        protocol: Members = LISTED,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.table = Table(path)
         self.logs = 0
         self.sizes: dict[str, int] = {}
-        (created,) = self.fold(self.table.propose(protocol, metadata(**VECTORS)))
+        (created,) = self.fold(self.table.propose(protocol, metadata(**VECTORS, **more)))
         assert isinstance(created, Committed)
         self.stored = stored
         starts = {f"{number}.parquet": 10 * number for number in files}

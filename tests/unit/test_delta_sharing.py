@@ -60,15 +60,15 @@ def setting(*actions: Members) -> Proposal:
     return lambda rows: rows.table.propose(*actions, read=1)
 
 
-PROTOCOL: Members = {
-    "protocol": {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": ["v2Checkpoint", "deletionVectors"],
-        "writerFeatures": ["v2Checkpoint", "deletionVectors", "domainMetadata", "appendOnly"],
-    }
-}
-NOTE, OTHER = metadata(note="1", **VECTORS), metadata(other="1", **VECTORS)
+def listed(*features: str) -> Members:
+    both = ["v2Checkpoint", "deletionVectors"]
+    lists = {"readerFeatures": both, "writerFeatures": [*both, "domainMetadata", "changeDataFeed", *features]}
+    return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}}
+
+
+PROTOCOL = listed("appendOnly")
+FEED = {"delta.enableChangeDataFeed": "true"}
+NOTE, OTHER = metadata(note="1", **VECTORS, **FEED), metadata(other="1", **VECTORS, **FEED)
 SHARED: dict[str, tuple[Proposal, Proposal]] = {
     "two appends": (append("a"), append("b")),
     "an append and a removal": (append("a"), removal(0)),
@@ -118,7 +118,7 @@ def check_commits(rows: Rows) -> None:
 
 @pytest.mark.parametrize("name", [*SHARED, *APART])
 def test_proposals_share_a_commit_only_if_nothing_in_it_contradicts(tmp_path: Path, name: str) -> None:
-    rows = Rows(tmp_path / "t", 0, 1)
+    rows = Rows(tmp_path / "t", 0, 1, protocol=listed(), more=FEED)
     first, second = (proposal(rows) for proposal in (SHARED | APART)[name])
     outcomes = rows.table.fold(first, second, log=log_id(50))
     assert all(isinstance(each, Committed) for each in outcomes), outcomes

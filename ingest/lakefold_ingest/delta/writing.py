@@ -41,7 +41,7 @@ from lakefold_table.delta.proposal import NAME, WRITE, proposal_in
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
 from lakefold_table.delta.table_features.clustering import clustering_columns
 from lakefold_table.delta.table_features.columns import all_columns
-from lakefold_table.delta.table_features.dependent_expressions import retyped_fault
+from lakefold_table.delta.table_features.dependent_expressions import dependent_fault
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
 from lakefold_table.delta.table_features.type_widening import FEATURES as WIDENING_FEATURES
@@ -168,7 +168,7 @@ class DeltaView(View):
         """Raises `InvalidError` if rows would not fit the table with this metadata, or it can't have them."""
         table = table_schema(metadata)
         fit(columns.schema, self._chosen(columns, table), self.uri)
-        fault = retyped_fault(self.metadata, metadata)
+        fault = dependent_fault(self.metadata, metadata)
         if fault is not None:
             raise InvalidError(fault[0], where=self.uri, hint=fault[1])
         given = columns.schema.names if columns.are_all else table.names

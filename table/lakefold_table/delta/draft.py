@@ -22,9 +22,10 @@ from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
 from lakefold_table.delta.table_features.commit_times import has_commit_times, since
-from lakefold_table.delta.table_features.dependent_expressions import adds_check, retyped_fault
+from lakefold_table.delta.table_features.dependent_expressions import adds_check, dependent_fault
 from lakefold_table.delta.table_features.metadata_rules import (
     DELETION_VECTORS,
+    default_fault,
     keeping_files,
     replaced_fault,
     unfit_for_files,
@@ -261,9 +262,14 @@ class DeltaDraft:
         """Returns why the metadata of a proposal don't fit to files that the table keeps, or None."""
         if proposal.metadata is None or proposal.restores:
             return None
-        unfit = unfit_for_files(before, proposal.metadata)
-        fault = keeping_files(unfit) if unfit else retyped_fault(before, proposal.metadata)
-        if fault is None or not self._keeps_files(proposal):
+        after, fault = proposal.metadata, None
+        keeps = self._keeps_files(proposal)
+        if keeps:
+            unfit = unfit_for_files(before, after)
+            fault = keeping_files(unfit) if unfit else dependent_fault(before, after)
+        if fault is None and before.id == after.id and (keeps or not proposal.removes):
+            fault = default_fault(before, after)
+        if fault is None:
             return None
         message, hint = fault
         if proposal.read_version < self.version - 1:

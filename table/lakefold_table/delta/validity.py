@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.actions.paths import file_path, needless_part
+from lakefold_table.delta.actions.table_actions import RESTORE_TABLE
 from lakefold_table.delta.commit_head import RESERVED
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
 from lakefold_table.delta.table_features.clustering import (
@@ -24,6 +25,7 @@ from lakefold_table.delta.table_features.clustering import (
     lacking_statistics,
 )
 from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.table_features.dependent_expressions import expression_faults
 from lakefold_table.delta.table_features.metadata_rules import DELETION_VECTORS, metadata_faults
 from lakefold_table.delta.table_features.partition_values import fits_type
 from lakefold_table.delta.table_features.protocol_check import (
@@ -47,6 +49,11 @@ if TYPE_CHECKING:
 
 SYSTEM_DOMAINS: Final = "delta."
 APPEND_ONLY: Final = "delta.appendOnly"
+FEED: Final = "delta.enableChangeDataFeed"
+"""The property of a table whose changed rows are in change data files."""
+FEED_FEATURE: Final = "changeDataFeed"
+_OF_ROWS: Final = ("UPDATE", "DELETE", "MERGE")
+"""Operations that write other rows again if they add files and remove some."""
 _ROWS: Final = "give the rows that the new deletion vector of a file has in addition"
 _PLAIN: Final = "leave out empty parts, `.`, and escapes of letters, digits, `-`, `.`, `_` and `~`"
 _FOLLOW: Final = "send the actions that Delta's protocol allows in one commit"
@@ -58,7 +65,7 @@ class TableRules:
 
     `features`: those of writers. `partitions`: the types of the partition columns by the names under which
     files give their values. `lacking`: partition columns that are not in the schema. `columns`: the names
-    under which statistics have columns, None if they may have others. `tracks_rows`: files get row ids.
+    under which statistics have columns. `tracks_rows`: files get row ids.
     `writes_vectors`: files may get deletion vectors. `clustering`: the columns by which it is clustered, by
     their paths in data files. `fault`: why nothing may be committed to such a table.
     """
@@ -68,7 +75,7 @@ class TableRules:
     features: frozenset[str] = frozenset()
     partitions: Mapping[str, str] = field(default_factory=no_members)
     lacking: tuple[str, ...] = ()
-    columns: frozenset[str] | None = None
+    columns: frozenset[str] = frozenset()
     is_append_only: bool = False
     tracks_rows: bool = False
     writes_vectors: bool = False
@@ -101,7 +108,7 @@ def table_rules(
             if name in columns
         },
         tuple(sorted(set(metadata.partition_columns) - columns.keys())),
-        None if mapped else frozenset(columns),
+        frozenset(column.physical if mapped else name for name, column in columns.items()),
         metadata.is_on(APPEND_ONLY),
         ROW_TRACKING in features,
         "deletionVectors" in features and metadata.is_on(DELETION_VECTORS),
@@ -138,12 +145,7 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
         if both:
             yield f"{min(both)[0]!r} is both added and removed", _FOLLOW
     yield from _of_adds(proposal, rules)
-    for change in proposal.changes:
-        # delta-spark gives files of tables with mapped columns a folder with a random name, also these.
-        if file_path(change.path).absolute:
-            yield f"{change.path!r} is not below the table's root", "write change files below the root"
-        if change.data_change:
-            yield f"the cdc action of {change.path!r} must have dataChange false", _FOLLOW
+    yield from _of_changes(proposal, rules)
     yield from _of_rows(proposal)
     if proposal.domains and "domainMetadata" not in rules.features:
         yield "the proposal sets domain metadata, but the table lacks the feature domainMetadata", _FOLLOW
@@ -154,11 +156,33 @@ def _faults(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[s
         )
 
 
+def _of_changes(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the `cdc` actions of a proposal (Delta fact 7.3)."""
+    has_feed = FEED_FEATURE in rules.features and rules.metadata.is_on(FEED)
+    gone = {file.path for file in proposal.removes if file.data_change}
+    copies = bool(gone) and any(file.data_change and file.path not in gone for file in proposal.adds)
+    if has_feed and copies and not proposal.changes and proposal.operation.upper() in _OF_ROWS:
+        message = f"the proposal changes rows ({proposal.operation}) without cdc actions, but {FEED} is true"
+        yield message, "write the changed rows into change data files as well"
+    for change in proposal.changes:
+        # delta-spark gives files of tables with mapped columns a folder with a random name, also these.
+        if file_path(change.path).absolute:
+            yield f"{change.path!r} is not below the table's root", "write change files below the root"
+        if change.data_change:
+            yield f"the cdc action of {change.path!r} must have dataChange false", _FOLLOW
+    if proposal.changes and not has_feed:
+        yield f"the proposal has cdc actions, but {FEED} is not true", "leave them out"
+
+
 def _of_adds(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tuple[str, str]]:
     known = {file.path for file in proposal.removes}
     for file, statistics in zip(proposal.adds, proposal.statistics, strict=True):
         yield from _of_file(file, statistics, rules.partitions)
         yield from _of_features(file, statistics, rules)
+        # Files that were written before may have columns that were dropped since, if columns are mapped.
+        is_new = file.data_change and file.path not in known and proposal.operation != RESTORE_TABLE
+        if is_new or not rules.metadata.maps_columns:
+            yield from _of_statistics(file, statistics, rules.columns)
         # Other clients may have written a file that gets another deletion vector, or comes back.
         unclustered = lacking_statistics(file, rules.clustering)
         if unclustered is not None and file.path not in known and not proposal.restores:
@@ -170,14 +194,19 @@ def _of_features(
 ) -> Iterator[tuple[str, str]]:
     if file.deletion_vector is not None and "deletionVectors" not in rules.features:
         yield f"{file.path!r} has a deletion vector, but the table lacks the feature deletionVectors", _FOLLOW
-    if rules.columns is not None and not statistics.columns <= rules.columns:
-        known = {name.lower() for name in rules.columns}
+    if rules.tracks_rows and statistics.stored_rows is None:
+        yield f"{file.path!r} needs row ids, but its statistics lack numRecords", _FOLLOW
+
+
+def _of_statistics(
+    file: AddFile, statistics: StatisticsSummary, columns: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    if not statistics.columns <= columns:
+        known = {name.lower() for name in columns}
         unknown = sorted(name for name in statistics.columns if name.lower() not in known)
         if unknown:
             message = f"{file.path!r} has the column {unknown[0]!r}, which is not in the table's schema"
             yield message, "add the column to the table first, by a proposal with metaData"
-    if rules.tracks_rows and statistics.stored_rows is None:
-        yield f"{file.path!r} needs row ids, but its statistics lack numRecords", _FOLLOW
 
 
 def _of_whole(proposal: DeltaTableProposal) -> Iterator[tuple[str, str]]:
@@ -290,6 +319,7 @@ def metadata_fault(before: TableRules | None, after: TableRules) -> Invalid | No
 
 def _table_faults(rules: TableRules) -> Iterator[tuple[str, str]]:
     yield from metadata_faults(rules.metadata, rules.features)
+    yield from expression_faults(rules.metadata)
     yield from clustering_faults(rules.clustering, rules.metadata)
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     Changes = Iterable[tuple[ChangeType, Iterable[pa.RecordBatch]]]
 
 CHANGE_DATA: Final = "_change_data/"
-FEED: Final = "delta.enableChangeDataFeed"
-FEATURE: Final = "changeDataFeed"
 CHANGE_TYPE: Final = "_change_type"
 ROWS_AT_ONCE: Final = 8192
 

@@ -12,8 +12,6 @@ from lakefold_ingest.delta.proposals import MERGE, begin_proposal
 from lakefold_ingest.delta.replacing import check_removable
 from lakefold_ingest.formats import seen_source
 from lakefold_ingest.merge.delta.change_files import (
-    FEATURE,
-    FEED,
     change_files,
     inserted_files,
     rows_before,
@@ -40,6 +38,7 @@ from lakefold_table.bitmaps import Bitmap, decode_treemap, encode_treemap, numbe
 from lakefold_table.delta.actions.file_actions import AddFile, ChangeFile
 from lakefold_table.delta.actions.lines import lines_of, parse_actions
 from lakefold_table.delta.table_features.row_tracking import PRESERVING
+from lakefold_table.delta.validity import FEED, FEED_FEATURE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -228,7 +227,7 @@ class DeltaReadVersion(DeltaRows, ReadVersion):
 
     @property
     def _has_feed(self) -> bool:
-        return FEATURE in self._view.features and self.snapshot.metadata.is_on(FEED)
+        return FEED_FEATURE in self._view.features and self.snapshot.metadata.is_on(FEED)
 
     def _by_path(self, addresses: Numbers) -> dict[str, Bitmap]:
         rows = offsets_by_number(addresses)

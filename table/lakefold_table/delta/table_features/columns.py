@@ -27,11 +27,13 @@ class SchemaColumn:
 
     `path`: its name after the names of the columns that it is in. `kinds`: the names of its types; of an
     array or a map those of what it contains as well, as far as these are no structs. `keys`: its metadata.
+    `may_be_null`: whether it is not NOT NULL.
     """
 
     path: tuple[str, ...]
     kinds: tuple[str, ...]
     keys: Mapping[str, Any] = field(default_factory=no_members)
+    may_be_null: bool = True
 
     @property
     def name(self) -> str:
@@ -74,7 +76,7 @@ def _columns(fields: list[Any], above: tuple[str, ...]) -> Iterator[SchemaColumn
             raise DamagedError("a column has no name", where="schemaString", hint=_HINT)
         path = (*above, each["name"])
         kinds, structs = _kinds(each.get("type"))
-        yield SchemaColumn(path, kinds, each.get("metadata") or {})
+        yield SchemaColumn(path, kinds, each.get("metadata") or {}, each.get("nullable") is not False)
         for struct in structs:
             yield from _columns(struct, path)
 

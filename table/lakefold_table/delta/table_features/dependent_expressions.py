@@ -11,19 +11,19 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.table_features.columns import all_columns
-from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS, columns_of_both
+from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS, INVARIANT, columns_of_both
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
 GENERATED: Final = "delta.generationExpression"
 """The key in the metadata of a column that is generated."""
-INVARIANT: Final = "delta.invariants"
-"""The key in the metadata of a column whose values meet a condition."""
-DROP_FIRST: Final = "leave the type as it is, or drop what uses the column, change the type, and add it again"
+DROP_FIRST: Final = "leave the column as it is, or drop what uses it, change the column, and add that again"
+MOST_TEXT: Final = 8 << 10
+"""The longest expression that is read: quotes that don't end take the square of its length."""
 _NAME: Final = r"(?:`(?:[^`]|``)+`|[^\W\d]\w*)"
 _TOKEN: Final = re.compile(
     rf"""
@@ -36,6 +36,31 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 """What is in an expression. `other`: the name is that of a function, or of the type of a constant."""
+_OPERATORS: Final = {
+    "and",
+    "or",
+    "not",
+    "in",
+    "is",
+    "between",
+    "like",
+    "ilike",
+    "rlike",
+    "regexp",
+    "escape",
+    "div",
+}
+_CONSTANTS: Final = {"null", "true", "false", "unknown", "user", "session_user", "localtimestamp"} | {
+    f"current_{name}" for name in ("catalog", "database", "date", "schema", "time", "timestamp", "user")
+}
+_CLAUSES: Final = {"any", "some", "all", "case", "when", "then", "else", "end", "exists", "distinct"}
+_UNITS: Final = {"year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second"}
+_WORDS: Final = _OPERATORS | _CONSTANTS | _CLAUSES | _UNITS | {"millisecond", "microsecond"}
+"""Words of SQL, which may be columns as well."""
+_OTHER_NAMES: Final = re.compile(
+    r"->|::|--|/\*|\b(?:as|interval|extract|from|over|collate|placing|using)\b", re.IGNORECASE
+)
+"""What is in expressions of which names may be those of types, parts of times or parameters."""
 
 
 @value()
@@ -47,11 +72,23 @@ class DependentExpression:
 
     def uses(self, path: tuple[str, ...]) -> bool:
         """Returns whether it may use a column, one that it is in, or a field in it. Case does not count."""
+        if len(self.text) > MOST_TEXT:
+            return True
         folded = [part.lower() for part in path]
         return any(
             all(ours == theirs for ours, theirs in zip(names, folded, strict=False))
             for names in _names_in(self.text)
         )
+
+    def unknown(self, columns: Collection[str]) -> str:
+        """Returns a name in it that is surely none of these columns at the top, empty if there is none.
+
+        `columns`: their names in lower case.
+        """
+        if len(self.text) > MOST_TEXT or _OTHER_NAMES.search(self.text):
+            return ""
+        known = {*columns, *_WORDS}
+        return next((".".join(names) for names in _names_in(self.text) if names[0] not in known), "")
 
 
 def expressions_of(metadata: TableMetadata) -> tuple[DependentExpression, ...]:
@@ -87,24 +124,39 @@ def _checks(metadata: TableMetadata) -> set[tuple[str, str]]:
     return constraints | {(name, str(text)) for name, text in columns if text is not None}
 
 
-def retyped_fault(before: TableMetadata, after: TableMetadata) -> tuple[str, str] | None:
-    """Returns why a column can't get another type because an expression uses it, with what to do, or None.
+def expression_faults(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+    """Yields which expressions name columns that the table lacks. Raises as `expressions_of`."""
+    columns = {column.path[0].lower() for column in all_columns(metadata)}
+    for each in expressions_of(metadata):
+        unknown = each.unknown(columns)
+        if unknown:
+            message = f"{each.name} names {unknown}, which is no column: {each.text!r}"
+            yield message, "name columns of the table, and text in quotes"
 
-    Expressions that the table gets at the same time are about the new types. Raises `DamagedError` if there
+
+def dependent_fault(before: TableMetadata, after: TableMetadata) -> tuple[str, str] | None:
+    """Returns why a column can't change or go because an expression uses it, with what to do, or None.
+
+    Expressions that the table gets at the same time are about the new columns. Raises `DamagedError` if there
     is no schema.
     """
-    pairs = [pair for pair in columns_of_both(before, after) if pair[0].kinds != pair[1].kinds]
-    if not pairs:
-        return None
     known = {each.name for each in expressions_of(before)}
-    for each in expressions_of(after):
-        for old, new in pairs:
-            if each.name in known and each.uses(new.path):
+    kept = [each for each in expressions_of(after) if each.name in known]
+    if not kept:
+        return None
+    now = {column.name.lower() for column in all_columns(after)}
+    for each in kept:
+        for old, new in columns_of_both(before, after):
+            if old.kinds != new.kinds and each.uses(new.path):
                 message = (
                     f"the column {new.name!r} can't get the type {new.kinds[0]} instead of {old.kinds[0]}: "
                     f"{each.name} uses it, which is {each.text!r}"
                 )
                 return message, DROP_FIRST
+        for old in all_columns(before):
+            if old.name.lower() not in now and each.uses(old.path):
+                message = f"the column {old.name!r} can't go or be renamed: {each.name} uses it"
+                return f"{message}, which is {each.text!r}", DROP_FIRST
     return None
 
 

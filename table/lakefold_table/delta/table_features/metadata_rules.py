@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lakefold_table.delta.json_text import is_long
+from lakefold_table.delta.json_text import is_long, parse_object
 from lakefold_table.delta.table_features.checkpoint_protection import (
     FEATURE as CHECKPOINT_PROTECTION,
 )
 from lakefold_table.delta.table_features.checkpoint_protection import PROTECTED, SET_VERSION, protection_of
 from lakefold_table.delta.table_features.columns import MAPPED_ID, PHYSICAL_NAME, SchemaColumn, all_columns
+from lakefold_table.delta.table_features.property_values import value_faults
 from lakefold_table.delta.table_features.row_tracking import MATERIALIZED
 from lakefold_table.delta.table_features.type_widening import unrecorded
 from lakefold_table.entry import Invalid
+from lakefold_table.errors import DamagedError
 from lakefold_table.values import value
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.table_actions import TableMetadata
 
 CONSTRAINTS: Final = "delta.constraints."
+INVARIANT: Final = "delta.invariants"
+"""The key in the metadata of a column whose values meet a condition."""
+DEFAULT: Final = "CURRENT_DEFAULT"
+"""The key in the metadata of a column whose values are not null if a writer gives none."""
 MAPPING_MODE: Final = "delta.columnMapping.mode"
 DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 """The property of a table whose files may get deletion vectors."""
@@ -36,6 +42,9 @@ _SIMPLE: Final = frozenset({"byte", "short", "integer", "long", "float", "double
     "timestamp_ntz",
 }
 _TYPES: Final = _SIMPLE | {"struct", "array", "map", "void", "null", "variant"}
+_IN_NO_NAME: Final = frozenset(" ,;{}()\n\t=")
+"""The characters that names in data files can't have."""
+_SHOWN: Final = "".join(sorted(_IN_NO_NAME))
 _NO_VALUES: Final = ("void", "null")
 """The types of columns that are in no file."""
 _FOLLOW: Final = "send the metadata that Delta's protocol allows"
@@ -86,10 +95,10 @@ def _mapping(metadata: TableMetadata, _columns: Sequence[SchemaColumn]) -> str:
 
 USES: Final = (
     FeatureUse(("appendOnly",), _property("delta.appendOnly")),
-    FeatureUse(("invariants",), _column_key("delta.invariants")),
+    FeatureUse(("invariants",), _column_key(INVARIANT)),
     FeatureUse(("checkConstraints",), _constraint),
     FeatureUse(("generatedColumns",), _column_key("delta.generationExpression")),
-    FeatureUse(("allowColumnDefaults",), _column_key("CURRENT_DEFAULT")),
+    FeatureUse(("allowColumnDefaults",), _column_key(DEFAULT)),
     FeatureUse(("changeDataFeed",), _property("delta.enableChangeDataFeed")),
     FeatureUse(("columnMapping",), _mapping),
     FeatureUse(("identityColumns",), _column_key("delta.identity.start")),
@@ -121,16 +130,21 @@ def metadata_faults(metadata: TableMetadata, features: frozenset[str]) -> Iterat
         yield f"the files have the format {metadata.file_format.provider!r}", "name parquet"
     if CHECKPOINT_PROTECTION in features and protection_of(metadata.configuration) is None:
         yield f"{PROTECTED} is {metadata.configuration.get(PROTECTED)!r}, which is no version", SET_VERSION
+    yield from value_faults(metadata.configuration)
     yield from _of_columns(columns)
     yield from _of_partitions(metadata, columns)
     yield from _of_row_ids(metadata, columns)
-    if metadata.maps_columns:
-        yield from _of_mapping(metadata, columns)
+    yield from _of_mapping(metadata, columns) if metadata.maps_columns else _of_stored_names(columns)
 
 
 def _of_columns(columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
+    if not columns:
+        yield "the schema has no columns", "give the columns of the table"
     seen: dict[tuple[str, ...], SchemaColumn] = {}
     for column in columns:
+        if INVARIANT in column.keys and not _is_invariant(column.keys[INVARIANT]):
+            hint = 'write it as {"expression": {"expression": "x > 3"}}, as a text'
+            yield f"{INVARIANT} of the column {column.name!r} is no JSON with an expression", hint
         folded = tuple(name.lower() for name in column.path)
         if folded in seen:
             names = f"{seen[folded].name!r} and {column.name!r}"
@@ -139,6 +153,21 @@ def _of_columns(columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
         for kind in column.kinds:
             if kind not in _TYPES and not kind.startswith("decimal"):
                 yield f"the column {column.name!r} has the type {kind!r}, which Delta does not have", _FOLLOW
+
+
+def _is_invariant(text: object) -> bool:
+    try:
+        outer = parse_object(text.encode(), INVARIANT).get("expression") if isinstance(text, str) else None
+    except DamagedError:
+        return False
+    return isinstance(outer, dict) and isinstance(outer.get("expression"), str)
+
+
+def _of_stored_names(columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
+    for column in columns:
+        if not _IN_NO_NAME.isdisjoint(column.path[-1]):
+            message = f"the name of the column {column.name!r} has one of the characters {_SHOWN!r}"
+            yield message, f"rename it, or map the columns by {MAPPING_MODE}"
 
 
 def _of_partitions(metadata: TableMetadata, columns: Sequence[SchemaColumn]) -> Iterator[tuple[str, str]]:
@@ -198,35 +227,71 @@ def replaced_fault(before: TableMetadata, after: TableMetadata) -> Invalid | Non
 
 
 def unfit_for_files(before: TableMetadata, after: TableMetadata) -> str:
-    """Returns why data files of a table don't fit to its new metadata, empty if they do.
+    """Returns why data files of a table don't fit to its new metadata, empty if they do (Delta fact 6.14).
 
     Raises `DamagedError` if there is no schema.
     """
+    return next(_unfit(before, after), "")
+
+
+def _unfit(before: TableMetadata, after: TableMetadata) -> Iterator[str]:
     if before.id != after.id:
-        return f"the table's id changes from {before.id} to {after.id}"
+        yield f"the table's id changes from {before.id} to {after.id}"
     modes = [each.configuration.get(MAPPING_MODE) or _UNMAPPED for each in (before, after)]
     # By ids no column is in files that were written without them; by names they are as before.
     if modes[0] != modes[1] and modes != [_UNMAPPED, "name"]:
-        return f"{MAPPING_MODE} changes from {modes[0]} to {modes[1]}"
+        yield f"{MAPPING_MODE} changes from {modes[0]} to {modes[1]}"
     for name in MATERIALIZED:
         names = [each.configuration.get(name) for each in (before, after)]
         if names[0] and names[1] != names[0]:
-            return f"{name} changes from {names[0]!r} to {names[1]!r}"
+            yield f"{name} changes from {names[0]!r} to {names[1]!r}"
     if _partitions(before) != _partitions(after):
-        return "the partition columns change"
-    kept_columns = {column.path: kept for column, kept in columns_of_both(before, after)}
+        yield "the partition columns change"
+    yield from _unfit_columns(before, after)
+
+
+def _unfit_columns(before: TableMetadata, after: TableMetadata) -> Iterator[str]:
+    kept = {column.path: now for column, now in columns_of_both(before, after)}
     for column in _by_identity(before, before).values():
-        kept = kept_columns.get(column.path)
-        if kept is None and not before.maps_columns:
-            return f"the column {column.name!r} is gone"
-        if kept is None:
-            continue
-        unfit = unrecorded(column, kept, after)
-        if unfit and column.kinds[0] not in _NO_VALUES:
-            return unfit
-        if _stored_name(column, before) != _stored_name(kept, after):
-            return f"the column {column.name!r} gets another {PHYSICAL_NAME}"
-    return ""
+        if column.path in kept:
+            yield from _unfit_column(column, kept[column.path], before, after)
+        elif not before.maps_columns:
+            yield f"the column {column.name!r} is gone"
+    for column in new_columns(before, after):
+        if not column.may_be_null:
+            yield f"the new column {column.name!r} is NOT NULL"
+
+
+def _unfit_column(
+    column: SchemaColumn, kept: SchemaColumn, before: TableMetadata, after: TableMetadata
+) -> Iterator[str]:
+    unfit = unrecorded(column, kept, after)
+    if unfit and column.kinds[0] not in _NO_VALUES:
+        yield unfit
+    if _stored_name(column, before) != _stored_name(kept, after):
+        yield f"the column {column.name!r} gets another {PHYSICAL_NAME}"
+    if column.may_be_null and not kept.may_be_null:
+        yield f"the column {column.name!r} becomes NOT NULL"
+
+
+def new_columns(before: TableMetadata, after: TableMetadata) -> Iterator[SchemaColumn]:
+    """Yields the columns that a table gets, without the fields in them. Raises as `columns_of_both`."""
+    known = {now.path for _, now in columns_of_both(before, after)}
+    for column in all_columns(after):
+        if column.path not in known and (not column.path[1:] or column.path[:-1] in known):
+            yield column
+
+
+def default_fault(before: TableMetadata, after: TableMetadata) -> tuple[str, str] | None:
+    """Returns why a table can't get a column with a default, with what to do, or None.
+
+    The rows that it has would need the value. Raises `DamagedError` if there is no schema.
+    """
+    for column in new_columns(before, after):
+        if DEFAULT in column.keys:
+            message = f"the new column {column.name!r} has {DEFAULT}"
+            return message, "add the column first, then set its default in another proposal"
+    return None
 
 
 def keeping_files(unfit: str) -> tuple[str, str]:
