@@ -303,6 +303,18 @@ class State(Protocol):
         ...
 
     @property
+    def proves_marks(self) -> bool:
+        """Whether another client's version shows that its marks are those of the last committer's version."""
+        ...
+
+    def lost_marks(self, *, has_all: bool) -> str:
+        """Returns why a version without marks may have lost them, "" if nothing shows that it had any.
+
+        `has_all`: no version before it is gone, and none of them has marks.
+        """
+        ...
+
+    @property
     def restored(self) -> int:
         """The older version that this version restored together with its metadata, 0 if it is no Restore."""
         ...

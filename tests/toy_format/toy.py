@@ -155,6 +155,14 @@ class ToyState:
         return str(self.head["uuid"])
 
     @property
+    def proves_marks(self) -> bool:
+        return False
+
+    def lost_marks(self, *, has_all: bool) -> str:
+        del has_all
+        return ""
+
+    @property
     def keeps_metadata(self) -> bool:
         """Whether another client made it, since none of those changes the metadata."""
         return not self.properties

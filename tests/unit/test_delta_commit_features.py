@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 import lakefold
 from lakefold_reader.delta.row_tracking import kept_columns
+from lakefold_table.delta.commit_head import MARKS_DOMAIN
 from lakefold_table.delta.snapshot.checksum import check_snapshot, version_checksum
 from lakefold_table.delta.table_features.row_tracking import DOMAIN, MATERIALIZED, PRESERVED
 from lakefold_table.entry import Committed, Invalid
@@ -81,8 +82,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def high_water(commit: dict[str, list[dict[str, Any]]]) -> object:
-    (domain,) = commit["domainMetadata"]
-    assert domain["domain"] == DOMAIN
+    (domain,) = (each for each in commit["domainMetadata"] if each["domain"] == DOMAIN)
     return json.loads(domain["configuration"])["rowIdHighWaterMark"]
 
 
@@ -101,7 +101,7 @@ def test_files_get_row_ids_in_their_order(log: Log) -> None:
     assert high_water(log.commit(2)) == 5
     assert log.fold(remove("a.parquet"), read=2) == [Committed(3, rows_deleted=3)]
     assert ids(log.commit(3), "remove") == {"a.parquet": (0, 1)}
-    assert "domainMetadata" not in log.commit(3)
+    assert [each["domain"] for each in log.commit(3)["domainMetadata"]] == [MARKS_DOMAIN]
     back = {**files[0]["add"], "dataChange": True}
     assert log.fold({"add": back}, read=3, operation="RESTORE") == [Committed(4, rows_added=3)]
     assert ids(log.commit(4)) == {"a.parquet": (0, 1)}
@@ -256,7 +256,7 @@ def test_a_checkpoint_comes_with_a_checksum_file(tmp_path: Path) -> None:
     assert checksum.in_commit_ms == log.info(2)["inCommitTimestamp"]
     assert checksum.transaction == log.info(2)["txnId"]
     assert checksum.domains is not None
-    assert [each.domain for each in checksum.domains] == [DOMAIN]
+    assert [each.domain for each in checksum.domains] == [MARKS_DOMAIN, DOMAIN]
     assert len(log.fold(log.file("4.parquet", 4))) == 1
     times = [log.info(version)["inCommitTimestamp"] for version in range(5)]
     assert times == sorted(set(times))

@@ -24,7 +24,7 @@ from lakefold_table.delta.commit_head import MARKS_APP
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.state import DeltaState
 from lakefold_table.entry import Committed, Duplicate, Invalid, Outcome, Rejected, Result
-from lakefold_table.errors import DamagedError, NotATableError
+from lakefold_table.errors import NotATableError
 from lakefold_table.expansion import content_of
 from lakefold_table.formats import BUILT_IN, Formats, lance
 from lakefold_table.position import LogId, Position
@@ -434,19 +434,6 @@ def test_a_state_that_was_folded_is_that_which_is_read(table: Table) -> None:
     assert isinstance(again, DeltaState)
     assert again.snapshot == snapshot_in(table.path)
     assert (read.version, again.version) == (1, 2)
-
-
-def test_marks_that_are_gone_are_an_error_that_says_so(table: Table) -> None:
-    table.begin()
-    table.fold(table.propose(table.file("a.parquet", 1)), log=SECOND_ID)
-    write_deltalake(str(table.path), pa.table({"x": [10]}), mode="append")
-    DeltaTable(str(table.path)).create_checkpoint()
-    for version in range(2):
-        (table.path / "_delta_log" / f"{version:020}.json").unlink()
-    with pytest.raises(
-        DamagedError, match="the marks of version 1, the last one that a committer made, are gone"
-    ):
-        open_branch(table.uri, "", None, formats=FORMATS)
 
 
 def test_the_head_of_a_commit_is_its_first_line(table: Table) -> None:

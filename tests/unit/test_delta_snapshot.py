@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold_table.delta.log_segment.names import FOLDER
-from lakefold_table.delta.snapshot.snapshot import TOMBSTONES
+from lakefold_table.delta.snapshot.snapshot import APPS, TOMBSTONES
 from lakefold_table.errors import DamagedError
 from tests.delta_logs.actions import (
     LISTED,
@@ -202,6 +202,20 @@ def metadata_and_protocol() -> Members:
 def checked(data: bytes) -> dict[str, bytes]:
     lines = [*BEGIN, add("a"), add("b"), txn("app", 5), domain("d"), domain("e", removed=True)]
     return {**commits(lines), f"{FOLDER}/{0:020}.crc": data}
+
+
+def test_a_checksum_file_may_lack_applications_that_have_expired() -> None:
+    configured = metadata(**{APPS: "interval 1 day"})
+    lines = [PROTOCOL, configured, add("a"), add("b"), txn("app", 5), txn("old", 1), domain("d")]
+
+    def with_apps(*apps: Members) -> dict[str, bytes]:
+        recorded = checksum(metadata=configured["metaData"], setTransactions=[each["txn"] for each in apps])
+        return {**commits(lines), f"{FOLDER}/{0:020}.crc": recorded}
+
+    for apps in ([txn("app", 5)], [txn("older", 1), txn("app", 5)], []):
+        assert paths(snapshot_of(with_apps(*apps))) == ["a", "b"]
+    with pytest.raises(DamagedError, match="other versions of applications"):
+        snapshot_of(with_apps(txn("app", 4)))
 
 
 def test_a_version_is_compared_with_its_checksum_file() -> None:

@@ -122,7 +122,9 @@ def _verified(
     """
     if carried is None or carried.version < versions.first or carried.version >= newest.version:
         return None
-    if gone == carried.version and _left_alone(table_format, versions, newest, later):
+    if newest.proves_marks or (
+        gone == carried.version and _left_alone(table_format, versions, newest, later)
+    ):
         return carried
     bound = carried.position
     if recovery is None or bound is None or bound.log != recovery.log or carried.branch != newest.branch:
@@ -133,7 +135,10 @@ def _verified(
 
 
 def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: str) -> FoldedTable:
-    """Returns a table whose newest version has no marks: never folded, or a foreign client removed them."""
+    """Returns a table whose newest version has no marks: never folded, or a foreign client removed them.
+
+    Raises `StopError` if the newest version shows that they may be lost.
+    """
     numbers = [number for number in versions.numbers() if number < newest.version]
     for number in reversed(numbers):
         if own_properties(table_format, versions, number) is not None:
@@ -141,6 +146,10 @@ def _unmarked(table_format: AnyFormat, versions: Versions, newest: State, uri: s
                 _older(table_format, versions, version, uri) for version in range(number + 1, newest.version)
             ]
             return _carried(table_format, versions, number, between, newest, uri)
+    lost = newest.lost_marks(has_all=newest.version == versions.first or versions.first in numbers)
+    if lost:
+        hint = "restore the commits from a copy, or bind the table again: lakefold adopt --unproven"
+        raise StopError(lost, where=uri, hint=hint)
     return FoldedTable(uri, newest)
 
 

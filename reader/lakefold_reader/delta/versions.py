@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import Action, CommitInfo, TableMetadata
-from lakefold_table.delta.commit_head import own_head
+from lakefold_table.delta.commit_head import keeps_marks, own_head
 from lakefold_table.delta.format import DeltaFormat
 from lakefold_table.delta.log_segment.names import FOLDER
 from lakefold_table.delta.log_segment.segment import segment_of
@@ -85,7 +85,7 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
         {} if own is None else own.properties,
         begins_clone=False,
         footprint=None,
-        keeps_metadata=own is None,
+        keeps_metadata=keeps_marks(actions, own),
         uuid=identity_of(data) if own is None else own.uuid,
         marks="" if own is None else digest_of_marks(own.metadata),
         # Delta fact 8.4.

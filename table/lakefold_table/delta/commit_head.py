@@ -4,13 +4,17 @@ commitInfo is the first line of a commit, and may hold anything. Ours begins wit
 line, so that a reader knows how much of the file it needs. Other clients ignore what is in it and don't carry
 it on; so a version of theirs has the marks of the last version of a committer before it. That version is
 named by a `txn` action, which every client keeps (Delta fact 7.1).
+
+If the table has the feature domainMetadata, the marks are the configuration of a domain instead, which every
+client carries on (decision 0098).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from lakefold_table.delta.actions.table_actions import Action, CommitInfo
+from lakefold_table.delta.actions.table_actions import Action, CommitInfo, DomainMetadata
 from lakefold_table.delta.json_text import is_long, parse_object, to_json
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import CommitMetadata
@@ -29,6 +33,12 @@ RESERVED: Final = "lakefold:"
 """App ids in `txn` actions that begin with this are the committer's own."""
 MARKS_APP: Final = f"{RESERVED}marks"
 """The app id whose version is the last version that a committer made."""
+RESERVED_DOMAINS: Final = "lakefold."
+"""Domains whose names begin with this are the committer's own."""
+MARKS_DOMAIN: Final = f"{RESERVED_DOMAINS}marks"
+"""The domain whose configuration is the marks."""
+DOMAINS: Final = "domainMetadata"
+"""The feature of tables that have domains."""
 
 
 def log_app(log: LogId) -> str:
@@ -36,12 +46,31 @@ def log_app(log: LogId) -> str:
     return f"{RESERVED}log:{log.cluster_id}:{log.topic_id}:{log.partition}"
 
 
-def head_line(commit: CommitMetadata, info: Mapping[str, Any]) -> bytes:
-    """Returns the first line of a commit, with its end. `info`: what other clients read in it."""
+def marks_domain(marks: Mapping[str, str]) -> DomainMetadata:
+    """Returns the action that records the marks of a version."""
+    return DomainMetadata(MARKS_DOMAIN, to_json(dict(marks)))
+
+
+def marks_in(domain: DomainMetadata | None) -> Mapping[str, str]:
+    """Returns the marks that a domain records; none if it was removed, or records anything else."""
+    if domain is None or domain.removed:
+        return {}
+    try:
+        marks = parse_object(domain.configuration.encode(), MARKS_DOMAIN)
+    except DamagedError:
+        return {}
+    return marks if _are_texts(marks) else {}
+
+
+def head_line(commit: CommitMetadata, info: Mapping[str, Any], *, has_marks: bool = True) -> bytes:
+    """Returns the first line of a commit, with its end. `info`: what other clients read in it.
+
+    `has_marks`: whether the marks are in this line, and not in a domain.
+    """
     own = {
         "uuid": commit.uuid,
         "timeUs": commit.time_us,
-        "metadata": dict(commit.metadata),
+        "metadata": dict(commit.metadata) if has_marks else {},
         "properties": dict(commit.properties),
     }
     line = to_json({CommitInfo.NAME: {LENGTH: "0" * DIGITS, **info, MEMBER: own}}).encode() + b"\n"
@@ -82,10 +111,27 @@ def head_of(info: CommitInfo | None) -> CommitMetadata | None:
 
 
 def own_head(actions: Iterable[Action], version: int) -> CommitMetadata | None:
-    """Returns the head in the actions of a version, None if no committer made that version."""
-    info = next((action for action in actions if isinstance(action, CommitInfo)), None)
-    head = head_of(info)
-    return head if head is not None and is_own(head.properties, version) else None
+    """Returns the head in the actions of a version, with its marks; None if no committer made it."""
+    each = iter(actions)
+    head = head_of(next((action for action in each if isinstance(action, CommitInfo)), None))
+    if head is None or not is_own(head.properties, version):
+        return None
+    # A committer writes the domain behind commitInfo.
+    return head if head.metadata else replace(head, metadata=marks_in(domain_of_marks(each)))
+
+
+def domain_of_marks(actions: Iterable[Action]) -> DomainMetadata | None:
+    """Returns the action that records the marks, None if there is none among these actions."""
+    domains = (action for action in actions if isinstance(action, DomainMetadata))
+    return next((domain for domain in domains if domain.domain == MARKS_DOMAIN), None)
+
+
+def keeps_marks(actions: Iterable[Action], own: CommitMetadata | None) -> bool:
+    """Returns whether a version has the marks of the version before: another client made it.
+
+    `own`: its head, if a committer made it.
+    """
+    return own is None and domain_of_marks(actions) is None
 
 
 def _are_texts(content: object) -> TypeGuard[Mapping[str, str]]:

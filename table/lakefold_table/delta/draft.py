@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
-from lakefold_table.delta.commit_head import MARKS_APP, head_line, log_app
+from lakefold_table.delta.commit_head import DOMAINS, MARKS_APP, head_line, log_app, marks_domain
 from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChange, change_between, merged
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
@@ -30,6 +30,7 @@ from lakefold_table.delta.table_features.metadata_rules import (
     replaced_fault,
     unfit_for_files,
 )
+from lakefold_table.delta.table_features.protocol_check import writer_features
 from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVED, RowIds
 from lakefold_table.delta.validity import (
     clustering_fault,
@@ -45,7 +46,7 @@ from lakefold_table.entry import BUILD_AGAIN, Conflict, Entry, Invalid, Rejected
 from lakefold_table.errors import DamagedError
 from lakefold_table.format import ALONE, Accepted, CommitMetadata, Fetched, NewFile, Publication
 from lakefold_table.marks.batches import AppMark
-from lakefold_table.marks.marks import APP, decode_marks
+from lakefold_table.marks.marks import APP, MARKS_IN_DOMAIN, decode_marks
 from lakefold_table.nesting import neighbour_fault
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         TableProtocol,
     )
     from lakefold_table.delta.validity import TableRules
+    from lakefold_table.marks.marks import Marks
 
 ISOLATION: Final = "delta.isolationLevel"
 FILES: Final = "files"
@@ -159,14 +161,16 @@ class DeltaDraft:
         """See `lakefold_table.format.Draft.finish`."""
         time_ms = commit.time_us // 1000
         in_commit_ms = self._in_commit_ms(time_ms)
-        actions = self._merged(commit, time_ms, in_commit_ms)
+        marks = decode_marks(commit.metadata)
+        domain = self._marks_domain(commit, marks)
+        actions = self._merged(marks, domain, time_ms, in_commit_ms)
         info = self._info(commit, time_ms)
         change = self._metadata_change()
         if change is not None:
             info[CHANGE] = change.members()
         if in_commit_ms is not None:
             info = {CommitInfo.IN_COMMIT: in_commit_ms, **info}
-        head = head_line(commit, info)
+        head = head_line(commit, info, has_marks=domain is None)
         body = lines_of(actions)
         before = self._state
         reconciliation = Reconciliation(None if before is None else before.snapshot)
@@ -504,11 +508,17 @@ class DeltaDraft:
             return metadata
         return since(self._present().metadata, self.version, in_commit_ms)
 
-    def _merged(self, commit: CommitMetadata, time_ms: int, in_commit_ms: int | None) -> list[Action]:
-        """Returns the actions of all proposals as those of one commit, without commitInfo."""
+    def _merged(
+        self, marks: Marks | None, domain: DomainMetadata | None, time_ms: int, in_commit_ms: int | None
+    ) -> list[Action]:
+        """Returns the actions of all proposals as those of one commit, without commitInfo.
+
+        `domain`: that of the marks, None if they are in commitInfo.
+        """
         proposals = [proposal for _, proposal in self._accepted]
         metadata = self._metadata_after(in_commit_ms)
-        once: list[Action] = [] if metadata is None else [metadata]
+        once: list[Action] = [] if domain is None else [domain]
+        once += [] if metadata is None else [metadata]
         for proposal in proposals:
             once += [] if proposal.protocol is None else [proposal.protocol]
             once += proposal.domains
@@ -530,9 +540,16 @@ class DeltaDraft:
             adds = [ids.added(file, is_restored=file.path in restored) for file in adds]
             high_water = ids.high_water()
             once += [] if high_water is None else [high_water]
-        return [*once, *self._apps(commit, time_ms), *removes, *adds, *changes]
+        return [*once, *self._apps(marks, time_ms), *removes, *adds, *changes]
 
-    def _apps(self, commit: CommitMetadata, time_ms: int) -> list[AppTransaction]:
+    def _marks_domain(self, commit: CommitMetadata, marks: Marks | None) -> DomainMetadata | None:
+        """Returns the domain that records the marks, None if commitInfo does: by features and rules."""
+        if marks is None or marks.rules < MARKS_IN_DOMAIN:
+            return None
+        has_domains = DOMAINS in writer_features(self._present().protocol)
+        return marks_domain(commit.metadata) if has_domains else None
+
+    def _apps(self, marks: Marks | None, time_ms: int) -> list[AppTransaction]:
         """Returns one `txn` action for each app of the proposals, one for the log, one for the marks."""
         apps: dict[str, AppTransaction] = {}
         for entry, proposal in self._accepted:
@@ -543,7 +560,6 @@ class DeltaDraft:
                 highest = batch if known is None else max(batch, known.version)
                 apps[app] = AppTransaction(app, highest, time_ms)
         apps = {app: self._not_lowered(action) for app, action in apps.items()}
-        marks = decode_marks(commit.metadata)
         position = None if marks is None else marks.position
         if position is not None:
             name = log_app(position.log)

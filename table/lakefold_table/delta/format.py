@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.checkpoints.sidecars import StoredCheckpoint
 from lakefold_table.delta.checkpoints.written import NO_RUNS, checkpoint_files, has_checkpoint
-from lakefold_table.delta.commit_head import head_in, head_length, own_head
+from lakefold_table.delta.commit_head import head_in, head_length, keeps_marks, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
 from lakefold_table.delta.log_segment.names import FOLDER, checksum_path, detect
@@ -103,7 +103,7 @@ class DeltaFormat:
             {} if own is None else own.properties,
             begins_clone=False,
             footprint=footprint,
-            keeps_metadata=own is None,
+            keeps_metadata=keeps_marks(actions, own),
             uuid=identity_of(data) if own is None else own.uuid,
             marks="" if own is None else digest_of_marks(own.metadata),
             time_us=time_of(actions, own),

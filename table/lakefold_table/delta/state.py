@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.actions.table_actions import Action, CommitInfo
 from lakefold_table.delta.checkpoints.content import checkpoint_actions, checkpoint_paths
-from lakefold_table.delta.commit_head import MARKS_APP, own_head
+from lakefold_table.delta.commit_head import (
+    DOMAINS,
+    MARKS_APP,
+    MARKS_DOMAIN,
+    keeps_marks,
+    marks_in,
+    own_head,
+)
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.json_text import is_long
 from lakefold_table.delta.log_segment.last_checkpoint import checkpoint_hint
@@ -30,8 +37,11 @@ from lakefold_table.delta.log_segment.segment import LogSegment, segment_of
 from lakefold_table.delta.proposal import NAME
 from lakefold_table.delta.snapshot.checksum import check_snapshot, version_checksum
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
+from lakefold_table.delta.snapshot.snapshot import APPS
+from lakefold_table.delta.table_features.protocol_check import writer_features
 from lakefold_table.errors import RESTORE, DamagedError, LakefoldError
 from lakefold_table.format import NO_FILES, CommitMetadata, Files
+from lakefold_table.marks.marks import decode_marks
 from lakefold_table.values import uuid_form
 
 if TYPE_CHECKING:
@@ -44,7 +54,6 @@ HISTORY: Final = 100
 BYTES_OF_FILE: Final = 600
 """About how much memory a file takes, with its statistics."""
 BYTES_OF_STATE: Final = 100_000
-_GONE: Final = "restore the commit from a copy, or bind the table again: lakefold adopt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,8 @@ class DeltaState:
 
     `marks`: those of the last version that a committer made, up to this one. `own`: what the version's commit
     says of itself, None if another client made it. `identity`: that of the commit's file. `history`: what the
-    last versions did, oldest first, this one included.
+    last versions did, oldest first, this one included. `keeps_metadata`: another client made it, and left the
+    marks as they were.
     """
 
     version: int
@@ -64,6 +74,7 @@ class DeltaState:
     time_us: int
     history: tuple[CommitFootprint, ...] = ()
     missing_files: tuple[str, ...] = ()
+    keeps_metadata: bool = False
     format: str = field(default=NAME, init=False)
     restored: int = field(default=0, init=False)
     is_clone: bool = field(default=False, init=False)
@@ -85,9 +96,25 @@ class DeltaState:
         return self.identity if self.own is None else self.own.uuid
 
     @property
-    def keeps_metadata(self) -> bool:
-        """Whether another client made the version: none of them changes the marks."""
-        return self.own is None
+    def proves_marks(self) -> bool:
+        """Whether the `txn` action that names the last committer's version names that of the marks."""
+        last = None if self.snapshot is None else self.snapshot.apps.get(MARKS_APP)
+        marks = None if last is None else decode_marks(self.marks)
+        return last is not None and marks is not None and marks.version == last.version
+
+    def lost_marks(self, *, has_all: bool) -> str:
+        """Returns why the version may have lost marks that it lacks (Delta fact 7.1)."""
+        if self.snapshot is None or self.marks:
+            return ""
+        last = self.snapshot.apps.get(MARKS_APP)
+        if last is not None:
+            return f"the marks of version {last.version}, the last one that a committer made, are gone"
+        if has_all or self.snapshot.metadata.configuration.get(APPS) is None:
+            return ""
+        return (
+            f"the table has no marks, but {APPS} lets other clients forget which version a committer made "
+            "last, and the commits are gone that would show it"
+        )
 
     @property
     def history_start(self) -> int:
@@ -118,7 +145,13 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
     actions = list(parse_actions(data, where))
     own = own_head(actions, version)
     partial = DeltaState(
-        version, None, {} if own is None else own.metadata, own, identity_of(data), time_of(actions, own)
+        version,
+        None,
+        {} if own is None else own.metadata,
+        own,
+        identity_of(data),
+        time_of(actions, own),
+        keeps_metadata=keeps_marks(actions, own),
     )
     known = {**files, path: data}
     if version and LAST_CHECKPOINT not in files:
@@ -142,14 +175,16 @@ def decode_state(path: str, data: bytes, uri: str = "", files: Files = NO_FILES)
         # A checkpoint of the version itself has no commitInfo.
         snapshot = replace(snapshot, in_commit_ms=_in_commit_ms(actions))
     history = _history(known, version, uri)
-    marks = partial.marks if own is not None else _carried(history, known, version, uri)
+    marks = partial.marks
+    if own is None:
+        marks = _marks_of_domain(snapshot) or _carried(history, known, version, uri)
     if own is None and not marks and MARKS_APP in snapshot.apps:
         made = commit_path(snapshot.apps[MARKS_APP].version)
         if made not in known:
             return _lacking(partial, (made,))
-        marks = _marks_in(made, known[made], snapshot.apps[MARKS_APP].version, uri)
+        marks = _marks_of(made, known[made], snapshot.apps[MARKS_APP].version, uri)
     footprints = tuple(footprint_of(number, each) for number, each in history)
-    return DeltaState(version, snapshot, marks, own, partial.identity, partial.time_us, footprints[-HISTORY:])
+    return replace(partial, snapshot=snapshot, marks=marks, history=footprints[-HISTORY:])
 
 
 def version_at(path: str, uri: str) -> int:
@@ -245,13 +280,17 @@ def _carried(
     return {}
 
 
-def _marks_in(path: str, data: bytes | None, version: int, uri: str) -> Mapping[str, str]:
-    """Returns the marks of the committer's version that a `txn` action names. Raises `DamagedError`."""
+def _marks_of_domain(snapshot: DeltaSnapshot) -> Mapping[str, str]:
+    """Returns the marks that the table carries itself. A domain means nothing without the feature."""
+    return (
+        marks_in(snapshot.domains.get(MARKS_DOMAIN)) if DOMAINS in writer_features(snapshot.protocol) else {}
+    )
+
+
+def _marks_of(path: str, data: bytes | None, version: int, uri: str) -> Mapping[str, str]:
+    """Returns the marks of the committer's version that a `txn` action names; none if they are gone."""
     head = None if data is None else own_head(parse_actions(data, f"{uri}/{path}"), version)
-    if head is None:
-        message = f"the marks of version {version}, the last one that a committer made, are gone"
-        raise DamagedError(message, where=f"{uri}/{path}", hint=_GONE)
-    return head.metadata
+    return {} if head is None else head.metadata
 
 
 def missing_files(segment: LogSegment, files: Files, where: str = "") -> tuple[str, ...]:

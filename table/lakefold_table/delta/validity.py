@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.actions.paths import file_path, needless_part
 from lakefold_table.delta.actions.table_actions import RESTORE_TABLE
-from lakefold_table.delta.commit_head import RESERVED
+from lakefold_table.delta.commit_head import RESERVED, RESERVED_DOMAINS
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, WRITE_SERIALIZABLE
 from lakefold_table.delta.table_features.clustering import (
     DOMAIN as CLUSTERING,
@@ -261,6 +261,8 @@ def _of_domains(proposal: DeltaTableProposal, rules: TableRules) -> Iterator[tup
         is_clustering = domain.domain == CLUSTERING and CLUSTERED in rules.features
         if domain.domain.startswith(SYSTEM_DOMAINS) and not is_clustering:
             yield f"the domain {domain.domain!r} is controlled by the protocol", "set domains of your own"
+        if domain.domain.startswith(RESERVED_DOMAINS):
+            yield f"the domain {domain.domain!r} is the committer's", "set domains of your own"
     if len({each.domain for each in proposal.domains}) < len(proposal.domains):
         yield "there are two domainMetadata actions of one domain", _FOLLOW
 

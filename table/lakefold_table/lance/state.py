@@ -90,6 +90,16 @@ class LanceState:
         return transaction_uuid(self.transaction, self.head.transaction_file)
 
     @property
+    def proves_marks(self) -> bool:
+        """No: the marks may be those of any version."""
+        return False
+
+    def lost_marks(self, *, has_all: bool) -> str:
+        """Returns an empty text: nothing in a manifest shows it."""
+        del has_all
+        return ""
+
+    @property
     def keeps_metadata(self) -> bool:
         """Whether the table's metadata are those of the version before, as far as known."""
         return keeps_metadata(self.transaction)

@@ -37,7 +37,7 @@ UUIDS_ROLLED_BACK = "lakefold.uuids-rolled-back"
 MOVES = "lakefold.logs"
 APP = "lakefold.app."
 
-RULES = 8
+RULES = 9
 """The version of the rules by which this release folds. A committer steps down if it finds newer rules.
 
 1: Append, ReserveFragments, the creating Overwrite. 2: every operation of Lance but DataOverlay. 3: Appends,
@@ -46,12 +46,15 @@ rows out and whether its content is different (decision 0049). 5: a schema has a
 all that pylance can show (64 before). 6: a Delete or an Update is carried over a Rewrite, and a Rewrite over
 Deletes and Updates (decision 0063). 7: two Rewrites may add to the fragment-reuse index after one another,
 although both were built on one version (decision 0070). 8: an Update may state that Appends count
-as made after it (decision 0073).
+as made after it (decision 0073). 9: the marks of a Delta table with domainMetadata are in a domain (decision
+0098).
 """
 CARRIES_ROWS = 6
 """The rules from which on rows are followed through Rewrites."""
 JOINS_REUSE = 7
 """The rules from which on a Rewrite adds to a fragment-reuse index that another one has added to since."""
+MARKS_IN_DOMAIN = 9
+"""The rules from which on the marks of a Delta table are in a domain, if it has domains."""
 OLDEST_RULES = 3
 """The oldest rules under which versions can be folded again."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakefold_table.delta.actions.fields import no_members
 from lakefold_table.delta.json_text import parse_object, to_json
+from lakefold_table.delta.snapshot.snapshot import APPS
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.row_tracking import ENABLED, MATERIALIZED
 from lakefold_table.delta.table_features.type_widening import CHANGES, unrecorded
@@ -33,7 +34,7 @@ INDEPENDENT: Final = frozenset(
         "delta.enableExpiredLogCleanup",
         "delta.logRetentionDuration",
         "delta.parquet.compression.codec",
-        "delta.setTransactionRetentionDuration",
+        APPS,
         "delta.targetFileSize",
         "delta.tuneFileSizesForRewrites",
     }

@@ -23,10 +23,11 @@ from lakefold_table.delta.actions.table_actions import (
     TableProtocol,
 )
 from lakefold_table.delta.json_text import parse_object, to_json, type_name
+from lakefold_table.delta.snapshot.snapshot import APPS
 from lakefold_table.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
 
@@ -112,14 +113,21 @@ def _differences(snapshot: DeltaSnapshot, checksum: VersionChecksum) -> Iterator
         yield "another metaData action"
     if _features(snapshot.protocol) != _features(checksum.protocol):
         yield "another protocol action"
-    if checksum.apps is not None:
-        recorded_apps = {app.app_id: app.version for app in checksum.apps}
-        if {app.app_id: app.version for app in snapshot.apps.values()} != recorded_apps:
-            yield "other versions of applications"
+    if checksum.apps is not None and not _same_apps(snapshot, checksum.apps):
+        yield "other versions of applications"
     if checksum.domains is not None:
         recorded_domains = {each.domain: each.configuration for each in checksum.domains if not each.removed}
         if {d.domain: d.configuration for d in snapshot.live_domains.values()} != recorded_domains:
             yield "other domain metadata"
+
+
+def _same_apps(snapshot: DeltaSnapshot, recorded: Iterable[AppTransaction]) -> bool:
+    known = {app.app_id: app.version for app in snapshot.apps.values()}
+    theirs = {app.app_id: app.version for app in recorded}
+    if snapshot.metadata.configuration.get(APPS) is None:
+        return known == theirs
+    # Each client has forgotten those that had expired when it wrote its file.
+    return all(known[app] == theirs[app] for app in known.keys() & theirs.keys())
 
 
 def _plain(metadata: TableMetadata) -> tuple[object, ...]:

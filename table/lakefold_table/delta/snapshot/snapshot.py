@@ -30,6 +30,8 @@ class DurationProperty:
     default_ms: int
 
 
+APPS: Final = "delta.setTransactionRetentionDuration"
+"""The property after which time clients may forget `txn` actions."""
 TOMBSTONES: Final = DurationProperty("delta.deletedFileRetentionDuration", 7 * DAY_MS)
 
 

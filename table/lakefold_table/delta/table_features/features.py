@@ -144,7 +144,8 @@ FEATURES: Final = (
         ("domainMetadata",),
         readers=False,
         read="all domains are in the snapshot, also unknown ones",
-        write="all domains are kept; a proposal may set those that don't begin with `delta.`",
+        write="all domains are kept; a proposal may set those that don't begin with `delta.` or `lakefold.`; "
+        "the committer's marks are in `lakefold.marks`",
     ),
     TableFeature(
         ("v2Checkpoint",),
