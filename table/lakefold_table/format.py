@@ -54,7 +54,8 @@ class Requirements:
     whole versions, each by the root of its table (empty: this table) and its number. `operations_since`: what
     all later versions did is needed. `bases`: paths and URIs below which files of the table will be
     from now on, to be checked whether tables are allowed there. `neighbours`: roots above or below the one at
-    which an entry begins a table, to be checked whether they hold other tables.
+    which an entry begins a table, to be checked whether they hold other tables. `times`: files of which it is
+    needed when they were stored.
     """
 
     sizes: frozenset[str] = frozenset()
@@ -68,6 +69,7 @@ class Requirements:
     folders: frozenset[str] = frozenset()
     tails: Mapping[str, int] = field(default_factory=dict)
     neighbours: frozenset[str] = frozenset()
+    times: frozenset[str] = frozenset()
 
     @classmethod
     def all_of(cls, parts: Iterable[Requirements]) -> Requirements:
@@ -83,8 +85,10 @@ class Requirements:
         folders: set[str] = set()
         tails: dict[str, int] = {}
         neighbours: set[str] = set()
+        times: set[str] = set()
         for part in parts:
             neighbours |= part.neighbours
+            times |= part.times
             listed.update(part.listed)
             bases |= part.bases
             unknown_sizes |= part.unknown_sizes
@@ -111,6 +115,7 @@ class Requirements:
             frozenset(folders),
             tails,
             frozenset(neighbours),
+            frozenset(times),
         )
 
 
@@ -123,7 +128,8 @@ class Fetched:
     versions, None for one that is gone. `listed`: sizes in the order in which the entry's files were listed,
     -1 for a file that does not exist. `outside`: those of the bases below which tables are not allowed.
     `folders`: the sizes of the files in each folder, by name. `tails`: None for a file that does not exist.
-    `neighbours`: those of the roots that hold a table.
+    `neighbours`: those of the roots that hold a table. `times`: when a file was stored, in microseconds since
+    1970; the present if that is unknown.
     """
 
     sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -135,6 +141,7 @@ class Fetched:
     folders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tails: Mapping[str, Tail | None] = field(default_factory=dict)
     neighbours: Collection[str] = frozenset()
+    times: Mapping[str, int] = field(default_factory=dict)
 
 
 @value()

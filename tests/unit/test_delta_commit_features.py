@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,14 +11,21 @@ import pytest
 from deltalake import DeltaTable
 
 import lakefold
+from lakefold_committer.replay.log_reader import FileEntries
+from lakefold_committer.replay.replay import replay
+from lakefold_committer.replay.version_replay import Verdict
+from lakefold_committer.tables.branches import located_in
+from lakefold_log.read.file_log import FileLog, framed
 from lakefold_reader.delta.row_tracking import kept_columns
 from lakefold_table.delta.commit_head import MARKS_DOMAIN
 from lakefold_table.delta.snapshot.checksum import check_snapshot, version_checksum
 from lakefold_table.delta.table_features.row_tracking import DOMAIN, MATERIALIZED, PRESERVED
 from lakefold_table.entry import Committed, Invalid
 from lakefold_table.errors import DamagedError
+from lakefold_table.formats import BUILT_IN
+from lakefold_table.storage import open_storage
 from tests.delta_logs.actions import Members, add, data_file, metadata, remove, snapshot_in, text
-from tests.unit.test_delta_format import Table
+from tests.unit.test_delta_format import LOG_ID, Table
 from tests.unit.test_delta_rows import Rows, log_id
 
 if TYPE_CHECKING:
@@ -242,6 +250,24 @@ def test_the_version_that_enables_times_is_recorded(log: Log) -> None:
     assert log.fold(log.file("a.parquet", 1)) == [Committed(2, rows_added=1)]
     assert log.info(2)["inCommitTimestamp"] > at
     assert "metaData" not in log.commit(2)
+
+
+def test_the_first_time_is_later_than_the_file_of_the_commit_before(log: Log) -> None:
+    before = log.table.path / "_delta_log" / f"{1:020}.json"
+    # The time of the log, and that in a commit, may be long before the time at which its file is stored.
+    before.write_bytes(text([add("x")]))
+    os.utime(before, ns=(4_000_000_000_000_500_000, 4_000_000_000_000_500_000))
+    enabling = log.table.propose(metadata(**{TIMES: "true"}), read=1, operation="SET TBLPROPERTIES")
+    assert log.table.fold(enabling, log=LOG_ID) == [Committed(2)]
+    assert log.info(2)["inCommitTimestamp"] == 4_000_000_000_001
+    configuration = snapshot_in(log.table.path).metadata.configuration
+    assert configuration["delta.inCommitTimestampEnablementTimestamp"] == "4000000000001"
+    # The file's time is not needed to fold the version again.
+    os.utime(before)
+    table_format, versions = located_in(open_storage(log.table.uri), BUILT_IN)
+    entries = FileEntries([FileLog(framed([enabling]), LOG_ID, formats=BUILT_IN)])
+    *_, made = replay(versions, entries, log.table.uri, table_format=table_format)
+    assert (made.version, made.verdict, made.differences) == (2, Verdict.SAME, ())
 
 
 def test_a_checkpoint_comes_with_a_checksum_file(tmp_path: Path) -> None:

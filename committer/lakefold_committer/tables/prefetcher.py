@@ -6,6 +6,7 @@ that can't be reached raises.
 
 from __future__ import annotations
 
+import time
 from array import array
 from contextlib import suppress
 from enum import Enum
@@ -181,6 +182,17 @@ class Prefetcher:
         if self._size_check is SizeCheck.NONE:
             return frozenset()
         return frozenset(path for path in paths if self._holds_table(path))
+
+    def times(self, paths: Collection[str]) -> Mapping[str, int]:
+        """Returns when each file was stored, in microseconds since 1970.
+
+        It is now if the store doesn't say it, or a version that was folded in memory isn't written yet.
+        """
+        if self._size_check is SizeCheck.NONE:
+            return {}
+        stored_at = self._versions.storage.stored_at
+        now = time.time_ns() // 1000
+        return {path: stored_at(path) or now for path in paths}
 
     def _holds_table(self, root: str) -> bool:
         if self._roots is not None and not is_under(root, self._roots):

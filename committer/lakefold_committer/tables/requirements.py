@@ -68,6 +68,7 @@ def _fetched(prefetcher: Prefetcher, needs: Requirements) -> Fetched:
         prefetcher.folders(needs.folders),
         prefetcher.tails(needs.tails),
         prefetcher.neighbours(needs.neighbours),
+        prefetcher.times(needs.times),
     )
 
 

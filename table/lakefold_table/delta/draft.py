@@ -97,6 +97,7 @@ class DeltaDraft:
     def __init__(self, state: DeltaState | None, observed: Fetched) -> None:
         self._state = state
         self._observed = observed
+        self._stored_us = 0 if state is None else observed.times.get(commit_path(state.version), 0)
         self._accepted: list[tuple[Entry, DeltaTableProposal]] = []
         self._shared = SharedVersion(0 if state is None else state.version + 1)
         self._rules: TableRules | None = None
@@ -497,7 +498,9 @@ class DeltaDraft:
         if self._state is None or self._state.snapshot is None:
             return time_ms
         before = self._state.snapshot.in_commit_ms
-        return max(time_ms, (self._state.time_us // 1000 if before is None else before) + 1)
+        if before is None:
+            before = max(self._state.time_us, self._stored_us) // 1000
+        return max(time_ms, before + 1)
 
     def _metadata_after(self, in_commit_ms: int | None) -> TableMetadata | None:
         """Returns the metadata that the commit sets, None if it sets none."""

@@ -6,17 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from lakefold_table.delta.actions.lines import parse_actions
+from lakefold_table.delta.actions.table_actions import CommitInfo
 from lakefold_table.delta.checkpoints.sidecars import StoredCheckpoint
 from lakefold_table.delta.checkpoints.written import NO_RUNS, checkpoint_files, has_checkpoint
 from lakefold_table.delta.commit_head import head_in, head_length, keeps_marks, own_head
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
-from lakefold_table.delta.log_segment.names import FOLDER, checksum_path, detect
+from lakefold_table.delta.log_segment.names import FOLDER, checksum_path, commit_path, detect
 from lakefold_table.delta.proposal import NAME, OPERATIONS, DeltaTableProposal, proposal_in
 from lakefold_table.delta.rebasing import vectors_to_read
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
 from lakefold_table.delta.state import DeltaState, decode_state, identity_of, time_of, version_at
+from lakefold_table.delta.table_features.commit_times import ENABLED as COMMIT_TIMES
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
 from lakefold_table.delta.table_features.row_tracking import FEATURE as ROW_TRACKING
 from lakefold_table.delta.table_features.row_tracking import high_water_mark
@@ -134,6 +136,7 @@ class DeltaFormat:
             contents=contents,
             operations_since=since,
             neighbours=around.neighbours,
+            times=_times(state, entries),
         )
 
     def with_history(self, state: DeltaState, older: Iterable[VersionSummary]) -> DeltaState:
@@ -211,10 +214,30 @@ class DeltaFormat:
         return DeltaDraft(state, observed)
 
 
+def _times(state: DeltaState | None, entries: Sequence[Entry]) -> frozenset[str]:
+    """Returns the commit before the first one that has to say its time: it must not be earlier."""
+    if state is None or state.snapshot is None or state.snapshot.in_commit_ms is not None:
+        return frozenset()
+    given = (proposed(entry).metadata for entry in entries)
+    metadata = (state.snapshot.metadata, *(each for each in given if each is not None))
+    begins = any(each.is_on(COMMIT_TIMES) for each in metadata)
+    return frozenset({commit_path(state.version)} if begins else ())
+
+
 def _vectors(state: DeltaState, proposal: DeltaTableProposal) -> Iterable[str]:
     """Returns the files of deletion vectors that it takes to fold a proposal which changes rows of files."""
     files = {} if state.snapshot is None else state.snapshot.files
     return vectors_to_read(proposal, files.get, state.since(proposal.read_version))
+
+
+def _latest(recorded: bytes) -> int:
+    """Returns when the commit before a recorded one was stored at the latest, by the time that this one says.
+
+    It is in microseconds since 1970, 0 if the commit says no time.
+    """
+    info = next(parse_actions(recorded[: head_length(recorded)]), None)
+    at = info.in_commit_ms if isinstance(info, CommitInfo) else None
+    return 0 if at is None else (at - 1) * 1000
 
 
 class RecallingDelta(DeltaFormat):
@@ -247,7 +270,8 @@ class RecalledDraft(DeltaDraft):
         recalling: RecallingDelta,
         contents: Mapping[str, bytes | None],
     ) -> None:
-        super().__init__(state, Fetched(contents=contents))
+        times = {} if state is None else {commit_path(state.version): _latest(recalling.recorded.data)}
+        super().__init__(state, Fetched(contents=contents, times=times))
         self._recalling = recalling
         self._contents = contents
 
