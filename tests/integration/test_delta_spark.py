@@ -20,10 +20,13 @@ from lakefold_ingest.delta.schemas import new_fields, with_physical_names
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.upsert import UpsertRows
+from lakefold_table.delta.commit_head import MARKS_APP, MARKS_DOMAIN
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
+from lakefold_table.delta.snapshot.snapshot import APPS
 from lakefold_table.delta.table_features.clustering import DOMAIN
 from lakefold_table.delta.table_features.text_types import KEY
 from lakefold_table.entry import Committed
+from lakefold_table.errors import StopError
 from tests.delta_logs.actions import add, data_file, snapshot_in
 from tests.delta_logs.comparing import check_same, facts, proposable
 from tests.delta_logs.pairs import PAIRS, VERDICTS, PairTable
@@ -77,6 +80,10 @@ def test_delta_spark_reads_rows_that_were_merged(
     theirs = judge.sql(f"SELECT {columns} FROM table_changes_by_path('{folding.path}', 1, {newest})")  # noqa: S608 - our own path
     changes = lakefold.changes(folding.path, 0).read_all().select(columns.split(", ")).to_pylist()
     assert sorted(theirs) == sorted([list(row.values()) for row in changes])
+    history = judge.sql(f"DESCRIBE HISTORY delta.`{folding.path}`")
+    metrics = {operation: shown for _, _, _, _, operation, *_, shown, _, _ in history}
+    assert (metrics["WRITE"]["numOutputRows"], metrics["WRITE"]["numFiles"]) == ("10", "1")
+    assert (metrics["DELETE"]["numDeletedRows"], metrics["MERGE"]["numTargetFilesAdded"]) == ("2", "1")
     # Delta changes the rows in turn, and the next merge builds on that.
     judge.sql(f"UPDATE delta.`{folding.path}` SET n = 7 WHERE id = 3")  # noqa: S608 - our own path
     folding.put(UpsertRows(people([3], "third").drop_columns(["n"]), Merge(("id",))))
@@ -255,6 +262,31 @@ def test_merged_deletions_and_checkpoints_are_read(judge: DeltaSpark, tmp_path: 
         (tmp_path / "t" / commit_path(version)).unlink()
     check_same(snapshot_in(tmp_path / "t", newest), judge.state(tmp_path / "t"))
     assert judge.rows(tmp_path / "t") == [*left, *([number] for number in range(20, 29))]
+
+
+def test_marks_survive_what_delta_spark_does_to_a_table_that_has_domains(
+    judge: DeltaSpark, tmp_path: Path
+) -> None:
+    rows = Rows(tmp_path / "t", 0, 1)
+    table = f"delta.`{tmp_path / 't'}`"
+    sent = rows.table.propose(data_file(tmp_path / "t", "2.parquet", 20), app="job", batch=1)
+    assert rows.fold(sent) == [Committed(2, rows_added=1)]
+    marks = snapshot_in(tmp_path / "t").domains[MARKS_DOMAIN]
+    judge.sql(f"RESTORE TABLE {table} TO VERSION AS OF 1")
+    judge.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT 1L AS x")
+    judge.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.checkpointInterval' = '1', '{APPS}' = 'interval 0 hours')"
+    )
+    judge.sql(f"INSERT INTO {table} VALUES (2)")
+    newest = snapshot_in(tmp_path / "t").version
+    assert (tmp_path / "t" / FOLDER / f"{newest:020}.checkpoint.parquet").exists()
+    for version in range(newest):
+        (tmp_path / "t" / commit_path(version)).unlink()
+    after = snapshot_in(tmp_path / "t")
+    assert after.domains[MARKS_DOMAIN] == marks
+    assert MARKS_APP not in after.apps
+    with pytest.raises(StopError, match="can't be verified"):
+        rows.fold(sent)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

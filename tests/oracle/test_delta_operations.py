@@ -6,6 +6,7 @@ The operations and the logs that they made are data (`tests/delta_logs/operation
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from lakefold_table.bitmaps import Bitmap, encode_treemap
 from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.actions.paths import file_path
-from lakefold_table.delta.commit_head import RESERVED
+from lakefold_table.delta.commit_head import MARKS_DOMAIN, RESERVED
 from lakefold_table.delta.log_segment.names import FOLDER, commit_path
 from lakefold_table.delta.row_changes.vectors import Vectors
 from lakefold_table.delta.table_features.row_tracking import PRESERVED
@@ -34,11 +35,32 @@ if TYPE_CHECKING:
     from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot
     from tests.delta_logs.recording import Recording
 
+WITHOUT_METRICS = ("CLONE", "CONVERT", "VACUUM START", "VACUUM END", "ROW TRACKING BACKFILL")
+"""Operations of delta-spark alone, whose metrics are none, or about other things than the commit's files."""
+OTHERWISE = {
+    ("vectors", "UPDATE"): {"numRemovedFiles": "0"},
+    ("change feed", "UPDATE"): {"numRemovedBytes": "778"},
+    ("features", "UPDATE"): {"numRemovedBytes": "1184"},
+}
+"""What delta-spark counts as removed too: files that only get a deletion vector, bytes of change files."""
 VERSIONS = [(name, number) for name in HISTORIES for number in range(len(recording(name).versions))]
 VECTORS = [
     (name, number)
     for name, number in VERSIONS
     if any("deletionVector" in file for file in recording(name).added(number))
+]
+
+
+def info_of(log: Recording, version: int) -> dict[str, Any]:
+    """The commitInfo of delta-spark's commit."""
+    return next(action["commitInfo"] for action in log.versions[version].actions if "commitInfo" in action)
+
+
+MEASURED = [
+    (name, number)
+    for name, number in VERSIONS
+    if number not in REFUSED.get(name, {})
+    and info_of(recording(name), number)["operation"] not in WITHOUT_METRICS
 ]
 
 
@@ -55,6 +77,9 @@ def copied(log: Recording, before: int, folder: Path) -> Table:
     for path, content in files.items():
         (table.path / path).parent.mkdir(parents=True, exist_ok=True)
         (table.path / path).write_bytes(content)
+    for version in range(before + 1):
+        stored_ns = log.versions[version].time_ms * 1_000_000
+        os.utime(table.path / commit_path(version), ns=(stored_ns, stored_ns))
     for file in log.added(before + 1):
         named = file_path(file["path"])
         if named.absolute:
@@ -103,7 +128,9 @@ def state(snapshot: DeltaSnapshot) -> dict[str, Any]:
         "files": dict(snapshot.files),
         "tombstones": dict(snapshot.tombstones),
         "apps": {name: app.version for name, app in apps.items()},
-        "domains": {name: configured(domain) for name, domain in snapshot.domains.items()},
+        "domains": {
+            name: configured(domain) for name, domain in snapshot.domains.items() if name != MARKS_DOMAIN
+        },
         "bytes": snapshot.size_bytes,
         "in-commit time": snapshot.in_commit_ms,
     }
@@ -152,6 +179,22 @@ def test_an_operation_that_is_proposed_makes_the_same_version(
     log = recording(name)
     table = copied(log, version - 1, tmp_path)
     check_folded(table, proposed(log, version, table), log, name, version)
+
+
+@pytest.mark.parametrize(("name", "version"), MEASURED, ids=ids)
+def test_metrics_of_an_operation_are_those_of_delta_spark(tmp_path: Path, name: str, version: int) -> None:
+    log = recording(name)
+    table = copied(log, version - 1, tmp_path)
+    envelope = proposed(log, version, table)
+    theirs = info_of(log, version)
+    envelope.delta.operation = theirs["operation"]
+    (result,) = table.fold(envelope, log=LOG_ID)
+    assert isinstance(result, Committed), result
+    head, *_ = (table.path / commit_path(version)).read_text().splitlines()
+    ours = json.loads(head)["commitInfo"]["operationMetrics"]
+    expected = theirs["operationMetrics"] | OTHERWISE.get((name, theirs["operation"]), {})
+    assert ours == {metric: expected.get(metric) for metric in ours}
+    assert ours or not theirs["operationMetrics"]
 
 
 @pytest.mark.parametrize(("name", "version"), VECTORS, ids=ids)

@@ -20,6 +20,7 @@ from lakefold_log.read.file_log import FileLog, framed
 from lakefold_table.bitmaps import Bitmap, encode_treemap
 from lakefold_table.delta.actions.fields import members_of
 from lakefold_table.delta.deletion_vectors.storage import inline_vector, vector_file, vector_path
+from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.row_changes.moved_rows import ROWS_OF
 from lakefold_table.entry import Committed, Invalid, Rejected
 from lakefold_table.storage import open_storage
@@ -144,6 +145,45 @@ class Rows:
         theirs = QueryBuilder().register("t", DeltaTable(str(self.table.path)))
         assert pa.table(theirs.execute("select x from t order by x").read_all())["x"].to_pylist() == ours
         return ours
+
+
+def test_metrics_of_deletions_that_share_a_version_count_each_file_once(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "t", 0, 1)
+    rows.fold(rows.delete(0, [9], read=1))
+    deletions = [
+        rows.delete(1, [2], read=1),
+        rows.delete(1, [3, 4], read=1),
+        rows.delete(0, [5], read=2, before=[9]),
+    ]
+    assert rows.fold(*deletions) == [
+        Committed(3, rebased=rebased, rows_deleted=deleted)
+        for rebased, deleted in ((True, 1), (True, 2), (False, 1))
+    ]
+    head, *_ = (tmp_path / "t" / commit_path(3)).read_text().splitlines()
+    zero = dict.fromkeys(("numAddedFiles", "numAddedBytes", "numRemovedFiles", "numRemovedBytes"), "0")
+    assert json.loads(head)["commitInfo"]["operationMetrics"] == zero | {
+        "numDeletionVectorsAdded": "2",
+        "numDeletionVectorsRemoved": "1",
+        "numDeletionVectorsUpdated": "1",
+        "numAddedChangeFiles": "0",
+        "numCopiedRows": "0",
+        "numDeletedRows": "4",
+    }
+
+
+def test_metrics_leave_out_what_statistics_do_not_say(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "t", 0)
+    file = rows.file("1.parquet", [1])
+    del file["add"]["stats"]
+    rows.fold(rows.table.propose(file))
+    rows.fold(rows.table.propose(remove("1.parquet"), read=2, operation="DELETE"))
+    shown = []
+    for version in (2, 3):
+        head, *_ = (tmp_path / "t" / commit_path(version)).read_text().splitlines()
+        shown.append(json.loads(head)["commitInfo"]["operationMetrics"])
+    assert shown[0] == {"numFiles": "1", "numOutputBytes": str(file["add"]["size"])}
+    assert shown[1]["numRemovedBytes"] == str(file["add"]["size"])
+    assert "numDeletedRows" not in shown[1]
 
 
 def without(*rows: int, files: int = 1) -> list[int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import AppTransaction, CommitInfo
+from lakefold_table.delta.changed_files import ChangedFiles
 from lakefold_table.delta.commit_head import DOMAINS, MARKS_APP, head_line, log_app, marks_domain
 from lakefold_table.delta.conflicts.footprint import footprint_of
 from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChange, change_between, merged
@@ -16,7 +17,6 @@ from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
 from lakefold_table.delta.proposed_files import files_fault
 from lakefold_table.delta.rebasing import RebasedFiles, rebased
-from lakefold_table.delta.record_counts import record_count
 from lakefold_table.delta.row_changes.vectors import false_vector
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of
@@ -52,7 +52,6 @@ from lakefold_table.nesting import neighbour_fault
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakefold_table.delta.actions.file_actions import AddFile, FileKey, RemoveFile
     from lakefold_table.delta.actions.table_actions import (
         Action,
         DomainMetadata,
@@ -102,10 +101,8 @@ class DeltaDraft:
         self._shared = SharedVersion(0 if state is None else state.version + 1)
         self._rules: TableRules | None = None
         self._sharing = ""
-        self._added: dict[str, AddFile] = {}
+        self._files = ChangedFiles(None if state is None else state.snapshot)
         self._vectors: dict[str, NewFile] = {}
-        self._removed: set[str] = set()
-        self._removed_files: set[FileKey] = set()
         self.version = 0 if state is None else state.version + 1
         self.restored = 0
         self.first_ids = (0, 0)
@@ -134,10 +131,10 @@ class DeltaDraft:
         sharing = sharing_of(proposal)
         if self._accepted and (sharing == ALONE or self._sharing != sharing):
             return None
-        if any(self._is_new(file.path, proposal) for file in proposal.removes):
+        if any(self._files.is_new(file.path, proposal) for file in proposal.removes):
             # A commit can't add and remove the same logical file.
             return None
-        if self._removed_files and any(file.key in self._removed_files for file in proposal.adds):
+        if self._files.readds(proposal.adds):
             return None
         fitted = self._fitted(proposal)
         if not isinstance(fitted, RebasedFiles):
@@ -150,7 +147,7 @@ class DeltaDraft:
         self._sharing = sharing
         self._accepted.append((entry, committed))
         self._vectors.update(fitted.vectors)
-        rows = self._take(committed)
+        rows = self._files.take(committed)
         self._shared.add(committed)
         if proposal.protocol is not None or proposal.metadata is not None or proposal.domains:
             self._rules = None
@@ -283,9 +280,9 @@ class DeltaDraft:
 
     def _keeps_files(self, proposal: DeltaTableProposal) -> bool:
         """Returns whether files stay that the table has before a proposal."""
-        gone = {file.path for file in proposal.removes} | self._removed
+        gone = {file.path for file in proposal.removes} | self._files.removed.keys()
         files = () if self._state is None or self._state.snapshot is None else self._state.snapshot.files
-        return bool(self._added.keys() - gone) or any(path not in gone for path in files)
+        return bool(self._files.added.keys() - gone) or any(path not in gone for path in files)
 
     def _untracked(self, before: TableRules, after: TableRules) -> Invalid | None:
         """Returns why row tracking can't be enabled, or None if it can, or is not to be."""
@@ -302,28 +299,16 @@ class DeltaDraft:
         merged = {file.path: file.data for file in self._vectors.values()}
         contents = {**self._observed.contents, **merged}
         try:
-            files = rebased(proposal, self._file, [*later, *self._shared.moving()], contents)
+            files = rebased(proposal, self._files.file, [*later, *self._shared.moving()], contents)
         except DamagedError as error:
             return Invalid(error.reason, error.hint or BUILD_AGAIN)
         if files is None and not self._accepted:
             message = f"a deletion vector that was made meanwhile could not be read; {BUILD_AGAIN}"
             return Rejected(Conflict(retryable=True, message=message))
-        if isinstance(files, RebasedFiles) and any(self._is_new(file.path) for file in files.removes):
+        if isinstance(files, RebasedFiles) and any(self._files.is_new(file.path) for file in files.removes):
             # Its rows are in a file of this version.
             return None
         return files
-
-    def _is_new(self, path: str, proposal: DeltaTableProposal | None = None) -> bool:
-        """Returns whether this version adds the file at a path, so that it can't be removed by it.
-
-        A file that had rows deleted only gets another deletion vector if more of its rows are deleted, and
-        `proposal` names these.
-        """
-        if path not in self._added:
-            return False
-        before = None if self._state is None else self._state.snapshot
-        is_again = before is not None and path in before.files
-        return not is_again or (proposal is not None and path not in proposal.affected_rows)
 
     def _present(self) -> TableRules:
         """Returns the rules of the table for the next proposal."""
@@ -406,7 +391,7 @@ class DeltaDraft:
             return None
         before = None if self._state is None else self._state.snapshot
         for added in vectors:
-            present = self._file(added.path)
+            present = self._files.file(added.path)
             # RESTORE brings back a file with the vector that it had.
             is_known = before is not None and added.key in before.tombstones
             if not is_known and (present is None or present.key != added.key):
@@ -426,33 +411,6 @@ class DeltaDraft:
                 message = f"the file {path!r} has {stored} bytes, its action says {size}"
                 return Invalid(message, "write the file completely, and give its size")
         return false_vector(zip(proposal.adds, proposal.statistics, strict=True), self._observed.contents)
-
-    def _file(self, path: str) -> AddFile | None:
-        """Returns the logical file that the table has now at a path."""
-        if path in self._added:
-            return self._added[path]
-        snapshot = None if self._state is None else self._state.snapshot
-        return None if snapshot is None or path in self._removed else snapshot.files.get(path)
-
-    def _take(self, proposal: DeltaTableProposal) -> tuple[int, int]:
-        """Takes the files of a proposal into the version.
-
-        Returns how many rows it adds and how many it removes, by the statistics of its files.
-        """
-        added, removed = 0, 0
-        before: dict[str, int] = {}
-        for file in proposal.removes:
-            present = self._file(file.path)
-            if present is not None and file.data_change:
-                before[file.path] = record_count(present) or 0
-            self._removed.add(file.path)
-            self._removed_files.add(file.key)
-        for new, statistics in zip(proposal.adds, proposal.statistics, strict=True):
-            self._added[new.path] = new
-            # A file that is removed and added again has another deletion vector.
-            more = (statistics.rows or 0) - before.pop(new.path, 0) if new.data_change else 0
-            added, removed = added + max(0, more), removed + max(0, -more)
-        return added, removed + sum(before.values())
 
     def _with_changes(self, proposal: DeltaTableProposal) -> DeltaTableProposal:
         """Returns a proposal whose metadata have what versions changed that it did not read.
@@ -525,16 +483,11 @@ class DeltaDraft:
         for proposal in proposals:
             once += [] if proposal.protocol is None else [proposal.protocol]
             once += proposal.domains
-        # If several proposals deleted rows of a file, the last vector replaces that of the version before.
-        removed: dict[str, RemoveFile] = {}
-        for proposal in proposals:
-            for file in proposal.removes:
-                removed.setdefault(file.path, file)
         removes = [
             file if file.deleted_ms is not None else replace(file, deleted_ms=time_ms)
-            for file in removed.values()
+            for file in self._files.removed.values()
         ]
-        adds = list({file.path: file for proposal in proposals for file in proposal.adds}.values())
+        adds = list(self._files.added.values())
         changes = [file for proposal in proposals for file in proposal.changes]
         if self._accepted and self._present().tracks_rows:
             ids = RowIds(None if self._state is None else self._state.snapshot, self.version)
@@ -586,20 +539,13 @@ class DeltaDraft:
         configuration = self._present().metadata.configuration
         levels = {isolation_level(each.isolation, configuration.get(ISOLATION)) for each in proposals}
         strict = not levels or SERIALIZABLE in levels
-        adds = [file for proposal in proposals for file in proposal.adds]
-        removes = [file for proposal in proposals for file in proposal.removes]
         info: dict[str, Any] = {
             "timestamp": time_ms,
             "operation": self._operation,
             "operationParameters": dict(proposals[0].parameters) if len(proposals) == 1 else {},
             "isolationLevel": "Serializable" if strict else "WriteSerializable",
             "isBlindAppend": bool(proposals) and all(each.is_blind for each in proposals),
-            "operationMetrics": {
-                "numFiles": str(len(adds)),
-                "numRemovedFiles": str(len(removes)),
-                "numOutputRows": str(sum(each.rows_added for each in proposals)),
-                "numOutputBytes": str(sum(file.size for file in adds)),
-            },
+            "operationMetrics": self._files.metrics(self._operation),
             "engineInfo": "Lakefold",
             "txnId": commit.uuid,
         }
