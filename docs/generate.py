@@ -22,6 +22,7 @@ from lakefold_ingest.spark.batch_metrics import SinkMetrics
 from lakefold_maintenance.upkeep.metrics import MaintenanceMetrics
 from lakefold_table.delta.conflicts.rules import RULES as DELTA_RULES
 from lakefold_table.delta.table_features.features import FEATURES
+from lakefold_table.delta.table_features.table_properties import PROPERTIES
 from lakefold_table.lance.conflicts import RULES
 from lakefold_table.lance.conflicts.rule import ADVICE, Severity
 from lakefold_table.lance.kinds import Kind
@@ -82,6 +83,20 @@ may break those about protocol and metadata: a proposal may not begin to.
   domain; `cdc` files are below the root, with `dataChange` false; domains of the protocol's own (`delta.`)
   are not set, but `delta.clustering` with the feature `clustering`: its columns are in the schema, of types
   with bounds, the table has no partition columns, and all files have statistics of them."""
+
+DELTA_PROPERTIES = """\
+## Properties
+
+A table that a write creates gets the properties that the write gives: options such as
+`delta.enableDeletionVectors` of `format("lakefold")`, `--property` of `lakefold append`, `table_properties`
+of `lakefold.append`, `lakefold.Writer` and `sink`. The features that they need are added to its protocol, and
+no others: without properties a table has none, as one of delta-spark. `delta.feature.NAME` = `supported` adds
+a feature that nothing uses yet. `delta.constraints.NAME` is a CHECK constraint. A name that is unknown
+here, and a value that a property can't have, are refused before anything is sent. Names that don't begin with
+`delta.` are your own; those of [maintenance](../operations.md) are among them.
+
+If the table exists, it keeps the properties that it has, as with delta-spark: properties of a write are only
+checked then. Other clients, and `lakefold propose --actions`, change those of a table that exists."""
 
 DELTA_CONFLICTS = """\
 A proposal for a Delta table is compared with each version after its read version, and with the proposals
@@ -364,7 +379,11 @@ def delta_features() -> str:
         rows.append([f"{names[0]}{others}", whose, ", ".join(versions), feature.read, feature.write])
     source = "table/lakefold_table/delta/table_features/features.py"
     head = ["feature", "for", "also from version", "read", "commit"]
-    return page("Features of Delta tables", source, DELTA_FEATURES, table(head, rows))
+    properties = [
+        [f"`{each.name}`", each.values, each.effect or "kept for other clients"] for each in PROPERTIES
+    ]
+    body = f"{table(head, rows)}\n{DELTA_PROPERTIES}\n\n{table(['property', 'value', 'here'], properties)}"
+    return page("Features of Delta tables", source, DELTA_FEATURES, body)
 
 
 def delta_conflicts() -> str:

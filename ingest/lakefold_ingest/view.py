@@ -58,7 +58,7 @@ class TableSettings:
     rows in memory, and has them in the order of the columns `sort_by`. `bad_records`: the table of rows that
     can't be written; empty: such rows fail their batch. `stable_row_ids`: rows of a new table keep their ids
     when they are moved. `data_storage_version`: that of Lance's data files. `partition_by`: the partition
-    columns of a new table.
+    columns of a new table. `table_properties`: the properties of a new Delta table.
     """
 
     table: str
@@ -71,6 +71,7 @@ class TableSettings:
     stable_row_ids: bool = False
     data_storage_version: str
     partition_by: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

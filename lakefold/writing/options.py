@@ -42,6 +42,7 @@ class SinkOptions(TypedDict, total=False):
     bad_records: str | os.PathLike[str] | None
     format: str | None
     partition_by: str | Iterable[str] | None
+    table_properties: Mapping[str, str | bool | int] | None
 
 
 class WriteOptions(SinkOptions, total=False):
@@ -59,7 +60,8 @@ class WriteOptions(SinkOptions, total=False):
     columns whose type is too narrow get the wider type of the rows.
     `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it
     they fail their batch. `format`: "lance" or "delta", if the table is created (by default Lance); a table
-    of another format is refused. `partition_by`: the partition columns of a Delta table that is created.
+    of another format is refused. `partition_by`: the partition columns of a Delta table that is created,
+    `table_properties`: its properties, such as {"delta.enableDeletionVectors": True}.
     `sort_by`: the rows that are appended are in the order of these columns in each file; the rows of a file
     are held in memory for that.
     """
@@ -112,6 +114,9 @@ def _settings(
     for name in {"partition_by", "sort_by"} & given.keys():
         names = cast("str | Iterable[str]", given[name])
         given = {**given, name: (names,) if isinstance(names, str) else tuple(names)}
+    if "table_properties" in given:
+        properties = cast("Mapping[str, str | bool | int]", given["table_properties"])
+        given = {**given, "table_properties": {name: _text(value) for name, value in properties.items()}}
     return WriteSettings(
         table=uri,
         kafka=settings.kafka_config(),
@@ -119,6 +124,10 @@ def _settings(
         storage_options=settings.storage_options,
         **given,  # type: ignore[arg-type] # the names are checked here, the values by the settings
     )
+
+
+def _text(value: str | bool | int) -> str:  # noqa: FBT001 - a value of a property
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def batch_key(app_id: str | None, batch_id: int | None) -> Key:

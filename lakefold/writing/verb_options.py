@@ -38,18 +38,28 @@ def key_options(function: Callable[..., Result]) -> Callable[..., Result]:
 def layout_options(function: Callable[..., Result]) -> Callable[..., Result]:
     """Gives a verb the options of its files, which it gets as `layout`: the settings by their names.
 
-    They are `--format`, `--partition-by` and `--sort-by`.
+    They are `--format`, `--partition-by`, `--property` and `--sort-by`.
     """
 
     @wraps(function)
     def call(
-        *args: object, table_format: str | None, partition_by: str, sort_by: str, **rest: object
+        *args: object,
+        table_format: str | None,
+        partition_by: str,
+        sort_by: str,
+        properties: dict[str, str],
+        **rest: object,
     ) -> Result:
         columns = {"partition_by": columns_of(partition_by), "sort_by": columns_of(sort_by)}
-        return function(*args, layout={"format": table_format or "", **columns}, **rest)
+        layout = {"format": table_format or "", "table_properties": properties, **columns}
+        return function(*args, layout=layout, **rest)
 
     text = "Each file has the rows in the order of these columns."
     decorated: Callable[..., Result] = click.option("--sort-by", default="", metavar="A,B", help=text)(call)
+    text = "A property of TABLE, if it is a Delta table that is created, as delta.enableDeletionVectors=true."
+    decorated = click.option(
+        "--property", "properties", multiple=True, metavar="NAME=VALUE", callback=_properties, help=text
+    )(decorated)
     text = "The partition columns of TABLE, if it is a Delta table that is created."
     decorated = click.option("--partition-by", default="", metavar="A,B", help=text)(decorated)
     text = "The format of TABLE. If it exists, it must have this one.  [default: its own, or lance]"
@@ -89,6 +99,14 @@ def columns_of(names: str) -> tuple[str, ...]:
 
 def _columns(_: click.Context, __: click.Parameter, names: str | None) -> tuple[str, ...]:
     return columns_of(names or "")
+
+
+def _properties(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    parts = [each.partition("=") for each in given]
+    if not all(name.strip() and equals for name, equals, _ in parts):
+        message = "give NAME=VALUE"
+        raise click.BadParameter(message, param=option)
+    return {name.strip(): text.strip() for name, _, text in parts}
 
 
 def _assignments(_: click.Context, option: click.Parameter, text: str | None) -> dict[str, str]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     "lakefold append s3://lake/flights rows.arrow --wait 0",
     "lakefold append /data/flights wider.parquet --merge-schema",
     "lakefold append /data/new rows.parquet --format delta --partition-by day --sort-by at",
+    "lakefold append /data/new rows.parquet --format delta --property delta.enableDeletionVectors=true",
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE…")

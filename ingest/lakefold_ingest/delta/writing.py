@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from lakefold_ingest.delta.data_files import ParquetTarget, schema_fitting
-from lakefold_ingest.delta.partitions import check_partition_columns
+from lakefold_ingest.delta.new_table import new_table
 from lakefold_ingest.delta.proposals import MERGE, creation_proposal, metadata_proposal, write_proposal
 from lakefold_ingest.delta.restoring import restore
 from lakefold_ingest.delta.row_rules import RuledFitting, rules_of
@@ -15,7 +14,6 @@ from lakefold_ingest.delta.schemas import (
     HIGHEST_ID,
     has_plain_timestamps,
     merged_fields,
-    new_fields,
     schema_text,
     with_physical_names,
 )
@@ -31,7 +29,6 @@ from lakefold_reader.delta.versions import CommitContent, read_state, read_summa
 from lakefold_reader.format.source import Source
 from lakefold_table.delta.actions.table_actions import (
     DomainMetadata,
-    FileFormat,
     TableMetadata,
     TableProtocol,
 )
@@ -59,11 +56,6 @@ if TYPE_CHECKING:
 MOST_FOLLOWED: Final = 200
 """A view of a version is made from one that is at most this many versions older; else all of it is read."""
 _PLAIN: Final = TableProtocol(1, 2)
-_WITH_PLAIN_TIMESTAMPS: Final = TableProtocol(
-    3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz")
-)
-_NAMESPACE: Final = uuid.UUID("5b0cb9f7-3a3f-4b0d-8f0b-8f8f4b1f6a55")
-"""The ids of tables that are created are made in it, so that a creation that is repeated is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,19 +245,8 @@ class DeltaWriting:
         )
 
     def creation(self, settings: TableSettings, key: Key, schema: pa.Schema) -> Envelope:
-        """See `WriterFormat.creation`. The table has no features but those that its columns need."""
-        if settings.stable_row_ids:
-            hint = "leave it out: row tracking is a feature of Delta, for another client to enable"
-            raise InvalidError("Delta tables have no stable row ids", where="stable_row_ids", hint=hint)
-        check_partition_columns(settings.partition_by, schema)
-        metadata = TableMetadata(
-            str(uuid.uuid5(_NAMESPACE, f"{key.app_id or key.own_uuid} {settings.table}")),
-            schema_text(new_fields(schema)),
-            FileFormat(options={}),
-            settings.partition_by,
-            configuration={},
-        )
-        protocol = _WITH_PLAIN_TIMESTAMPS if has_plain_timestamps(schema) else _PLAIN
+        """See `WriterFormat.creation`."""
+        protocol, metadata = new_table(settings, key, schema)
         return creation_proposal(settings.table, protocol, metadata)
 
     def evolution(self, settings: TableSettings) -> DeltaEvolution:

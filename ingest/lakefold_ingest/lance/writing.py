@@ -64,6 +64,9 @@ class LanceWriting:
         if settings.partition_by:
             hint = 'leave it out, or give format="delta"'
             raise InvalidError("Lance tables have no partitions", where="partition_by", hint=hint)
+        if settings.table_properties:
+            names, hint = ", ".join(settings.table_properties), 'leave them out, or give format="delta"'
+            raise InvalidError("Lance tables have no such properties", where=names, hint=hint)
         options = CreateOptions(
             stable_row_ids=settings.stable_row_ids, data_storage_version=settings.data_storage_version
         )

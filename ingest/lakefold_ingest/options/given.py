@@ -10,6 +10,7 @@ from lakefold_ingest.merge.clause_texts import ClauseTexts
 from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.options.write_options import (
     KAFKA_PREFIX,
+    TABLE_PROPERTIES,
     WRITE_OPTIONS,
     WriteMode,
     WriteUse,
@@ -17,6 +18,8 @@ from lakefold_ingest.options.write_options import (
     parameters_of,
 )
 from lakefold_reader.spark.option_values import STORAGE_PREFIXES, read_value, refuse_catalog, without_prefix
+from lakefold_table.delta.table_features.table_properties import PREFIX as PROPERTY_PREFIX
+from lakefold_table.delta.table_features.table_properties import checked_properties
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -135,6 +138,7 @@ def read_write_options(texts: Mapping[str, str]) -> GivenWrite:
     values: dict[str, Any] = {}
     kafka: dict[str, str] = {}
     storage: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for name, text in texts.items():
         store_option = without_prefix(name, STORAGE_PREFIXES)
         kafka_option = without_prefix(name, (KAFKA_PREFIX,))
@@ -142,9 +146,13 @@ def read_write_options(texts: Mapping[str, str]) -> GivenWrite:
             storage[store_option] = text
         elif kafka_option is not None and kafka_option.lower() != "bootstrap.servers":
             kafka[kafka_option] = text
+        elif name.lower().startswith(PROPERTY_PREFIX):
+            properties[name] = text
         else:
             option = known_option(name)
             values[option.name] = read_value(option.name, option.read, text)
+    if properties:
+        values[TABLE_PROPERTIES] = checked_properties({**values.get(TABLE_PROPERTIES, {}), **properties})
     return GivenWrite(values, kafka, storage)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 KAFKA_PREFIX: Final = "kafka."
 """Options with this prefix are passed to Kafka's client (librdkafka), without the prefix."""
+TABLE_PROPERTIES: Final = "tableProperties"
+"""The option with the properties of a table. Those of Delta may be options of their own."""
 
 
 class WriteUse(StrEnum):
@@ -390,6 +392,15 @@ WRITE_OPTIONS: Final = (
         "the columns by which the files of a Delta table are partitioned that the write creates, with commas",
         default_text="no partitions",
     ),
+    WriteOption(
+        TABLE_PROPERTIES,
+        pairs,
+        "the properties of a Delta table that the write creates, as `name=value` pairs with commas between "
+        "them (in Python a mapping). [Those of Delta](delta-features.md#properties) may also be options of "
+        "their own, such as `delta.enableDeletionVectors`. A table that exists keeps its own, as with "
+        "delta-spark",
+        default_text="none",
+    ),
 )
 """Every option, in the order of the documents. Those of the store and of Kafka are added, by their prefix."""
 
@@ -408,7 +419,8 @@ def known_option(name: str) -> WriteOption:
         return option
     near = get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.6)
     known = ", ".join(sorted(each.name for each in WRITE_OPTIONS))
-    hint = f"the options are {known}, kafka.* for Kafka's client and storage.* for the store"
+    hint = f"the options are {known}, kafka.* for Kafka's client, storage.* for the store"
+    hint += " and delta.* for a Delta table that is created"
     if near:
         hint = f"do you mean {_BY_NAME[near[0]].name}? {hint[0].upper()}{hint[1:]}"
     raise InvalidError("a write has no such option", where=name, hint=hint)

@@ -368,6 +368,9 @@ def check_kind(settings: WriteSettings, view: View) -> None:
     if settings.format not in ("", view.format):
         message = f"the table has the format {view.format}, not {settings.format}"
         raise InvalidError(message, where=f"format, {view.uri}", hint=hint)
+    if settings.table_properties and view.format != "delta":
+        message, names = f"{view.format} tables have no such properties", ", ".join(settings.table_properties)
+        raise InvalidError(message, where=f"{names}, {view.uri}", hint=hint)
     columns = view.partition_columns()
     if settings.partition_by and settings.partition_by != columns:
         has, given = ", ".join(columns) or "none", ", ".join(settings.partition_by)

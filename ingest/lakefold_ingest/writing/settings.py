@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from lakefold_ingest.view import TableSettings
+from lakefold_table.delta.table_features.table_properties import checked_properties
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.creation import DEFAULT_STORAGE_VERSION
 from lakefold_table.lance.schemas.data_files import file_version
@@ -71,6 +72,7 @@ class WriteSettings(TableSettings):
             message = "rows that can't be written into a table can't be written into the same one"
             raise InvalidError(message, where="bad_records", hint="name another table")
         file_version(self.data_storage_version)
+        checked_properties(self.table_properties)
         reserved = [name for name in self.commit_properties if name.startswith(PREFIX)]
         if reserved:
             raise InvalidError(

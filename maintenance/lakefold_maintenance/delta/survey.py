@@ -5,7 +5,6 @@ The policy has Delta's own properties where the table has none of ours.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +21,7 @@ from lakefold_table.delta.actions.paths import file_path
 from lakefold_table.delta.deletion_vectors.storage import ABSOLUTE
 from lakefold_table.delta.record_counts import statistics_of
 from lakefold_table.delta.snapshot.snapshot import DeltaSnapshot, DurationProperty, property_ms
+from lakefold_table.delta.table_features.table_properties import FILE_SIZE, file_size
 from lakefold_table.durations import DAY_MS
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.marks.marks import decode_marks
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from lakefold_table.delta.actions.file_actions import AddFile
 
 LOG_RETENTION: Final = DurationProperty("delta.logRetentionDuration", 30 * DAY_MS)
-FILE_SIZE: Final = "delta.targetFileSize"
 _NEVER: Final = "365000d"
-_SIZE: Final = re.compile(r"(\d{1,18})\s*(k|m|g|)b?", re.IGNORECASE)
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class FileNumbers:
@@ -158,8 +155,8 @@ def delta_policy(
 
 
 def _bytes(text: str, where: str) -> str:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or not int(match[1]):
+    size = file_size(text)
+    if size is None:
         hint = "set it to bytes, or to a size as in `100mb`"
         raise InvalidError(f"the property {FILE_SIZE} is {text!r}, which is no size", where=where, hint=hint)
-    return str(int(match[1]) * _UNITS[match[2].lower()])
+    return str(size)

@@ -1,0 +1,98 @@
+"""A Delta table that a writer creates: its columns, its properties, and the protocol that these need.
+
+It has no features but those that its columns and its properties need, as tables of delta-spark.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lakefold_ingest.delta.partitions import check_partition_columns
+from lakefold_ingest.delta.row_rules import rules_of
+from lakefold_ingest.delta.schemas import HIGHEST_ID, new_fields, schema_text, with_physical_names
+from lakefold_ingest.delta.table_schema import table_schema
+from lakefold_reader.delta.new_files.parquet_writer import codec_of
+from lakefold_table.delta.actions.table_actions import FileFormat, TableMetadata, TableProtocol
+from lakefold_table.delta.table_features.columns import all_columns
+from lakefold_table.delta.table_features.features import BY_NAME
+from lakefold_table.delta.table_features.metadata_rules import USES
+from lakefold_table.delta.table_features.protocol_check import NEEDS, check_committable, writer_features
+from lakefold_table.delta.table_features.row_tracking import ENABLED as ROW_TRACKING
+from lakefold_table.delta.table_features.row_tracking import MATERIALIZED
+from lakefold_table.delta.table_features.table_properties import (
+    FEATURE_PREFIX,
+    added_features,
+    checked_properties,
+)
+from lakefold_table.errors import InvalidError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from lakefold_ingest.proposals.key import Key
+    from lakefold_ingest.view import TableSettings
+
+_NAMESPACE: Final = uuid.UUID("5b0cb9f7-3a3f-4b0d-8f0b-8f8f4b1f6a55")
+"""The ids of tables that are created are made in it, so that a creation that is repeated is the same."""
+_BASIC: Final = frozenset({"appendOnly", "invariants"})
+"""The features of a table without a list, which delta-spark keeps if it lists them."""
+_STORED: Final = ("_row-id-col", "_row-commit-version-col")
+"""How the names of the columns begin in which rewritten rows keep their ids and versions."""
+
+
+def new_table(settings: TableSettings, key: Key, schema: pa.Schema) -> tuple[TableProtocol, TableMetadata]:
+    """Returns protocol and metadata of a table with these columns.
+
+    Raises `InvalidError` for a column or a property that it can't have, or that can't be written to here.
+    """
+    check_partition_columns(settings.partition_by, schema)
+    properties = _properties(settings)
+    own_id = str(uuid.uuid5(_NAMESPACE, f"{key.app_id or key.own_uuid} {settings.table}"))
+    metadata = TableMetadata(
+        own_id,
+        schema_text(new_fields(schema)),
+        FileFormat(options={}),
+        settings.partition_by,
+        configuration={
+            name: text for name, text in properties.items() if not name.startswith(FEATURE_PREFIX)
+        },
+    )
+    if metadata.maps_columns:
+        fields, highest = with_physical_names(new_fields(schema), 0, own_id)
+        configuration = {**metadata.configuration, HIGHEST_ID: str(highest)}
+        metadata = replace(metadata, schema_text=schema_text(fields), configuration=configuration)
+    if metadata.is_on(ROW_TRACKING):
+        named = {name: f"{start}-{own_id}" for name, start in zip(MATERIALIZED, _STORED, strict=True)}
+        metadata = replace(metadata, configuration={**metadata.configuration, **named})
+    protocol = _protocol(metadata, added_features(properties))
+    check_committable(protocol, metadata, settings.table)
+    columns = table_schema(metadata)
+    rules_of(metadata, writer_features(protocol), columns.names, columns, settings.table)
+    codec_of(metadata, settings.table)
+    return protocol, metadata
+
+
+def _properties(settings: TableSettings) -> Mapping[str, str]:
+    properties = checked_properties(settings.table_properties)
+    if not settings.stable_row_ids:
+        return properties
+    if properties.get(ROW_TRACKING, "true").lower() != "true":
+        message = f"stable_row_ids enables {ROW_TRACKING}, which is given as {properties[ROW_TRACKING]}"
+        raise InvalidError(message, where="stable_row_ids", hint="leave one of them out")
+    return {**properties, ROW_TRACKING: "true"}
+
+
+def _protocol(metadata: TableMetadata, added: frozenset[str]) -> TableProtocol:
+    """Returns the protocol with the features that a table uses, and those in `added`."""
+    columns = all_columns(metadata)
+    features = added | {use.features[0] for use in USES if use.uses(metadata, columns)}
+    features |= {NEEDS[name] for name in features & NEEDS.keys()}
+    if features <= _BASIC:
+        return TableProtocol(1, 2)
+    readers = tuple(sorted(name for name in features if BY_NAME[name].readers))
+    writers = tuple(sorted(features | _BASIC))
+    return TableProtocol(3, 7, readers, writers) if readers else TableProtocol(1, 7, None, writers)

@@ -1,0 +1,192 @@
+"""The properties that a table may be created with: their values, and what this release does with them.
+
+docs/reference/delta-features.md is written from this table. Tables of other clients may have others, which
+are kept as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from lakefold_table.delta.table_features.features import BY_NAME
+from lakefold_table.delta.table_features.metadata_rules import CONSTRAINTS
+from lakefold_table.durations import UNITS_MS, duration_ms
+from lakefold_table.errors import InvalidError
+from lakefold_table.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+PREFIX: Final = "delta."
+FEATURE_PREFIX: Final = "delta.feature."
+FILE_SIZE: Final = "delta.targetFileSize"
+_SIZE: Final = re.compile(r"(\d{1,18})\s*(k|m|g|)b?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_KNOWN_FEATURE: Final = ("supported", "enabled")
+_NOT_SET: Final = {
+    "delta.minReaderVersion": "leave it out: the table gets the protocol that its features need",
+    "delta.minWriterVersion": "leave it out: the table gets the protocol that its features need",
+    "delta.columnMapping.maxColumnId": "leave it out: it is set with delta.columnMapping.mode",
+    "delta.universalFormat.enabledFormats": "leave it out: nothing here writes for Iceberg",
+    "delta.rowTracking.materializedRowIdColumnName": "leave it out: it is set with delta.enableRowTracking",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "leave it out: it is set with "
+    "delta.enableRowTracking",
+}
+"""Properties of Delta's that no user sets here, with what to do."""
+
+
+@value()
+class TableProperty:
+    """A property. `values`: what may be given, in words; `fits`: whether a text is that.
+
+    `effect`: what this release does with it, empty if it keeps it for other clients alone.
+    """
+
+    name: str
+    values: str
+    fits: Callable[[str], bool]
+    effect: str = ""
+
+
+def file_size(text: str) -> int | None:
+    """Returns the bytes of a size as in `100mb`, None if the text is none."""
+    match = _SIZE.fullmatch(text.strip())
+    return int(match[1]) * _UNITS[match[2].lower()] if match is not None and int(match[1]) else None
+
+
+def _is_duration(text: str) -> bool:
+    return duration_ms(text.strip().lower().removeprefix("interval").strip(), UNITS_MS) is not None
+
+
+def _choice(*words: str) -> tuple[str, Callable[[str], bool]]:
+    return " or ".join(words), lambda text: text.lower() in {word.lower() for word in words}
+
+
+def _number(least: int) -> tuple[str, Callable[[str], bool]]:
+    def fits(text: str) -> bool:
+        return re.fullmatch(r"-?[0-9]{1,9}", text) is not None and int(text) >= least
+
+    return f"a whole number from {least}", fits
+
+
+_FLAG: Final = _choice("true", "false")
+_DURATION: Final = ("a duration such as `interval 7 days`", _is_duration)
+PROPERTIES: Final = (
+    TableProperty("delta.appendOnly", *_FLAG, "with true, rows are only added"),
+    TableProperty("delta.autoOptimize.autoCompact", *_choice("true", "false", "auto", "legacy")),
+    TableProperty("delta.autoOptimize.optimizeWrite", *_FLAG),
+    TableProperty("delta.checkpoint.writeStatsAsJson", *_FLAG),
+    TableProperty("delta.checkpoint.writeStatsAsStruct", *_FLAG),
+    TableProperty("delta.checkpointInterval", *_number(1), "the versions from a checkpoint to the next"),
+    TableProperty("delta.checkpointPolicy", *_choice("classic", "v2"), "the kind of the checkpoints"),
+    TableProperty(
+        "delta.columnMapping.mode",
+        *_choice("none", "name", "id"),
+        "with name or id, files have columns by other names than the table, so columns may be renamed",
+    ),
+    TableProperty(
+        "delta.dataSkippingNumIndexedCols",
+        *_number(-1),
+        "of how many columns files get statistics, -1: of all",
+    ),
+    TableProperty(
+        "delta.dataSkippingStatsColumns",
+        "names of columns with commas between them",
+        lambda text: all(name.strip() for name in text.split(",")),
+        "of which columns files get statistics",
+    ),
+    TableProperty(
+        "delta.deletedFileRetentionDuration", *_DURATION, "after which `lakefold maintain` removes files"
+    ),
+    TableProperty("delta.enableChangeDataFeed", *_FLAG, "with true, changes of rows write `cdc` files"),
+    TableProperty(
+        "delta.enableDeletionVectors",
+        *_FLAG,
+        "with true, deleted rows are marked, and writers change different rows of one file at a time",
+    ),
+    TableProperty("delta.enableExpiredLogCleanup", *_FLAG, "with false, all versions are kept"),
+    TableProperty("delta.enableFullRetentionRollback", *_FLAG),
+    TableProperty("delta.enableInCommitTimestamps", *_FLAG, "with true, commits say their times"),
+    TableProperty("delta.enableRowTracking", *_FLAG, "with true, rows keep their ids when they are moved"),
+    TableProperty("delta.enableTypeWidening", *_FLAG, "with true, columns may get wider types"),
+    TableProperty(
+        "delta.isolationLevel",
+        *_choice("Serializable", "WriteSerializable"),
+        "[which proposals conflict](delta-conflicts.md)",
+    ),
+    TableProperty(
+        "delta.logRetentionDuration", *_DURATION, "after which `lakefold maintain` removes versions"
+    ),
+    TableProperty(
+        "delta.parquet.compression.codec",
+        *_choice("snappy", "zstd", "gzip", "lz4", "brotli", "none", "uncompressed"),
+        "the compression of data files",
+    ),
+    TableProperty("delta.randomizeFilePrefixes", *_FLAG),
+    TableProperty("delta.randomPrefixLength", *_number(1)),
+    TableProperty("delta.setTransactionRetentionDuration", *_DURATION),
+    TableProperty(
+        FILE_SIZE,
+        "bytes, or a size as in `100mb`",
+        lambda text: file_size(text) is not None,
+        "`lakefold maintain` joins smaller files, and a writer ends a file there",
+    ),
+    TableProperty("delta.tuneFileSizesForRewrites", *_FLAG),
+)
+"""Every property that a creation may set, by name."""
+_BY_NAME: Final = {each.name.lower(): each for each in PROPERTIES}
+
+
+def checked_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Returns properties by the names that Delta gives them; case doesn't count.
+
+    Names that don't begin with `delta.` are the user's own. Raises `InvalidError` that names a property which
+    is unknown, with the nearest, or whose value is malformed.
+    """
+    return dict(_checked(name.strip(), text.strip()) for name, text in given.items())
+
+
+def added_features(properties: Mapping[str, str]) -> frozenset[str]:
+    """Returns the features that are named by `delta.feature.NAME`, which adds one without enabling it."""
+    return frozenset(
+        BY_NAME[name.removeprefix(FEATURE_PREFIX)].name
+        for name in properties
+        if name.startswith(FEATURE_PREFIX)
+    )
+
+
+def _checked(name: str, text: str) -> tuple[str, str]:
+    lowered = name.lower()
+    if not lowered.startswith(PREFIX):
+        return name, text
+    if lowered.startswith(FEATURE_PREFIX):
+        feature = _nearest(name[len(FEATURE_PREFIX) :], {each.lower(): each for each in BY_NAME}, name)
+        if text.lower() not in _KNOWN_FEATURE:
+            raise InvalidError(f"{text!r} is none of its values", where=name, hint="give supported")
+        return FEATURE_PREFIX + feature, text
+    if lowered.startswith(CONSTRAINTS):
+        return CONSTRAINTS + lowered.removeprefix(CONSTRAINTS), text
+    for fixed, hint in _NOT_SET.items():
+        if lowered == fixed.lower():
+            raise InvalidError("a writer does not set this property", where=name, hint=hint)
+    known = _BY_NAME[_nearest(lowered, {key: key for key in _BY_NAME}, name)]
+    if not known.fits(text):
+        raise InvalidError(f"{text!r} is none of its values", where=name, hint=f"give {known.values}")
+    return known.name, text
+
+
+def _nearest(name: str, known: Mapping[str, str], where: str) -> str:
+    """Returns the known name that this is, in any case. Raises `InvalidError` with the nearest."""
+    found = known.get(name.lower())
+    if found is not None:
+        return found
+    names: Iterable[str] = (_shown(each) for each in known.values())
+    near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    hint = f"do you mean {_shown(known[near[0]])}?" if near else f"the known ones are {', '.join(names)}"
+    raise InvalidError("Delta tables have no such property", where=where, hint=hint)
+
+
+def _shown(name: str) -> str:
+    return _BY_NAME[name].name if name in _BY_NAME else name
