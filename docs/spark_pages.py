@@ -128,7 +128,8 @@ SPARK_WRITE_NOTES = """\
 
 - **`append`** adds the rows.
 - **`overwrite`** replaces all rows in one version; readers see the old rows or the new ones. The table
-  keeps its columns, and the rows must fit them, unless `overwriteSchema` is true. An overwrite that was
+  keeps its columns, and the rows must fit them, unless `overwriteSchema` is true. With `mergeSchema` it
+  gets those that only the rows have as well, also with `replaceWhere`. An overwrite that was
   built while another one was folded is built again on that one. A streaming query with the output mode
   `complete` overwrites the table with each batch.
 - **`overwrite` with `replaceWhere`** removes the rows for which the condition is true and adds those of the
@@ -158,7 +159,8 @@ Lance tables, with all clauses. CHECK constraints and invariants are checked for
 columns with constants. What else a table requires of its writers is refused by name before a file is
 written: other expressions, generated columns, defaults of columns that the batch lacks. Texts that are
 longer than `char(n)` or `varchar(n)` allows are bad rows, and those of `char(n)` get spaces up to n
-characters. Not built: `overwriteSchema` and `commitProperties`.
+characters. With `overwriteSchema` a table keeps its properties, and its partition columns unless
+`partitionBy` gives others. Not built: `commitProperties`.
 
 - **Deletion vectors**: with `delta.enableDeletionVectors` = true deleted and updated rows are marked in a
   deletion vector of their file, and writers that change different rows of one file don't disturb each

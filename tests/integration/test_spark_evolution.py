@@ -8,6 +8,7 @@ import lance
 import pytest
 from pyspark.errors import PySparkException
 
+import lakefold
 from lakefold.spark import register, sink
 from lakefold_ingest.writing.log_client import close_clients
 from tests.integration.committers import ready_committer
@@ -88,3 +89,28 @@ def test_a_column_that_appears_in_mid_stream_is_added_and_the_query_goes_on(
             9: True,
         }
     close_clients()
+
+
+@pytest.mark.parametrize("table_format", ["lance", "delta"])
+def test_an_overwrite_adds_columns_or_replaces_them(
+    spark: SparkSession, bootstrap: str, topic_names: TopicNames, tmp_path: Path, table_format: str
+) -> None:
+    table = tmp_path / "t"
+    register(spark)
+
+    def overwrite(statement: str, **options: str) -> None:
+        writer = spark.sql(statement).write.format("lakefold").mode("overwrite")
+        writer = writer.option("kafka.bootstrap.servers", bootstrap).option("format", table_format)
+        writer = writer.option("transactionsTopic", topic_names.transactions)
+        writer.option("outcomesTopic", topic_names.outcomes).options(**options).save(str(table))
+
+    with ready_committer(bootstrap, topic_names, tmp_path):
+        overwrite("select 1L as n, 'x' as a")
+        with pytest.raises(PySparkException, match="b .* is not in the table"):
+            overwrite("select 2L as n, 1.5D as b")
+        overwrite("select 2L as n, 1.5D as b", mergeSchema="true")
+        assert lakefold.open(table).to_arrow().to_pylist() == [{"n": 2, "a": None, "b": 1.5}]
+        overwrite("select 'y' as n, true as c", overwriteSchema="true")
+        assert lakefold.open(table).to_arrow().to_pylist() == [{"n": "y", "c": True}]
+        overwrite("select 'y' as n, 3 as d", mergeSchema="true", replaceWhere="n = 'y'")
+        assert lakefold.open(table).to_arrow().to_pylist() == [{"n": "y", "c": None, "d": 3}]

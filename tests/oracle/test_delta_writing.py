@@ -499,7 +499,6 @@ def test_rows_that_can_not_be_replaced_are_named(tmp_path: Path) -> None:
     for options, message in (
         ({"replaceWhere": "ident = 1"}, "there is no column"),
         ({"replaceWhere": "upper(a"}, "can't be read"),
-        ({"overwriteSchema": "true"}, "overwriteSchema is not built for Delta"),
     ):
         given = read_write_options({"path": str(table.path), **options})
         with pytest.raises(InvalidError, match=message):

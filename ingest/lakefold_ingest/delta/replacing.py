@@ -1,4 +1,7 @@
-"""Whether rows of a Delta table can be replaced, and which files are if no row has to be read for it."""
+"""Whether rows of a Delta table can be replaced, by which columns, and which files are.
+
+No row is read for it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefold_ingest.delta.partitions import check_partition_columns
 from lakefold_ingest.delta.row_rules import UnknownPredicateError, check_predicate, holds
+from lakefold_ingest.delta.schemas import HIGHEST_ID, new_fields, schema_text, with_physical_names
+from lakefold_ingest.delta.table_schema import table_schema
 from lakefold_ingest.rows.text_lengths import padded
 from lakefold_reader.delta.filters.condition import Condition
 from lakefold_reader.delta.schema import schema_in
@@ -29,6 +35,34 @@ def check_removable(view: DeltaView) -> None:
     if view.metadata.is_on(APPEND_ONLY):
         message = f"the table is append-only ({APPEND_ONLY}), and its rows can't be replaced"
         raise InvalidError(message, where=view.uri, hint="only add rows to it")
+
+
+def with_other_columns(view: DeltaView, columns: pa.Schema, partition_by: Sequence[str]) -> DeltaView:
+    """Returns the view as if the table had these columns instead of its own; the same if they are its own.
+
+    `partition_by`: the partition columns that it gets; empty: it keeps its own. Its properties stay. Raises
+    `InvalidError` if it can't have such columns.
+    """
+    partitions = tuple(partition_by) or view.partition_columns()
+    lacking = [name for name in partitions if name not in columns.names]
+    if lacking and not partition_by:
+        message = f"the table is partitioned by {', '.join(lacking)}, which the rows don't have"
+        raise InvalidError(message, where=view.uri, hint="name other columns by the option partitionBy")
+    check_partition_columns(partitions, columns)
+    view.check_times(columns)
+    before, configuration = view.metadata, dict(view.metadata.configuration)
+    fields = new_fields(columns)
+    if before.maps_columns:
+        highest = int(configuration.get(HIGHEST_ID) or 0)
+        fields, highest = with_physical_names(fields, highest, f"{before.id} {view.version}")
+        configuration[HIGHEST_ID] = str(highest)
+    metadata = replace(
+        before, schema_text=schema_text(fields), partition_columns=partitions, configuration=configuration
+    )
+    schema = table_schema(metadata)
+    if schema.equals(view.schema, check_metadata=True) and partitions == view.partition_columns():
+        return view
+    return replace(view, metadata=metadata, schema=schema)
 
 
 def is_of_partitions(view: DeltaView, where: str) -> bool:

@@ -142,10 +142,7 @@ class DeltaView(View):
         if not added:
             fit(columns.schema, self._chosen(columns, self.schema), self.uri)
             return None
-        if has_plain_timestamps(columns.schema) and "timestampNtz" not in self.features:
-            message = f"the columns {', '.join(added)} have times without a zone, which the table can't have"
-            hint = "cast them to times of UTC, or add the feature timestampNtz by another client"
-            raise InvalidError(message, where=self.uri, hint=hint)
+        self.check_times(columns.schema)
         configuration = dict(self.metadata.configuration)
         if self.metadata.maps_columns:
             highest = int(configuration.get(HIGHEST_ID) or 0)
@@ -155,6 +152,14 @@ class DeltaView(View):
         self._check_addition(metadata, columns)
         proposal = metadata_proposal(self.uri, new_key(), self.version, metadata)
         return SchemaChange(self._in_words(added), proposal)
+
+    def check_times(self, columns: Iterable[pa.Field]) -> None:
+        """Raises `InvalidError` if the table can't have columns because they have times without a zone."""
+        named = [column.name for column in columns if has_plain_timestamps([column])]
+        if named and "timestampNtz" not in self.features:
+            message = f"the columns {', '.join(named)} have times without a zone, which the table can't have"
+            hint = "cast them to times of UTC, or add the feature timestampNtz by another client"
+            raise InvalidError(message, where=self.uri, hint=hint)
 
     def _check_addition(self, metadata: TableMetadata, columns: BatchColumns) -> None:
         """Raises `InvalidError` if rows would not fit the table with this metadata, or it can't have them."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 from lakefold_ingest.delta.proposals import write_proposal
 from lakefold_ingest.delta.replacing import is_of_partitions, replaced_files
+from lakefold_ingest.delta.schemas import HIGHEST_ID
 from lakefold_ingest.delta.writing import DeltaView, delta_view
 from lakefold_ingest.formats import seen_source
 from lakefold_ingest.lance.envelopes import append, begin_envelope
@@ -16,6 +17,7 @@ from lakefold_ingest.merge.lance.deletions import delete_rows
 from lakefold_ingest.merge.lance.version_changes import open_lance_version
 from lakefold_ingest.merge.read_version import offsets_by_number
 from lakefold_ingest.operations.written import WrittenBefore, check_columns
+from lakefold_table.delta.actions.lines import parse_actions
 from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.table_features.row_tracking import ENABLED, PRESERVING
 from lakefold_table.errors import RetryError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
     from lakefold_protos.lance.file_pb2 import Schema
     from lakefold_protos.lance.table_pb2 import DataFragment
+    from lakefold_table.delta.actions.table_actions import TableMetadata
 
 
 @dataclass(slots=True)
@@ -78,11 +81,13 @@ class ReplaceDelta(WrittenBefore):
 
     `where`: a condition, empty for all rows. It conflicts with rows that are added meanwhile and may meet the
     condition, as Delta's isolation level says. If it names partition columns alone, no row is read.
+    `metadata`: the metaData action by which the table gets the columns of the files, empty if it has them.
     """
 
     files: Sequence[WrittenFile]
     schema_text: str
     where: str = ""
+    metadata: bytes = b""
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the proposal; None if there is nothing to remove and nothing to add.
@@ -98,18 +103,27 @@ class ReplaceDelta(WrittenBefore):
         if self.where and not is_of_partitions(view, self.where):
             return self._by_rows(view, key, settings)
         removed = replaced_files(view, seen_source(view.uri, settings.storage_options), self.where)
-        if not removed and not self.files:
+        changed = [self._changed(view.metadata)] if self.metadata else []
+        if not removed and not self.files and not changed:
             return None
         self.built = True
         # None of the new rows was in the files that are removed.
-        actions = [*([PRESERVING] if view.metadata.is_on(ENABLED) else []), *removed, *self.files]
-        envelope = write_proposal(view.uri, key, view.version, actions, view.partition_columns(), "Overwrite")
+        says = [PRESERVING] if view.metadata.is_on(ENABLED) else []
+        partitions = next((each.partition_columns for each in changed), view.partition_columns())
+        actions = [*says, *changed, *removed, *self.files]
+        envelope = write_proposal(view.uri, key, view.version, actions, partitions, "Overwrite")
         if self.where:
             envelope.delta.read_predicates.append(self.where)
             envelope.delta.operation_parameters["predicate"] = self.where
         else:
             envelope.delta.read_whole_table = True
         return envelope
+
+    def _changed(self, now: TableMetadata) -> TableMetadata:
+        """Returns the table's metadata with the new columns, and the properties that it has by now."""
+        planned = cast("TableMetadata", next(parse_actions(self.metadata)))
+        highest = {name: text for name, text in planned.configuration.items() if name == HIGHEST_ID}
+        return replace(planned, configuration={**now.configuration, **highest})
 
     def _by_rows(self, view: DeltaView, key: Key, settings: WriteSettings) -> Envelope | None:
         """Returns the proposal that deletes the rows for which the condition holds, and adds the files."""

@@ -191,7 +191,8 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "overwriteSchema",
         flag,
-        "true: the table gets the columns of the batch; false: the batch must fit the table's columns",
+        "true: the table gets the columns of the batch, and a Delta table the partition columns of "
+        "`partitionBy` if it is given; false: the batch must fit the table's columns",
         uses=FRAMES,
         default=False,
         modes=frozenset({WriteMode.OVERWRITE}),
@@ -290,7 +291,7 @@ WRITE_OPTIONS: Final = (
         "and columns whose type is too narrow get the batch's wider type; false: a batch that has such "
         "columns fails before anything is sent",
         default=False,
-        modes=frozenset({WriteMode.APPEND, WriteMode.UPSERT, WriteMode.CDC}),
+        modes=ALL_MODES - {WriteMode.DELETE},
     ),
     WriteOption(
         "replaceWhere",

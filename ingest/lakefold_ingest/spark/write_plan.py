@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefold_ingest.delta.data_files import ParquetTarget
-from lakefold_ingest.delta.replacing import check_replaceable, is_of_partitions
+from lakefold_ingest.delta.replacing import check_replaceable, is_of_partitions, with_other_columns
 from lakefold_ingest.delta.writing import DeltaView
 from lakefold_ingest.lance.new_columns import check_structs
 from lakefold_ingest.lance.view import LanceView, lance_view
@@ -24,11 +24,12 @@ from lakefold_ingest.options.write_options import WriteMode, WriteUse
 from lakefold_ingest.rows.fitting import plain_field
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, decoded_files, write_task
 from lakefold_ingest.rows.unused_files import remove_unused
-from lakefold_ingest.view import BatchColumns, View, not_in_format
+from lakefold_ingest.view import BatchColumns, View
 from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
 from lakefold_ingest.writing.log_client import open_client
 from lakefold_protos.lance.file_pb2 import Schema
+from lakefold_table.delta.actions.lines import line_of
 from lakefold_table.lance.schemas.arrow import schema_from_arrow, schema_to_arrow
 from lakefold_table.lance.schemas.data_files import file_version
 
@@ -48,6 +49,7 @@ class WritePlan:
 
     `read_version` is that for which the tasks write. `columns`: those for which they replace rows of a Lance
     table (an encoded `Schema`), or the schema of a Delta table; if `keeps_schema`, the table's own.
+    `metadata`: the metaData action by which a Delta table gets other columns, empty if it keeps its own.
     `condition`: that of `replaceWhere`.
     """
 
@@ -58,6 +60,7 @@ class WritePlan:
     columns: bytes = b""
     keeps_schema: bool = True
     condition: RowCondition | None = None
+    metadata: bytes = b""
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
         """Writes the rows of a task as `write_task` does."""
@@ -99,7 +102,7 @@ class WritePlan:
             return AppendWritten(files, self.read_version, [bad_rows])
         if isinstance(self.target, ParquetTarget):
             where = "" if self.condition is None else self.condition.where
-            return ReplaceDelta(files, self.columns.decode(), where)
+            return ReplaceDelta(files, self.columns.decode(), where, self.metadata)
         columns = Schema.FromString(self.columns)
         if self.condition is not None:
             return ReplaceWhere(files, columns, self.condition.where)
@@ -125,13 +128,14 @@ def plan_write(
     """
     mode = given.mode(overwrite=overwrite)
     given.check(use, mode)
+    keeps_schema = not given.value("overwriteSchema")
+    settings = replace(settings, keeps_partitions=keeps_schema)
     view = open_or_create(settings, key, schema)
-    if settings.merge_schema:
+    if settings.merge_schema and keeps_schema:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
         view = with_columns_of(view, BatchColumns(schema), settings, client)
     if mode is WriteMode.APPEND:
         return WritePlan(settings, mode, view.target(schema, settings), view.version)
-    keeps_schema = not given.value("overwriteSchema")
     where = given.value("replaceWhere")
     if isinstance(view, DeltaView):
         return _plan_replacing(settings, mode, view, schema, where or "", keeps_schema=keeps_schema)
@@ -157,13 +161,15 @@ def _plan_replacing(
     keeps_schema: bool,
 ) -> WritePlan:
     """Returns how rows of a Delta table are replaced. Raises `InvalidError` if they can't be."""
-    if not keeps_schema:
-        raise not_in_format("overwriteSchema", view, "replace the rows, and add columns by mergeSchema")
     check_replaceable(view, where)
     condition = _condition(where, view) if where else None
-    columns = view.metadata.schema_text.encode()
+    columns, metadata = view.metadata.schema_text.encode(), b""
+    if not keeps_schema:
+        before, view = view, with_other_columns(view, schema, settings.partition_by)
+        metadata = b"" if view is before else line_of(view.metadata).encode()
+    target = view.target(schema, settings)
     return WritePlan(
-        settings, mode, view.target(schema, settings), view.version, columns, condition=condition
+        settings, mode, target, view.version, columns, keeps_schema, condition=condition, metadata=metadata
     )
 
 

@@ -371,8 +371,8 @@ def check_kind(settings: WriteSettings, view: View) -> None:
     if settings.table_properties and view.format != "delta":
         message, names = f"{view.format} tables have no such properties", ", ".join(settings.table_properties)
         raise InvalidError(message, where=f"{names}, {view.uri}", hint=hint)
-    columns = view.partition_columns()
-    if settings.partition_by and settings.partition_by != columns:
+    columns, keeps = view.partition_columns(), settings.keeps_partitions or view.format != "delta"
+    if keeps and settings.partition_by and settings.partition_by != columns:
         has, given = ", ".join(columns) or "none", ", ".join(settings.partition_by)
         message = f"the table has the partition columns ({has}), not ({given})"
         raise InvalidError(message, where=f"partition_by, {view.uri}", hint=hint)

@@ -37,8 +37,9 @@ MOST_UNANSWERED: Final = 10_000
 class WriteSettings(TableSettings):
     """The settings of a writer. `lakefold.spark.sink` describes each.
 
-    `format`: that of the table; empty: its own, or Lance if it is created. Raises `InvalidError` if a value
-    is wrong.
+    `format`: that of the table; empty: its own, or Lance if it is created. `keeps_partitions`: the write does
+    not give the table other partition columns, so `partition_by` can only name its own. Raises `InvalidError`
+    if a value is wrong.
     """
 
     kafka: KafkaConfig
@@ -54,6 +55,7 @@ class WriteSettings(TableSettings):
     commit_properties: Mapping[str, str] = field(default_factory=dict)
     merge_schema: bool = False
     format: str = ""
+    keeps_partitions: bool = True
 
     def __post_init__(self) -> None:
         for name, values in _CHOICES.items():

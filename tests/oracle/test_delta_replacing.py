@@ -1,0 +1,120 @@
+"""All rows of a Delta table are replaced, with other columns or more of them, judged by delta-rs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import lakefold
+from lakefold_ingest.formats import FORMATS
+from lakefold_ingest.operations.replace import ReplaceDelta
+from lakefold_ingest.options.given import read_write_options
+from lakefold_ingest.options.write_options import WriteUse
+from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.rows.task_files import collect_files
+from lakefold_ingest.spark.write_plan import WritePlan, plan_write
+from lakefold_table.entry import Committed
+from lakefold_table.errors import InvalidError, RetryError
+from tests.delta_merging import DeltaFolding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLD = pa.table({"day": ["x", "y", None], "id": [1, 2, 3], "n": pa.array([1, 2, 3], pa.int32())})
+NEW = pa.table({"id": ["a", "b"], "place": [{"x": 1.5}, None]})
+
+
+def table_with(path: Path, properties: dict[str, str] | None = None) -> DeltaFolding:
+    """A table that is partitioned by `day`."""
+    table = DeltaFolding(path)
+    settings = table.settings(table_properties=properties or {}, partition_by=("day",))
+    (created,) = table.fold(FORMATS["delta"].creation(settings, Key("app", 0), OLD.schema))
+    assert isinstance(created, Committed), created
+    table.append(OLD)
+    return table
+
+
+def planned(table: DeltaFolding, rows: pa.Table, options: dict[str, str], **settings: Any) -> WritePlan:  # noqa: ANN401 - the test names the field
+    given = read_write_options({"path": str(table.path), **options})
+    chosen = table.settings(**settings)
+    return plan_write(given, chosen, rows.schema, Key("app", 7), use=WriteUse.BATCH, overwrite=True)
+
+
+def operation(plan: WritePlan, rows: pa.Table) -> ReplaceDelta:
+    files = collect_files(plan.target, [plan.run(rows.to_batches())])
+    made = plan._operation(files, pa.table({}))
+    assert isinstance(made, ReplaceDelta)
+    return made
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"delta.columnMapping.mode": "name"},
+        {"delta.enableTypeWidening": "true", "delta.enableRowTracking": "true"},
+        {"delta.enableChangeDataFeed": "true", "delta.constraints.some": "id IS NOT NULL"},
+    ],
+    ids=lambda given: ",".join(given) or "none",
+)
+def test_a_table_gets_the_columns_of_the_rows(tmp_path: Path, properties: dict[str, str]) -> None:
+    table = table_with(tmp_path / "t", properties)
+    before = table.properties
+    plan = planned(table, NEW, {"overwriteSchema": "true"}, partition_by=("id",))
+    table.put(operation(plan, NEW))
+    assert lakefold.open(table.path).to_arrow().sort_by("id").to_pylist() == NEW.to_pylist()
+    theirs = DeltaTable(str(table.path))
+    assert theirs.metadata().partition_columns == ["id"]
+    if "delta.enableTypeWidening" not in properties:
+        assert sorted(row["id"] for row in table.rows()) == ["a", "b"]
+    changed = {name for name, text in before.items() if table.properties[name] != text}
+    assert changed <= {"delta.columnMapping.maxColumnId"}
+    # The versions before are as they were, and readers follow over the change.
+    assert lakefold.open(table.path, 1).to_arrow().sort_by("id").to_pylist() == OLD.to_pylist()
+    changes = lakefold.changes(table.path, 1).read_all()
+    assert sorted(changes.filter(pa.compute.equal(changes["_change_type"], "insert"))["id"].to_pylist()) == [
+        "a",
+        "b",
+    ]
+    # The same columns again change no metadata.
+    again = planned(table, NEW, {"overwriteSchema": "true"})
+    assert again.metadata == b""
+    table.put(operation(again, NEW))
+    assert not any("metaData" in action for action in table.actions())
+
+
+def test_a_table_keeps_its_partitions_if_no_others_are_given(tmp_path: Path) -> None:
+    table = table_with(tmp_path / "t")
+    rows = pa.table({"day": ["z"], "other": [1.5]})
+    table.put(operation(planned(table, rows, {"overwriteSchema": "true"}), rows))
+    assert DeltaTable(str(table.path)).metadata().partition_columns == ["day"]
+    assert table.rows() == rows.to_pylist()
+    with pytest.raises(InvalidError, match="partitioned by day, which the rows don't have"):
+        planned(table, NEW, {"overwriteSchema": "true"})
+    with pytest.raises(InvalidError, match=r"partition columns \(day\), not \(id\)"):
+        planned(table, NEW, {}, partition_by=("id",))
+    times = pa.table({"day": ["z"], "at": pa.array([0], pa.timestamp("us"))})
+    with pytest.raises(InvalidError, match="at have times without a zone"):
+        planned(table, times, {"overwriteSchema": "true"})
+
+
+def test_columns_that_a_constraint_needs_stay(tmp_path: Path) -> None:
+    table = table_with(tmp_path / "t", {"delta.constraints.positive": "n > 0"})
+    rows = pa.table({"day": ["z"], "id": [1]})
+    with pytest.raises(InvalidError, match="the constraint positive"):
+        planned(table, rows, {"overwriteSchema": "true"})
+
+
+def test_rows_that_others_add_meanwhile_are_replaced_by_another_attempt(tmp_path: Path) -> None:
+    table = table_with(tmp_path / "t")
+    made = operation(planned(table, NEW, {"overwriteSchema": "true"}, partition_by=("id",)), NEW)
+    envelope = table.build(made)
+    table.append(OLD)
+    table.refused(envelope)
+    table.put(made)
+    assert sorted(row["id"] for row in table.rows()) == ["a", "b"]
+    with pytest.raises(RetryError, match="columns were changed"):
+        table.build(made)
