@@ -119,7 +119,8 @@ rows were added that its version comes after. A version of several proposals has
 them.
 
 Proposals that only add and remove files share a version. One that changes the protocol, the metadata or a
-domain is alone in its version. One with `cdc` actions shares its version only with others that have some.
+domain is alone in its version, and so is one whose `commitInfo` has a text as `userMetadata`, which its
+commit records. One with `cdc` actions shares its version only with others that have some.
 One that removes a file which another adds is in the next version.
 
 Changes of the metadata are compatible if a committer has made them, and they only concern the name, the

@@ -160,7 +160,8 @@ columns with constants. What else a table requires of its writers is refused by 
 written: other expressions, generated columns, defaults of columns that the batch lacks. Texts that are
 longer than `char(n)` or `varchar(n)` allows are bad rows, and those of `char(n)` get spaces up to n
 characters. With `overwriteSchema` a table keeps its properties, and its partition columns unless
-`partitionBy` gives others. Not built: `commitProperties`.
+`partitionBy` gives others. `commitProperties` and `userMetadata` are what delta-spark calls `userMetadata`:
+`DESCRIBE HISTORY` and `lakefold log` show it.
 
 - **Deletion vectors**: with `delta.enableDeletionVectors` = true deleted and updated rows are marked in a
   deletion vector of their file, and writers that change different rows of one file don't disturb each

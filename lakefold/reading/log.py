@@ -35,8 +35,10 @@ HEADER = (
     "rows",
     "files",
     "visible after",
+    "properties",
 )
-SHORTENED = ("operation", "positions", "app/batches")
+"""The columns; the last one only if there are properties."""
+SHORTENED = ("operation", "positions", "app/batches", "properties")
 PAGE = 50
 """Column widths are computed for this many rows at a time, so that a long history begins to print at once."""
 
@@ -71,7 +73,8 @@ def command(
 
     Each line shows the operation, the positions in the log that were folded into the version, the batches of
     each app, the rows and files that were added (+) and removed (-), and the seconds from the log time of the
-    last entry until the version was visible. A row that an update replaced counts as removed and added, a row
+    last entry until the version was visible, and the properties that its writer had it record, if there are
+    some (of Delta tables, userMetadata). A row that an update replaced counts as removed and added, a row
     that a compaction moved as neither. A version of another client has no positions. A dash is shown if a
     number can't be computed because the version before was removed. A terminal that is too narrow gets
     shortened names and positions; --json and a pipe get them complete.
@@ -99,7 +102,11 @@ def command(
             print_json(plain_history(row))
         return
     for page in _pages(rows):
-        print_columns(HEADER, [_cells(row) for row in page], shorten=SHORTENED)
+        cells = [_cells(row) for row in page]
+        if not any(row.properties for row in page):
+            print_columns(HEADER[:-1], [each[:-1] for each in cells], shorten=SHORTENED)
+            continue
+        print_columns(HEADER, cells, shorten=SHORTENED)
 
 
 def _pages(rows: Iterator[HistoryRow]) -> Iterator[list[HistoryRow]]:
@@ -122,6 +129,7 @@ def _cells(row: HistoryRow) -> tuple[object, ...]:
         _added_and_removed(row.rows_in, row.rows_out),
         _added_and_removed(row.files_in, row.files_out),
         None if row.seconds_to_visible is None else f"{row.seconds_to_visible:.3f} s",
+        ", ".join(f"{name}={text}" for name, text in sorted(row.properties.items())) or None,
     )
 
 

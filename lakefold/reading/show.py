@@ -103,6 +103,7 @@ def _print(version: dict[str, Any]) -> None:
     )
     _section("config", ("key", "value"), sorted(version["config"].items()))
     _section("metadata", ("key", "value"), sorted(version["metadata"].items()))
+    _section("commit properties", ("key", "value"), sorted(version["commit_properties"].items()))
     _section("feature flags", ("flag", "for", "meaning"), [_feature(flag) for flag in version["features"]])
     if version["marks"] is None:
         click.echo("\nmarks: none; no committer has written this table")

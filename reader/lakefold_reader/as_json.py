@@ -68,6 +68,7 @@ def plain_table(table: Table) -> Plain:
         "storage_version": table.storage_version,
         "config": table.config,
         "metadata": table.metadata,
+        "commit_properties": table.commit_properties,
         "features": [
             {"flag": item.flag, "meaning": item.meaning, "readers": item.readers, "writers": item.writers}
             for item in table.features
@@ -158,6 +159,7 @@ def plain_history(row: HistoryRow) -> Plain:
         "files_out": row.files_out,
         "seconds_to_visible": row.seconds_to_visible,
         "move": None if row.move is None else plain_move(row.move),
+        "properties": dict(row.properties),
     }
 
 

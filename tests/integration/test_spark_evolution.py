@@ -106,7 +106,7 @@ def test_an_overwrite_adds_columns_or_replaces_them(
 
     with ready_committer(bootstrap, topic_names, tmp_path):
         overwrite("select 1L as n, 'x' as a")
-        with pytest.raises(PySparkException, match="b .* is not in the table"):
+        with pytest.raises(PySparkException, match=r"b .* is not in the table"):
             overwrite("select 2L as n, 1.5D as b")
         overwrite("select 2L as n, 1.5D as b", mergeSchema="true")
         assert lakefold.open(table).to_arrow().to_pylist() == [{"n": 2, "a": None, "b": 1.5}]
@@ -114,3 +114,4 @@ def test_an_overwrite_adds_columns_or_replaces_them(
         assert lakefold.open(table).to_arrow().to_pylist() == [{"n": "y", "c": True}]
         overwrite("select 'y' as n, 3 as d", mergeSchema="true", replaceWhere="n = 'y'")
         assert lakefold.open(table).to_arrow().to_pylist() == [{"n": "y", "c": None, "d": 3}]
+    close_clients()

@@ -11,12 +11,15 @@ import pytest
 from deltalake import DeltaTable
 
 import lakefold
+from lakefold.cli import run
 from lakefold_ingest.delta.writing import delta_view
 from lakefold_ingest.formats import FORMATS
 from lakefold_ingest.merge.clauses import Merge
+from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key
+from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.view import BatchColumns
 from lakefold_ingest.writing.batch import check_kind
 from lakefold_table.delta.log_segment.names import commit_path
@@ -175,3 +178,28 @@ def test_lance_tables_have_no_properties_of_delta(tmp_path: Path) -> None:
     settings = DeltaFolding(tmp_path / "t").settings(table_properties={"delta.appendOnly": "true"})
     with pytest.raises(InvalidError, match=r"delta\.appendOnly: Lance tables have no such properties"):
         FORMATS["lance"].creation(replace(settings, format="lance"), Key("app", 0), SCHEMA)
+
+
+def test_a_version_records_what_its_writer_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As delta-spark's userMetadata: a text, or JSON. Such a batch is alone in its version."""
+    table = created(tmp_path / "t", {})
+    written = [table.build(append_source(RowSource(people([number])))) for number in range(4)]
+    assert all(written)
+    for envelope, properties in zip(
+        written, ({}, {"userMetadata": "by hand, à la main"}, {"team": "search", "run": "4"}, {}), strict=True
+    ):
+        if properties:
+            FORMATS["delta"].record(envelope, properties)  # type: ignore[arg-type] # it is built
+    versions = [result.version for result in table.fold(*written)]  # type: ignore[arg-type, union-attr] # they are committed
+    assert versions == [1, 2, 3, 4]
+    theirs = {entry["version"]: entry.get("userMetadata") for entry in DeltaTable(str(table.path)).history()}
+    as_json = '{"team":"search","run":"4"}'
+    assert theirs == {4: None, 3: as_json, 2: "by hand, à la main", 1: None, 0: None}
+    assert run(["log", str(table.path)]) == 0
+    out = capsys.readouterr().out
+    assert "userMetadata=by hand, à la main" in out
+    assert f"userMetadata={as_json}" in out
+    assert run(["log", str(table.path), "--to", "1"]) == 0
+    assert "properties" not in capsys.readouterr().out
+    assert run(["show", str(table.path), "--version", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["commit_properties"] == {"userMetadata": "by hand, à la main"}

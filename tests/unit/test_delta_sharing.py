@@ -68,6 +68,7 @@ def listed(*features: str) -> Members:
 
 PROTOCOL = listed("appendOnly")
 FEED = {"delta.enableChangeDataFeed": "true"}
+TEXT: Members = {"commitInfo": {"userMetadata": "x"}}
 NOTE, OTHER = metadata(note="1", **VECTORS, **FEED), metadata(other="1", **VECTORS, **FEED)
 SHARED: dict[str, tuple[Proposal, Proposal]] = {
     "two appends": (append("a"), append("b")),
@@ -95,6 +96,8 @@ APART: dict[str, tuple[Proposal, Proposal]] = {
     "a protocol after an append": (append("a"), setting(PROTOCOL)),
     "an append after a protocol": (setting(PROTOCOL), append("a")),
     "a domain after an append": (append("a"), setting(domain("d"))),
+    "a user's text after an append": (append("a"), append("b", TEXT)),
+    "an append after a user's text": (append("a", TEXT), append("b")),
     "two domains": (setting(domain("d")), setting(domain("e"))),
     "changed rows after an append": (append("a"), with_changes("b")),
     "an append after changed rows": (with_changes("a"), append("b")),

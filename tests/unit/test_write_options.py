@@ -28,6 +28,8 @@ from lakefold_ingest.options.write_options import (
     WriteMode,
     WriteOption,
     WriteUse,
+    assignments,
+    pairs,
     parameters_of,
 )
 from lakefold_ingest.spark.sink import sink_merge
@@ -70,6 +72,61 @@ def test_values_are_read_by_their_option_in_any_case() -> None:
         "kafka": {"security.protocol": "SSL"},
         "storage_options": {"aws_region": "eu"},
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b, c = d=e ,f=", {"a": "b", "c": "d=e", "f": ""}),
+        ("note='a, b', team=\"x=1,y\"", {"note": "a, b", "team": "x=1,y"}),
+        ('run={"a": 1}', {"run": '{"a": 1}'}),
+        ('run=\'{"a": 1, "b": "it\'\'s"}\'', {"run": '{"a": 1, "b": "it\'s"}'}),
+        ("why=it's ok,b=2", {"why": "it's ok", "b": "2"}),
+        *((text, None) for text in ("a", "a=1,", "=1", "a='b", "a='b,c=d", "a='b'c", 'r={"a":1,"b":2}')),
+    ],
+)
+def test_pairs_have_commas_in_quotes(text: str, expected: dict[str, str] | None) -> None:
+    if expected is not None:
+        assert pairs(text) == expected
+        return
+    with pytest.raises(ValueError, match="values with commas in quotes"):
+        pairs(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("note='a;b=c'", {"note": "'a;b=c'"}),
+        ("note='it''s; x'; n=target.n + 1;", {"note": "'it''s; x'", "n": "target.n + 1"}),
+        ('n=`odd;name` = 1; m="a;b"', {"n": "`odd;name` = 1", "m": '"a;b"'}),
+        *((text, None) for text in ("", ";", "a", "a=", "note='a;b=c", "a=1; b=it's")),
+    ],
+)
+def test_assignments_have_semicolons_in_quotes(text: str, expected: dict[str, str] | None) -> None:
+    if expected is not None:
+        assert assignments(text) == expected
+        return
+    with pytest.raises(ValueError, match="column=expression"):
+        assignments(text)
+
+
+def test_the_text_of_a_user_is_a_commit_property() -> None:
+    given = read_write_options(PATH | {"userMetadata": '{"a": 1, "b": 2}', "commitProperties": "team=x"})
+    assert given.settings()["commit_properties"] == {"team": "x", "userMetadata": '{"a": 1, "b": 2}'}
+
+
+def test_properties_of_delta_are_options() -> None:
+    given = read_write_options(
+        PATH | {"DELTA.ENABLEDELETIONVECTORS": "true", "tableProperties": "owner=me,delta.appendOnly=false"}
+    )
+    assert given.settings()["table_properties"] == {
+        "owner": "me",
+        "delta.appendOnly": "false",
+        "delta.enableDeletionVectors": "true",
+    }
+    with pytest.raises(InvalidError, match=r"delta\.appendonli: Delta tables have no such") as raised:
+        read_write_options(PATH | {"delta.appendonli": "true"})
+    assert raised.value.hint == "do you mean delta.appendOnly?"
 
 
 @pytest.mark.parametrize("option", WRITE_OPTIONS, ids=lambda option: option.name)

@@ -27,13 +27,16 @@ from lakefold_reader.delta.new_files.statistics import indexed_columns
 from lakefold_reader.delta.new_files.stored_columns import PHYSICAL_NAME, fields_in, stored_schema
 from lakefold_reader.delta.versions import CommitContent, read_state, read_summary
 from lakefold_reader.format.source import Source
+from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.delta.actions.table_actions import (
+    CommitInfo,
     DomainMetadata,
     TableMetadata,
     TableProtocol,
 )
 from lakefold_table.delta.commit_head import own_head
 from lakefold_table.delta.conflicts.rules import WRITE_SERIALIZABLE
+from lakefold_table.delta.json_text import to_json
 from lakefold_table.delta.proposal import NAME, WRITE, proposal_in
 from lakefold_table.delta.table_features.clustering import DOMAIN as CLUSTERING
 from lakefold_table.delta.table_features.clustering import clustering_columns
@@ -260,11 +263,13 @@ class DeltaWriting:
         return DeltaEvolution()
 
     def record(self, envelope: Envelope, properties: Mapping[str, str]) -> None:
-        """See `WriterFormat.record`. Raises `InvalidError`: a commit is shared by several proposals."""
-        del properties
-        hint = "leave them out"
-        message = "commit properties are not built for Delta tables"
-        raise InvalidError(message, where=f"commit_properties, {envelope.table}", hint=hint)
+        """See `WriterFormat.record`: they are the text that delta-spark calls userMetadata.
+
+        That is the property of this name if it is the only one, else JSON.
+        """
+        name = CommitInfo.USER_METADATA
+        text = properties[name] if properties.keys() == {name} else to_json(dict(properties))
+        envelope.delta.actions += lines_of((CommitInfo({name: text}),))
 
     def built_again(self, envelope: Envelope) -> None:
         """Marks a merge whose first proposal was refused, so that appends after its read version are later.

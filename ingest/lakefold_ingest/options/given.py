@@ -11,6 +11,7 @@ from lakefold_ingest.merge.modes import merge_of
 from lakefold_ingest.options.write_options import (
     KAFKA_PREFIX,
     TABLE_PROPERTIES,
+    USER_METADATA,
     WRITE_OPTIONS,
     WriteMode,
     WriteUse,
@@ -119,6 +120,9 @@ class GivenWrite:
             for name, value in self.values.items()
             if parameters.get(name, "") not in left_out
         }
+        if USER_METADATA in self.values:
+            recorded = {USER_METADATA: self.values[USER_METADATA]}
+            values["commit_properties"] = {**values.get("commit_properties", {}), **recorded}
         return values | {"kafka": dict(self.kafka), "storage_options": dict(self.storage)}
 
     @property

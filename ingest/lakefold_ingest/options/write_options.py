@@ -7,6 +7,7 @@ known name.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 KAFKA_PREFIX: Final = "kafka."
 """Options with this prefix are passed to Kafka's client (librdkafka), without the prefix."""
+USER_METADATA: Final = "userMetadata"
 TABLE_PROPERTIES: Final = "tableProperties"
 """The option with the properties of a table. Those of Delta may be options of their own."""
 
@@ -43,6 +45,10 @@ class WriteMode(StrEnum):
     CDC = "cdc"
 
 
+_PAIR: Final = re.compile(
+    r"""\s*(?P<name>[^=,\s][^=,]*?)\s*=\s*(?:(?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*')\s*(?=,|$)|(?P<plain>[^,]*))"""
+)
+_STATEMENT: Final = re.compile(r"""(?:[^;'"`]|'[^']*'|"[^"]*"|`[^`]*`)+""")
 FRAMES: Final = frozenset({WriteUse.BATCH, WriteUse.STREAM})
 EVERYWHERE: Final = frozenset(WriteUse)
 ROWS_BY_KEY: Final = frozenset({WriteMode.UPSERT, WriteMode.DELETE, WriteMode.CDC})
@@ -103,18 +109,30 @@ def number(text: str) -> int:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """Returns names and their values."""
-    given = [part.partition("=") for part in text.split(",")]
-    if not all(name.strip() and equals for name, equals, _ in given):
-        raise ValueError("name=value pairs with commas between them")
-    return {name.strip(): value.strip() for name, _, value in given}
+    """Returns names and their values. A value in quotes may have commas, and its quotes doubled."""
+    given: dict[str, str] = {}
+    at = 0
+    while at <= len(text):
+        match = _PAIR.match(text, at)
+        if match is None or (match["plain"] or "").startswith(("'", '"')):
+            raise ValueError("name=value pairs with commas between them, values with commas in quotes")
+        quoted = match["quoted"]
+        value = (match["plain"] or "").strip() if quoted is None else _unquoted(quoted)
+        given[match["name"]] = value
+        at = match.end() + 1
+    return given
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace(text[0] * 2, text[0])
 
 
 def assignments(text: str) -> dict[str, str]:
-    """Returns columns and the SQL expressions of their values."""
-    given = [part.partition("=") for part in text.split(";") if part.strip()]
-    if not given or not all(name.strip() and value.strip() for name, _, value in given):
-        raise ValueError("column=expression with semicolons between them")
+    """Returns columns and the SQL expressions of their values, in which quotes may have semicolons."""
+    given = [part.partition("=") for part in _STATEMENT.findall(text) if part.strip()]
+    whole = "".join(_STATEMENT.findall(text)).replace(";", "") == text.replace(";", "")
+    if not given or not whole or not all(name.strip() and value.strip() for name, _, value in given):
+        raise ValueError("column=expression with semicolons between them, and quotes in pairs")
     return {name.strip(): value.strip() for name, _, value in given}
 
 
@@ -275,7 +293,15 @@ WRITE_OPTIONS: Final = (
         "commitProperties",
         pairs,
         "`name=value` pairs with commas between them (in Python a mapping), which the version records; a "
-        "batch that has some shares its version with no other one",
+        "batch that has some shares its version with no other one. A value with commas is in quotes. A Delta "
+        "table has them as JSON in `userMetadata`",
+    ),
+    WriteOption(
+        USER_METADATA,
+        word,
+        "a text that the version records, as with delta-spark: the commit property of this name",
+        uses=FRAMES,
+        in_python="",
     ),
     WriteOption(
         "checkpointLocation",

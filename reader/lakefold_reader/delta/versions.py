@@ -78,11 +78,12 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
     actions = tuple(parse_actions(data, below(source.uri, path)))
     content = CommitContent(actions, partial(metadata_at, source, version) if whole else None)
     own = own_head(actions, version)
-    operation = content.info.extra.get("operation")
+    operation, text = content.info.extra.get("operation"), content.info.user_metadata
+    properties = {} if own is None else own.properties
     return VersionSummary(
         version,
         operation if isinstance(operation, str) and operation else UNKNOWN,
-        {} if own is None else own.properties,
+        properties if text is None else {**properties, CommitInfo.USER_METADATA: text},
         begins_clone=False,
         footprint=None,
         keeps_metadata=keeps_marks(actions, own),
@@ -90,7 +91,7 @@ def read_summary(source: Source, version: int, *, whole: bool = False) -> Versio
         marks="" if own is None else digest_of_marks(own.metadata),
         # Delta fact 8.4.
         time_us=time_of(actions, own) or source.storage.stored_at(path) or 0,
-        table_id="" if own is None else own.properties.get(TABLE_ID, ""),
+        table_id=properties.get(TABLE_ID, ""),
         branch="",
         own=own is not None,
         metadata=None if own is None else own.metadata,

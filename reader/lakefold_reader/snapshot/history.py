@@ -10,7 +10,7 @@ from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.stray_files import is_stray, missing
 from lakefold_reader.versions.times import time_of
 from lakefold_table.errors import InvalidError
-from lakefold_table.marks.marks import Rebinding
+from lakefold_table.marks.marks import PREFIX, Rebinding
 from lakefold_table.marks.record import MOVE, Batches, Record, decode_record
 from lakefold_table.whole import within
 
@@ -48,7 +48,7 @@ class HistoryRow:
     that an update moved counts as removed and as added, a row that a compaction moved as neither; of a clone
     all rows are added. `seconds_to_visible`: from the log time of the last entry until the version's file was
     stored; None if the store doesn't record that. `move`: how the table was bound to its log, if this version
-    did that.
+    did that. `properties`: what its writer had it record, of Delta tables `userMetadata`.
     """
 
     version: int
@@ -67,6 +67,7 @@ class HistoryRow:
     seconds_to_visible: float | None = None
     move: Rebinding | None = None
     format: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def history_of(
@@ -134,6 +135,7 @@ def _row(source: Source, summary: VersionSummary) -> HistoryRow:
         traffic.files_in,
         traffic.files_out,
         format=source.format.name,
+        properties={name: text for name, text in summary.properties.items() if not name.startswith(PREFIX)},
     )
     if record is None:
         return plain

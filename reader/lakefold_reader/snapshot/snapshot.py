@@ -198,6 +198,13 @@ class Table:
         return decode_marks(self._snapshot.state.metadata, self.uri)
 
     @cached_property
+    def commit_properties(self) -> dict[str, str]:
+        """What the writer of this version had it record; of a Delta table, its `userMetadata`."""
+        summary = self._source.summary(self.version)
+        given = {} if summary is None else summary.properties
+        return {name: text for name, text in given.items() if not name.startswith(PREFIX)}
+
+    @cached_property
     def features(self) -> tuple[Feature, ...]:
         """The feature flags that readers or writers of this version must know."""
         return self._snapshot.features

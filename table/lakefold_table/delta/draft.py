@@ -76,9 +76,12 @@ def sharing_of(proposal: DeltaTableProposal) -> str:
     """Returns the name of the group of proposals that may share a commit with this one (Delta fact 7.2).
 
     Protocol, metadata and domains are set once in a commit. If a commit has `cdc` actions, readers of changes
-    read nothing else of it, so a proposal that has some shares its commit only with others that do.
+    read nothing else of it, so a proposal that has some shares its commit only with others that do. A commit
+    has one text of its users.
     """
     if proposal.metadata is not None or proposal.protocol is not None or proposal.domains:
+        return ALONE
+    if proposal.user_metadata is not None:
         return ALONE
     return CHANGES if proposal.changes else FILES
 
@@ -554,4 +557,8 @@ class DeltaDraft:
             info["tags"] = {PRESERVED: "true" if preserved else "false"}
         if self._state is not None:
             info["readVersion"] = self._state.version
+        # A proposal with a text is alone in its version.
+        for proposal in proposals:
+            if proposal.user_metadata is not None:
+                info[CommitInfo.USER_METADATA] = proposal.user_metadata
         return info

@@ -68,6 +68,7 @@ class DeltaTableProposal:
     files that it removes, if it is a compaction that says so. `is_merged`: its metadata have what was changed
     since the version that it was built on; if they can't, `unmerged` names what both changed. `kept_ids`:
     whether it says that all rows which it moves keep their row ids, None if it says nothing of that.
+    `user_metadata`: a text that its commit records, None without one.
     """
 
     based_on: int | None
@@ -95,6 +96,7 @@ class DeltaTableProposal:
     is_merged: bool = False
     unmerged: frozenset[str] = frozenset()
     kept_ids: bool | None = None
+    user_metadata: str | None = None
 
     @property
     def format(self) -> str:
@@ -212,7 +214,13 @@ def proposal_in(envelope: Envelope) -> DeltaTableProposal | None:
         affected_rows=affected,
         moves=moves,
         kept_ids=_kept_ids(actions),
+        user_metadata=_user_metadata(actions),
     )
+
+
+def _user_metadata(actions: Iterable[Action]) -> str | None:
+    texts = (action.user_metadata for action in actions if isinstance(action, CommitInfo))
+    return next((text for text in texts if text is not None), None)
 
 
 def _kept_ids(actions: Iterable[Action]) -> bool | None:

@@ -107,6 +107,7 @@ class CommitInfo:
 
     NAME: ClassVar = "commitInfo"
     IN_COMMIT: ClassVar = "inCommitTimestamp"
+    USER_METADATA: ClassVar = "userMetadata"
     extra: Mapping[str, Any] = field(default_factory=no_members)
 
     @property
@@ -114,6 +115,12 @@ class CommitInfo:
         """The name of the operation, empty if none is given."""
         name = self.extra.get("operation")
         return name if isinstance(name, str) else ""
+
+    @property
+    def user_metadata(self) -> str | None:
+        """The text that a user had the commit record, None without one."""
+        text = self.extra.get(self.USER_METADATA)
+        return text if isinstance(text, str) else None
 
     @property
     def in_commit_ms(self) -> int | None:
