@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import lakefold
 from lakefold_ingest.delta.partitions import divided
@@ -335,6 +335,55 @@ def test_new_columns_are_added_before_their_rows(tmp_path: Path) -> None:
     assert by_id(read) == [{"id": 0, "s": None, "n": None}, {"id": 1, "s": {"a": 1, "b": "x"}, "n": 1.5}]
     with pytest.raises(InvalidError, match="ID can't be added, because the table has id"):
         table.view().addition(BatchColumns(pa.schema([("ID", pa.int64())])))
+
+
+NARROW, WIDE = (pa.struct([("a", pa.int32()), *more]) for more in ((), (("b", pa.string()),)))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_fields_of_structs_in_arrays_and_maps_are_added(tmp_path: Path, *, mapped: bool) -> None:
+    def rows(inner: pa.DataType, content: dict[str, Any]) -> pa.Table:
+        kinds = {
+            "many": pa.list_(inner),
+            "named": pa.map_(pa.string(), pa.list_(inner)),
+            "deep": pa.struct([("in", pa.list_(inner))]),
+        }
+        values = {"many": [content, None], "named": [("k", [content])], "deep": {"in": [content]}}
+        return pa.table({name: pa.array([values[name]], kind) for name, kind in kinds.items()})
+
+    old, new = rows(NARROW, {"a": 1}), rows(WIDE, {"a": 2, "b": "x"})
+    table = Written(tmp_path / "t")
+    properties = {"delta.columnMapping.mode": "name"} if mapped else {}
+    settings = replace(table.settings(), table_properties=properties)
+    table.fold(FORMATS["delta"].creation(settings, Key("app", 0), old.schema))
+    table.append(old)
+    addition = table.view().addition(BatchColumns(new.schema))
+    assert addition is not None
+    assert addition.text == "the new columns many.b, named.b, deep.in.b"
+    (result,) = table.fold(addition.envelope)
+    assert isinstance(result, Committed), result
+    assert table.view().addition(BatchColumns(new.schema)) is None
+    table.append(new)
+    table.append(old)
+    expected = sorted([*rows(WIDE, {"a": 1}).to_pylist() * 2, *new.to_pylist()], key=repr)
+    assert sorted(lakefold.open(table.path).to_arrow().to_pylist(), key=repr) == expected
+    # delta-rs reads no map whose older files lack a field.
+    theirs = QueryBuilder().register("t", DeltaTable(str(table.path))).execute("select many, deep from t")
+    unmapped = [{name: row[name] for name in ("many", "deep")} for row in expected]
+    assert sorted(pa.table(theirs.read_all()).to_pylist(), key=repr) == sorted(unmapped, key=repr)
+
+
+def test_what_does_not_fit_says_what_can_be_done_in_delta(tmp_path: Path) -> None:
+    table = Written(tmp_path / "t")
+    table.create(pa.schema([("n", pa.int32())]))
+    with pytest.raises(InvalidError, match="n is int64 in the batch, int32") as raised:
+        table.view().addition(BatchColumns(pa.schema([("n", pa.int64()), ("m", pa.int64())])))
+    assert "wider types if delta.enableTypeWidening is true, which it is not here" in raised.value.hint
+    on = {"delta.enableTypeWidening": "true"}
+    wide = log_of(tmp_path / "wide", [field("n", "integer")], ["typeWidening"], **on)
+    with pytest.raises(InvalidError, match="n is string in the batch") as raised:
+        wide.view().addition(BatchColumns(pa.schema([("n", pa.string())])))
+    assert "wider types within a kind; cast" in raised.value.hint
 
 
 def test_columns_become_wider_before_the_rows_that_need_it(tmp_path: Path) -> None:

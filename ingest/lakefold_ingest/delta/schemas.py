@@ -72,6 +72,10 @@ def _holds_plain_timestamp(kind: pa.DataType) -> bool:
     return any(_holds_plain_timestamp(kind.field(index).type) for index in range(kind.num_fields))
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
 def _member(field: pa.Field, path: str) -> Members:
     return {"name": field.name, "type": _type(field.type, path), "nullable": field.nullable, "metadata": {}}
 
@@ -93,7 +97,7 @@ def _type(kind: pa.DataType, path: str) -> object:
             "valueType": _type(kind.item_type, f"{path}.value"),
             "valueContainsNull": kind.item_field.nullable,
         }
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if _is_list(kind):
         element = kind.value_field
         return {
             "type": "array",
@@ -146,15 +150,29 @@ def merged_fields(
 
 def _grown(field: Members, kind: pa.DataType, path: str, *, widens: bool) -> tuple[Members, list[str]]:
     """Returns a column with what only the batch has, fields of structs or a wider type, and their names."""
-    match field["type"]:
+    name, before = f"{path}{field['name']}", field["type"]
+    if isinstance(before, str):
+        return _widened(field, before, kind, name) if widens else (field, [])
+    grown, added = _grown_type(before, kind, name, widens=widens)
+    return {**field, "type": grown}, added
+
+
+def _grown_type(given: Any, kind: pa.DataType, path: str, *, widens: bool) -> tuple[Any, list[str]]:  # noqa: ANN401 - a JSON value
+    """Returns a type with what only the batch has in its structs, also those in arrays and maps."""
+    match given:
         case {"type": "struct", "fields": [*fields]} if types.is_struct(kind):
             inner = [kind.field(at) for at in range(kind.num_fields)]
-            merged, added = merged_fields(fields, inner, f"{path}{field['name']}.", widens=widens)
-            return {**field, "type": {"type": "struct", "fields": merged}}, added
-        case str(before) if widens:
-            return _widened(field, before, kind, f"{path}{field['name']}")
+            merged, added = merged_fields(fields, inner, f"{path}.", widens=widens)
+            return {**given, "fields": merged}, added
+        case {"type": "array", "elementType": element} if _is_list(kind):
+            grown, added = _grown_type(element, kind.value_type, path, widens=widens)
+            return {**given, "elementType": grown}, added
+        case {"type": "map", "keyType": key, "valueType": item} if types.is_map(kind):
+            keys, added = _grown_type(key, kind.key_type, path, widens=widens)
+            items, more = _grown_type(item, kind.item_type, path, widens=widens)
+            return {**given, "keyType": keys, "valueType": items}, [*added, *more]
         case _:
-            return field, []
+            return given, []
 
 
 def _widened(field: Members, before: str, kind: pa.DataType, path: str) -> tuple[Members, list[str]]:

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 MOST_FOLLOWED: Final = 200
 """A view of a version is made from one that is at most this many versions older; else all of it is read."""
 _PLAIN: Final = TableProtocol(1, 2)
+_MERGES: Final = "mergeSchema adds columns and fields of structs"
+_CAST: Final = "cast the batch's column, or write it under another name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class DeltaView(View):
         except InvalidError as error:
             raise InvalidError(error.message, where=self.uri, hint=error.hint) from error
         if not added:
-            fit(columns.schema, self._chosen(columns, self.schema), self.uri)
+            self._check_fit(columns, self.schema)
             return None
         self.check_times(columns.schema)
         configuration = dict(self.metadata.configuration)
@@ -167,12 +169,21 @@ class DeltaView(View):
     def _check_addition(self, metadata: TableMetadata, columns: BatchColumns) -> None:
         """Raises `InvalidError` if rows would not fit the table with this metadata, or it can't have them."""
         table = table_schema(metadata)
-        fit(columns.schema, self._chosen(columns, table), self.uri)
+        self._check_fit(columns, table)
         fault = dependent_fault(self.metadata, metadata)
         if fault is not None:
             raise InvalidError(fault[0], where=self.uri, hint=fault[1])
         given = columns.schema.names if columns.are_all else table.names
         rules_of(metadata, self.features, given, table, self.uri)
+
+    def _check_fit(self, columns: BatchColumns, table: pa.Schema) -> None:
+        """Raises `InvalidError`, which says what `mergeSchema` can do, if rows don't fit these columns."""
+        try:
+            fit(columns.schema, self._chosen(columns, table), self.uri)
+        except InvalidError as error:
+            wider = "within a kind" if self._widens else f"if {TYPE_WIDENING} is true, which it is not here"
+            hint = f"{_MERGES}, and gives them wider types {wider}; {_CAST}"
+            raise InvalidError(error.message, where=error.where, hint=hint) from error
 
     def _in_words(self, changed: Sequence[str]) -> str:
         """Returns what a change does to these columns, which are new or wider."""
