@@ -239,18 +239,19 @@ without sorting. Batches never share a file ([decision
 
 ## Columns that change
 
-With `mergeSchema` a batch may have columns that the table lacks, and fields of structs at any depth: they are
-added before its rows, nullable. It may have wider types as well: a whole number with more bits, a double for
-a float, a decimal with more digits, a timestamp without zone for a date, also inside of structs, lists and
-maps. Such a column is written again on the driver and gets the wider type before the batch's rows; the query
-goes on. This takes about a tenth of a second for each million rows on a local disk. Above 50 million rows
-(deleted ones included) the batch fails instead, before anything is written; the error says how to do it by
-hand ([decision 0085](../decisions/0085-a-wider-column-is-written-again-by-the-batch.md)). Indices of the
-column have to be made again. Other writers need no restart, except batches of `format("lakefold")` that were
-being written for the narrow type: they fail and are run again. A whole number never becomes a decimal or a
-double by itself, and vectors keep their type. In a Delta table a column gets a wider type only if
-`delta.enableTypeWidening` is true; its older files stay, so neither the number of rows nor other writers
-matter. Elements of lists and maps keep their types, but fields of structs in them get wider ones.
+With `mergeSchema` a batch may have columns that the table lacks, and fields of structs, also in lists (of
+Delta tables in maps, too): they are added before its rows, nullable. It may have wider types as well: a whole
+number with more bits, a double for a float, a decimal with more digits, a timestamp without zone for a date,
+also inside of structs, lists and maps. Such a column is written again on the driver and gets the wider type
+before the batch's rows; the query goes on. This takes about a tenth of a second for each million rows on a
+local disk. Above 50 million rows (deleted ones included) the batch fails instead, before anything is written;
+the error says how to do it by hand ([decision
+0085](../decisions/0085-a-wider-column-is-written-again-by-the-batch.md)). Indices of the column have to be
+made again. Other writers need no restart, except batches of `format("lakefold")` that were being written for
+the narrow type: they fail and are run again. A whole number never becomes a decimal or a double by itself,
+and vectors keep their type. In a Delta table a column gets a wider type only if `delta.enableTypeWidening` is
+true; its older files stay, so neither the number of rows nor other writers matter. Elements of lists and maps
+keep their types, but fields of structs in them get wider ones.
 
 ## Change events
 
