@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -203,3 +204,33 @@ def test_a_version_records_what_its_writer_says(tmp_path: Path, capsys: pytest.C
     assert "properties" not in capsys.readouterr().out
     assert run(["show", str(table.path), "--version", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["commit_properties"] == {"userMetadata": "by hand, à la main"}
+
+
+def test_a_file_ends_at_the_size_that_the_table_names(tmp_path: Path) -> None:
+    """In bytes of the store, which are fewer than those in memory; a partition's files are not cut for it."""
+    size = 64 * 1024
+    table = created(tmp_path / "t", {"delta.targetFileSize": "64kb"})
+    digits = pa.array([f"{number * 7919 % 100_003:030}" for number in range(40_000)])
+    numbers = list(range(40_000))
+    rows = pa.table({"id": numbers, "name": digits, "n": pa.array(numbers, pa.int32())})
+    table.append(rows)
+    sizes = [file["size"] for file in added(table.path, 1)]
+    assert len(sizes) > 3
+    assert all(size <= each < 2 * size for each in sizes[:-1])
+    assert sum(json.loads(file["stats"])["numRecords"] for file in added(table.path, 1)) == 40_000
+    table.append(rows, max_rows_per_file=1000)
+    assert len(added(table.path, 2)) == 40
+
+
+@pytest.mark.parametrize("length", [0, 2, 5])
+def test_files_are_in_folders_with_random_names_if_the_table_wants_that(tmp_path: Path, length: int) -> None:
+    properties = {"delta.randomizeFilePrefixes": "true" if length else "false"}
+    if length != 2:
+        properties["delta.randomPrefixLength"] = str(length or 4)
+    table = created(tmp_path / "t", properties, partition_by=("n",))
+    table.append(people([1, 2, 3]))
+    paths = [file["path"] for file in added(table.path, 1)]
+    assert len(paths) == 3
+    wanted = rf"[a-z0-9]{{{length}}}/part-[^/]*" if length else r"n=\d+/part-[^/]*"
+    assert all(re.fullmatch(wanted, path) for path in paths), paths
+    assert delta_rs_rows(table.path) == sorted(people([1, 2, 3]).to_pylist(), key=repr)

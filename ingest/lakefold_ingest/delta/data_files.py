@@ -15,7 +15,8 @@ from lakefold_ingest.delta.partitions import divided
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.target import Target
 from lakefold_ingest.rows.text_lengths import parts_of
-from lakefold_reader.delta.new_files.parquet_writer import NewDataFile
+from lakefold_reader.delta.new_files.file_paths import random_folder
+from lakefold_reader.delta.new_files.parquet_writer import ROW_GROUP_BYTES, NewDataFile
 from lakefold_table.delta.actions.file_actions import AddFile
 from lakefold_table.delta.actions.lines import line_of, parse_actions
 from lakefold_table.delta.actions.paths import file_path
@@ -39,6 +40,9 @@ class ParquetTarget(Target):
     compression. `max_bytes_per_file` is also the most that the files of all partitions have at once in
     memory. `hidden`: columns that the batches have after those of the table, and that files store under the
     same names. `folder`: the one of the files, with a slash at its end; empty: that of the table.
+    `file_bytes`: a file ends once it has so many bytes in the store; None: that doesn't matter.
+    `prefix_length`: of the folder with a random name in which each file is, instead of one by the values of
+    its partition; 0: there is none.
     """
 
     partitions: tuple[str, ...] = ()
@@ -48,6 +52,8 @@ class ParquetTarget(Target):
     codec: str = "snappy"
     hidden: pa.Schema | None = None
     folder: str = ""
+    file_bytes: int | None = None
+    prefix_length: int = 0
 
     def with_hidden(self, hidden: pa.Schema, folder: str = "") -> ParquetTarget:
         """Returns the target for batches of fitted rows that have more columns."""
@@ -113,14 +119,19 @@ class _FileWriter:
 
     def _add(self, values: Values, rows: pa.RecordBatch) -> Iterator[AddFile]:
         target = self._target
+        group = min(ROW_GROUP_BYTES, target.file_bytes or ROW_GROUP_BYTES)
+        most = max(1, group * rows.num_rows // max(1, rows.nbytes)) if target.file_bytes else rows.num_rows
         while rows.num_rows:
             file = self._open.get(values)
             if file is None:
-                file = self._open[values] = NewDataFile(target.stored_fields, target.codec, target.indexed)
-            part = rows.slice(0, target.max_rows_per_file - file.rows)
+                file = self._open[values] = NewDataFile(
+                    target.stored_fields, target.codec, target.indexed, group_bytes=group
+                )
+            part = rows.slice(0, min(most, target.max_rows_per_file - file.rows))
             rows = rows.slice(part.num_rows)
             file.add(part)
-            if file.rows >= target.max_rows_per_file or file.bytes >= target.max_bytes_per_file:
+            is_full = file.rows >= target.max_rows_per_file or file.bytes >= target.max_bytes_per_file
+            if is_full or (target.file_bytes is not None and file.stored_bytes >= target.file_bytes):
                 yield self._finished(values, self._open.pop(values))
         while sum(file.bytes for file in self._open.values()) >= target.max_bytes_per_file:
             largest = max(self._open, key=lambda each: self._open[each].bytes)
@@ -128,5 +139,7 @@ class _FileWriter:
 
     def _finished(self, values: Values, file: NewDataFile) -> AddFile:
         target = self._target
-        folders = () if target.stored is not None else target.partitions
-        return file.finish(self._storage, folders, target.stored_partitions, values, within=target.folder)
+        has_folders = target.stored is None and not target.prefix_length
+        folders = target.partitions if has_folders else ()
+        within = target.folder or random_folder(target.prefix_length)
+        return file.finish(self._storage, folders, target.stored_partitions, values, within=within)

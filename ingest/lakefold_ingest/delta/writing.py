@@ -22,6 +22,7 @@ from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.fitting import Fitting, fit
 from lakefold_ingest.rows.row_order import check_order
 from lakefold_ingest.view import BatchColumns, SchemaChange, TableSettings, View, not_in_format
+from lakefold_reader.delta.new_files.file_paths import prefix_length
 from lakefold_reader.delta.new_files.parquet_writer import codec_of
 from lakefold_reader.delta.new_files.statistics import indexed_columns
 from lakefold_reader.delta.new_files.stored_columns import PHYSICAL_NAME, fields_in, stored_schema
@@ -43,6 +44,7 @@ from lakefold_table.delta.table_features.clustering import clustering_columns
 from lakefold_table.delta.table_features.columns import all_columns
 from lakefold_table.delta.table_features.dependent_expressions import dependent_fault
 from lakefold_table.delta.table_features.protocol_check import check_committable, writer_features
+from lakefold_table.delta.table_features.table_properties import FILE_SIZE, file_size
 from lakefold_table.delta.table_features.type_widening import ENABLED as TYPE_WIDENING
 from lakefold_table.delta.table_features.type_widening import FEATURES as WIDENING_FEATURES
 from lakefold_table.errors import InvalidError
@@ -123,6 +125,8 @@ class DeltaView(View):
             storage_options=settings.storage_options,
             max_rows_per_file=settings.max_rows_per_file,
             max_bytes_per_file=settings.max_bytes_per_file,
+            file_bytes=file_size(metadata.configuration.get(FILE_SIZE) or ""),
+            prefix_length=prefix_length(metadata.configuration),
         )
 
     def append(self, key: Key, files: Iterable[WrittenFile], *, written_for: int | None = None) -> Envelope:

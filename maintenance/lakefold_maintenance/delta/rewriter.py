@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lakefold_maintenance.delta.proposals import RewrittenFiles
 from lakefold_reader.delta.data_files import DataFile, live_rows
+from lakefold_reader.delta.new_files.file_paths import prefix_length, random_folder
 from lakefold_reader.delta.new_files.parquet_writer import NewDataFile, codec_of
 from lakefold_reader.delta.new_files.statistics import indexed_columns
 from lakefold_reader.delta.new_files.stored_columns import fields_in, stored_schema
@@ -53,7 +54,8 @@ class DeltaRewriter:
         self._indexed = indexed_columns(metadata, stored, clustering)
         self._codec = codec_of(metadata, uri)
         # Paths of mapped columns would show names that nobody has given.
-        self._folders = () if metadata.maps_columns else schema.partitions
+        self._prefix_length = prefix_length(metadata.configuration)
+        self._folders = () if metadata.maps_columns or self._prefix_length else schema.partitions
         self._tracked = kept_columns(survey.snapshot, uri)
         self._stored = pa.schema([*stored, *(column.field for column in self._tracked)])
 
@@ -70,7 +72,12 @@ class DeltaRewriter:
                     return RewrittenFiles(done, old, ())
                 values = tuple(old[0].partition_values.get(name) for name in self._partitions)
                 added = new.finish(
-                    self._survey.source.storage, self._folders, self._partitions, values, data_change=False
+                    self._survey.source.storage,
+                    self._folders,
+                    self._partitions,
+                    values,
+                    data_change=False,
+                    within=random_folder(self._prefix_length),
                 )
             finally:
                 new.close()

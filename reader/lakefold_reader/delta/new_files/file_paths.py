@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
+import string
 from typing import TYPE_CHECKING, Final
 
 from lakefold_table.delta.actions.paths import encode_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 Values = tuple[str | None, ...]
 """The values of the partition columns as the log has them, in their order; None is null."""
+RANDOM: Final = "delta.randomizeFilePrefixes"
+"""With true, files are in folders with random names: a store that is divided by names shares its load."""
+RANDOM_LENGTH: Final = "delta.randomPrefixLength"
+_LETTERS: Final = string.ascii_lowercase + string.digits
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _MOST_FOLDER: Final = 180
 """The longest value in a folder's name. The name only helps people: the log has the whole value."""
@@ -23,6 +29,19 @@ def folder_of(names: Sequence[str], values: Values) -> str:
         for name, value in zip(names, values, strict=True)
     )
     return "".join(parts)
+
+
+def prefix_length(configuration: Mapping[str, str | None]) -> int:
+    """Returns how many letters the random folder of each new file has, 0 if the table wants none."""
+    if (configuration.get(RANDOM) or "").lower() != "true":
+        return 0
+    length = configuration.get(RANDOM_LENGTH) or "2"
+    return int(length) if length.isdecimal() else 2
+
+
+def random_folder(length: int) -> str:
+    """Returns the name of a folder with a slash at its end; empty if it shall have no letters."""
+    return f"{''.join(secrets.choice(_LETTERS) for _ in range(length))}/" if length else ""
 
 
 def log_path(path: str) -> str:

@@ -57,14 +57,22 @@ class NewDataFile:
     """A Parquet file to which rows are added. `rows`, `bytes`: what it has, and their size in memory.
 
     `schema`: the columns as the file stores them. `indexed`: those of which it gets statistics. What is
-    complete is kept in `spool`, an empty temporary file of the caller's, else in memory.
+    complete is kept in `spool`, an empty temporary file of the caller's, else in memory. A row group has
+    about `group_bytes` bytes of rows in memory.
     """
 
     def __init__(
-        self, schema: pa.Schema, codec: str, indexed: Iterable[Path], *, spool: IO[bytes] | None = None
+        self,
+        schema: pa.Schema,
+        codec: str,
+        indexed: Iterable[Path],
+        *,
+        spool: IO[bytes] | None = None,
+        group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
         self._schema = schema
         self._codec = codec
+        self._group_bytes = group_bytes
         self._spool = spool
         self._sink: Any = pa.BufferOutputStream() if spool is None else pa.PythonFile(spool, "w")
         self._writer = parquet.ParquetWriter(
@@ -83,8 +91,13 @@ class NewDataFile:
         self._waiting_bytes += size
         self.bytes += size
         self.rows += rows.num_rows
-        if self._waiting_bytes >= ROW_GROUP_BYTES:
+        if self._waiting_bytes >= self._group_bytes:
             self._write_group()
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the row groups that are complete."""
+        return int(self._sink.tell())
 
     def finish(
         self,

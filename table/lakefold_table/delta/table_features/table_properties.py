@@ -124,14 +124,18 @@ PROPERTIES: Final = (
         *_choice("snappy", "zstd", "gzip", "lz4", "brotli", "none", "uncompressed"),
         "the compression of data files",
     ),
-    TableProperty("delta.randomizeFilePrefixes", *_FLAG),
-    TableProperty("delta.randomPrefixLength", *_number(1)),
+    TableProperty(
+        "delta.randomizeFilePrefixes",
+        *_FLAG,
+        "with true, writers put each file into a folder with a random name instead of its partition's",
+    ),
+    TableProperty("delta.randomPrefixLength", *_number(1), "the letters of such a name, 2 if it is not set"),
     TableProperty("delta.setTransactionRetentionDuration", *_DURATION),
     TableProperty(
         FILE_SIZE,
         "bytes, or a size as in `100mb`",
         lambda text: file_size(text) is not None,
-        "`lakefold maintain` joins smaller files, and a writer ends a file there",
+        "`lakefold maintain` joins smaller files, and a writer ends a file with so many bytes in the store",
     ),
     TableProperty("delta.tuneFileSizesForRewrites", *_FLAG),
 )
