@@ -72,6 +72,16 @@ class WriteOptions(SinkOptions, total=False):
 
 
 _CONNECTION = ("bootstrap_servers", "transactions_topic", "outcomes_topic", "kafka", "storage_options")
+_OF_OTHERS = {
+    "configuration": "table_properties",
+    "schema_mode": "merge_schema",
+    "custom_metadata": "commit_properties",
+    "user_metadata": "commit_properties",
+    "target_file_size": "max_bytes_per_file",
+    "predicate": "where",
+    "on": "keys",
+}
+"""Parameters of delta-rs, pylance and delta-spark by the names that they have here."""
 _RENAMED = {"timeout": "timeout_s", "max_lag": "max_lag_s"}
 
 
@@ -145,7 +155,8 @@ def _check_names(given: Mapping[str, object], function: Callable[..., object] | 
     for name in given:
         if name not in options:
             known = dict.fromkeys([*(_parameters(function) if function else ()), *options])
-            near = difflib.get_close_matches(name, known, n=1)
+            renamed = _OF_OTHERS.get(name)
+            near = [renamed] if renamed in known else difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the options are: {', '.join(known)}"
             raise InvalidError(f"there is no option {name!r}", where=name, hint=hint)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import MISSING, fields
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from lakefold_ingest.merge.clauses import (
 )
 from lakefold_ingest.options.given import read_write_options
 from lakefold_ingest.options.write_options import (
+    OF_OTHERS,
     WRITE_OPTIONS,
     WriteMode,
     WriteOption,
@@ -149,6 +151,33 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(name: str, near: str)
     with pytest.raises(InvalidError, match=f"{name}: a write has no such option") as raised:
         read_write_options(PATH | {name: "1"})
     assert raised.value.hint.startswith(f"do you mean {near}?")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        *OF_OTHERS.items(),
+        ("PARTITIONOVERWRITEMODE", "replaceWhere"),
+        ("storageRegion", "storage.region"),
+        ("aws_region", "storage.aws_region"),
+        ("fs.s3a.access.key", "begin with storage."),
+        ("bootstrapServers", "kafka.bootstrapServers"),
+        ("sasl.mechanism", "kafka.sasl.mechanism"),
+    ],
+)
+def test_options_of_other_products_are_refused_with_ours(name: str, hint: str) -> None:
+    with pytest.raises(InvalidError, match="a write has no such option") as raised:
+        read_write_options(PATH | {name: "1"})
+    assert hint in raised.value.hint
+    assert "do you mean" not in raised.value.hint
+
+
+def test_hints_for_options_of_others_name_options_that_exist() -> None:
+    known = {option.name for option in WRITE_OPTIONS}
+    assert known.isdisjoint(OF_OTHERS)
+    for hint in OF_OTHERS.values():
+        named = re.findall(r"\b[a-z]+[A-Z]\w*", re.sub(r"delta\.\S+|readStream", "", hint))
+        assert set(named) <= known, hint
 
 
 def test_an_option_that_resembles_none_is_refused_with_all_of_them() -> None:
@@ -319,6 +348,10 @@ def test_a_sink_refuses_what_its_mode_has_no_use_for() -> None:
         (lakefold.delete, "wher", "where"),
         (partial(lakefold.append, rows=ROWS), "app", "app_id"),
         (lakefold.Writer, "max_row", "max_rows"),
+        (lakefold.Writer, "target_file_size", "max_bytes_per_file"),
+        (partial(lakefold.append, rows=ROWS), "schema_mode", "merge_schema"),
+        (partial(lakefold.append, rows=ROWS), "configuration", "table_properties"),
+        (lakefold.delete, "predicate", "where"),
     ],
 )
 def test_a_misspelt_parameter_is_refused_with_the_nearest_name(

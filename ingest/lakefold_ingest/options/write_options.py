@@ -416,7 +416,8 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "partitionBy",
         column_names,
-        "the columns by which the files of a Delta table are partitioned that the write creates, with commas",
+        "the columns by which the files of a Delta table are partitioned that the write creates, with "
+        "commas. Give it as an option: Spark ignores `writeStream.partitionBy(…)` for a Python source",
         default_text="no partitions",
     ),
     WriteOption(
@@ -434,6 +435,64 @@ WRITE_OPTIONS: Final = (
 _BY_NAME: Final = {option.name.lower(): option for option in WRITE_OPTIONS}
 
 
+_OF_A_READ: Final = "it is an option of a read, of Delta or of Kafka: give it to readStream or read"
+_BY_SIZE: Final = (
+    "give maxBytesPerFile, target_file_size of sink, or delta.targetFileSize of a new Delta table"
+)
+OF_OTHERS: Final = {
+    "partitionOverwriteMode": "not built: name the partitions whose rows are replaced by replaceWhere",
+    "replaceUsing": "not built: give replaceWhere",
+    "replaceOn": "not built: give replaceWhere",
+    "targetFileSize": _BY_SIZE,
+    "target-file-size-bytes": _BY_SIZE,
+    "optimizeWrite": f"not built: {_BY_SIZE}",
+    "compression": "give delta.parquet.compression.codec if the write creates a Delta table",
+    "branch": "not built: writes go to the main branch; `lakefold propose --branch` commits to others",
+    "clusterBy": "not built: sortBy orders the rows of each file, partitionBy is for a new Delta table",
+    "clusteringColumns": "not built: sortBy orders the rows of each file",
+    "dataChange": "not built: `lakefold compact` changes files without changing rows",
+    "fanout-enabled": "leave it out: a task writes all of its partitions at once",
+    "distribution-mode": "leave it out: repartition the frame, or give target_rows_per_file to sink",
+    "topic": "give transactionsTopic and outcomesTopic, or none",
+    "primaryKey": "give keys, with writeMode=upsert",
+    "mergeKeys": "give keys, with writeMode=upsert",
+    **dict.fromkeys(
+        (
+            "maxFilesPerTrigger",
+            "maxBytesPerTrigger",
+            "maxOffsetsPerTrigger",
+            "startingVersion",
+            "startingTimestamp",
+            "startingOffsets",
+            "failOnDataLoss",
+            "ignoreChanges",
+            "ignoreDeletes",
+            "skipChangeCommits",
+            "readChangeFeed",
+            "versionAsOf",
+            "timestampAsOf",
+        ),
+        _OF_A_READ,
+    ),
+}
+"""Options that users of other products give to a write, with what to do here."""
+_OF_OTHERS: Final = {name.lower(): hint for name, hint in OF_OTHERS.items()}
+_OF_THE_STORE: Final = ("storage", "aws", "s3", "azure", "google", "gcs", "fs.")
+_OF_KAFKA: Final = ("security.", "sasl.", "ssl.", "bootstrap")
+
+
+def _hint_for(name: str) -> str:
+    """Returns what to give instead of an option that nobody here knows; empty if that isn't known either."""
+    lowered = name.lower()
+    if lowered in _OF_OTHERS:
+        return _OF_OTHERS[lowered]
+    if lowered.startswith(_OF_KAFKA):
+        return f"options of Kafka's client begin with kafka., as kafka.{name}"
+    if lowered.startswith(_OF_THE_STORE):
+        return "options of the store begin with storage., as storage.region or storage.aws_region"
+    return ""
+
+
 def parameters_of(use: WriteUse) -> tuple[WriteOption, ...]:
     """Returns the options for `use`, in the order of the table."""
     return tuple(option for option in WRITE_OPTIONS if use in option.uses)
@@ -444,6 +503,9 @@ def known_option(name: str) -> WriteOption:
     option = _BY_NAME.get(name.lower())
     if option is not None:
         return option
+    hint = _hint_for(name)
+    if hint:
+        raise InvalidError("a write has no such option", where=name, hint=hint)
     near = get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.6)
     known = ", ".join(sorted(each.name for each in WRITE_OPTIONS))
     hint = f"the options are {known}, kafka.* for Kafka's client, storage.* for the store"

@@ -75,10 +75,12 @@ _FLAG: Final = _choice("true", "false")
 _DURATION: Final = ("a duration such as `interval 7 days`", _is_duration)
 PROPERTIES: Final = (
     TableProperty("delta.appendOnly", *_FLAG, "with true, rows are only added"),
+    TableProperty("delta.autoOptimize", *_FLAG),
     TableProperty("delta.autoOptimize.autoCompact", *_choice("true", "false", "auto", "legacy")),
     TableProperty("delta.autoOptimize.optimizeWrite", *_FLAG),
     TableProperty("delta.checkpoint.writeStatsAsJson", *_FLAG),
     TableProperty("delta.checkpoint.writeStatsAsStruct", *_FLAG),
+    TableProperty("delta.checkpointRetentionDuration", *_DURATION),
     TableProperty("delta.checkpointInterval", *_number(1), "the versions from a checkpoint to the next"),
     TableProperty("delta.checkpointPolicy", *_choice("classic", "v2"), "the kind of the checkpoints"),
     TableProperty(
@@ -97,6 +99,7 @@ PROPERTIES: Final = (
         lambda text: all(name.strip() for name in text.split(",")),
         "of which columns files get statistics",
     ),
+    TableProperty("delta.dataSkippingStringPrefixLength", *_number(0)),
     TableProperty(
         "delta.deletedFileRetentionDuration", *_DURATION, "after which `lakefold maintain` removes files"
     ),
