@@ -143,7 +143,7 @@ PROPERTIES: Final = (
     TableProperty("delta.tuneFileSizesForRewrites", *_FLAG),
 )
 """Every property that a creation may set, by name."""
-_BY_NAME: Final = {each.name.lower(): each for each in PROPERTIES}
+_BY_NAME: Final = {each.name: each for each in PROPERTIES}
 
 
 def checked_properties(given: Mapping[str, str]) -> dict[str, str]:
@@ -169,31 +169,27 @@ def _checked(name: str, text: str) -> tuple[str, str]:
     if not lowered.startswith(PREFIX):
         return name, text
     if lowered.startswith(FEATURE_PREFIX):
-        feature = _nearest(name[len(FEATURE_PREFIX) :], {each.lower(): each for each in BY_NAME}, name)
+        feature = _known(name, (FEATURE_PREFIX + each for each in BY_NAME), FEATURE_PREFIX)
         if text.lower() not in _KNOWN_FEATURE:
             raise InvalidError(f"{text!r} is none of its values", where=name, hint="give supported")
-        return FEATURE_PREFIX + feature, text
+        return feature, text
     if lowered.startswith(CONSTRAINTS):
         return CONSTRAINTS + lowered.removeprefix(CONSTRAINTS), text
     for fixed, hint in _NOT_SET.items():
         if lowered == fixed.lower():
             raise InvalidError("a writer does not set this property", where=name, hint=hint)
-    known = _BY_NAME[_nearest(lowered, {key: key for key in _BY_NAME}, name)]
+    known = _BY_NAME[_known(name, (each.name for each in PROPERTIES), PREFIX)]
     if not known.fits(text):
         raise InvalidError(f"{text!r} is none of its values", where=name, hint=f"give {known.values}")
     return known.name, text
 
 
-def _nearest(name: str, known: Mapping[str, str], where: str) -> str:
-    """Returns the known name that this is, in any case. Raises `InvalidError` with the nearest."""
-    found = known.get(name.lower())
-    if found is not None:
-        return found
-    names: Iterable[str] = (_shown(each) for each in known.values())
-    near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"do you mean {_shown(known[near[0]])}?" if near else f"the known ones are {', '.join(names)}"
-    raise InvalidError("Delta tables have no such property", where=where, hint=hint)
-
-
-def _shown(name: str) -> str:
-    return _BY_NAME[name].name if name in _BY_NAME else name
+def _known(name: str, names: Iterable[str], prefix: str) -> str:
+    """Returns the one of the names that this is, in any case. Raises `InvalidError` with the nearest."""
+    known = {each.removeprefix(prefix).lower(): each for each in names}
+    given = name[len(prefix) :].lower()
+    if given in known:
+        return known[given]
+    near = get_close_matches(given, known, n=1)
+    hint = f"do you mean {known[near[0]]}?" if near else f"the known ones are {', '.join(known.values())}"
+    raise InvalidError("Delta tables have no such property", where=name, hint=hint)
