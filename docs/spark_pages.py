@@ -327,6 +327,7 @@ however often the batch is run again, as long as the columns of the table stay t
   table takes the second batch for a repetition of the first, and lacks its rows. The query fails then,
   except for the first batch after its start, which may be a repetition. `format` keeps the number of the
   last batch in the temporary folder of the driver's machine (`TMPDIR`), and logs a warning if it can't.
+  With `wait=log` it fails at a later batch (`onRefused`), once the outcome is known.
 - **A batch** (`write`) is added as often as it is run, unless it has `txnAppId` and `txnVersion`.
 - **Tasks that Spark runs again**, or twice at a time (speculation): only the files of the attempt that
   Spark counts are in the proposal. A task that fails removes its files, and the driver removes those of

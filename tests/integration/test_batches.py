@@ -74,11 +74,19 @@ class WritingBench:
         return local_path(self.settings.table)
 
     def put(
-        self, batch_id: int, write: Writer, app_id: str = APP, *, in_order: bool = False, **given: str | float
+        self,
+        batch_id: int,
+        write: Writer,
+        app_id: str = APP,
+        *,
+        in_order: bool = False,
+        may_repeat: bool = True,
+        **given: str | float,
     ) -> Result | None:
         settings = replace(self.settings, **given)  # type: ignore[arg-type] # the test names the field
         operation = AppendRows(write.rows.schema, write, count=write.count)
-        return put_batch(settings, Key(app_id, batch_id), operation, in_order=in_order).result
+        key = Key(app_id, batch_id)
+        return put_batch(settings, key, operation, in_order=in_order, may_repeat=may_repeat).result
 
     def end(self) -> int:
         """How many messages the transactions topic has had."""
@@ -266,6 +274,54 @@ def test_with_wait_log_a_batch_sent_twice_before_it_is_folded_is_one(bench: Writ
     bench.fold()
     assert bench.numbers() == [1, 2]
     assert bench.outcomes() == [Committed, Committed, Committed, Duplicate]
+
+
+def send_under_a_shared_app_id(bench: WritingBench, *, may_repeat: bool) -> None:
+    """Two queries with one app id send a batch 1 each, before either is folded."""
+    with bench.committer():
+        bench.put(0, rows(1))
+    bench.put(1, rows(2), wait="log", may_repeat=may_repeat)
+    close_clients()
+    bench.put(1, rows(77, 78), wait="log", may_repeat=may_repeat)
+    bench.fold()
+    assert bench.numbers() == [1, 2]
+    assert bench.outcomes()[-2:] == [Committed, Duplicate]
+
+
+def test_with_wait_log_a_second_query_with_the_app_id_learns_that_its_batch_was_not_added(
+    bench: WritingBench,
+) -> None:
+    send_under_a_shared_app_id(bench, may_repeat=False)
+    message = f"batch 1 of {APP} into .*: a duplicate at .*folded before in version 3; its content is another"
+    with pytest.raises(RefusedError, match=message) as caught:
+        bench.put(2, rows(79), wait="log", may_repeat=False)
+    assert caught.value.outcome.result == Duplicate(3, different_content=True)
+    assert "another query uses this app_id" in caught.value.hint
+
+
+def test_with_wait_log_a_repeated_batch_with_other_rows_is_a_warning(
+    bench: WritingBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    send_under_a_shared_app_id(bench, may_repeat=True)
+    assert bench.put(2, rows(3), wait="log", may_repeat=False) is None
+    (warning,) = logged(caplog, "WARNING")
+    assert warning.endswith("folded before in version 3; its content is another than that of the first")
+
+
+def test_with_wait_log_a_batch_that_was_rolled_back_is_not_dropped_without_a_word(
+    bench: WritingBench,
+) -> None:
+    with bench.committer():
+        bench.put(0, rows(1))
+        bench.put(1, rows(66))
+        lance.dataset(bench.table, version=2).restore()
+    assert bench.put(1, rows(2), wait="log") is None
+    bench.fold()
+    lost = f"batch 1 of {APP} .*folded before in version 3; version 4 restored an older one without its rows"
+    with pytest.raises(RefusedError, match=lost) as caught:
+        bench.put(2, rows(3), wait="log")
+    assert "under which its batches are new" in caught.value.hint
+    assert bench.put(2, rows(3), wait="log") is None
 
 
 def refuse_a_batch(bench: WritingBench) -> Writer:

@@ -267,7 +267,8 @@ WRITE_OPTIONS: Final = (
     WriteOption(
         "onRefused",
         choice("raise", "warn"),
-        "with `wait=log`, what to do once an earlier batch turns out to be refused: `raise` fails the next "
+        "with `wait=log`, what to do once an earlier batch turns out to be refused, or to be a duplicate "
+        "though it was sent for the first time (another query has its `txnAppId`): `raise` fails the next "
         "batch with the reason, `warn` logs it. A process that did not send the batch finds it in the dead "
         "letters when it writes its first batch, until the batch is sent again (`lakefold redrive`)",
         uses=frozenset({WriteUse.STREAM, WriteUse.SINK}),

@@ -109,7 +109,8 @@ class StreamWriter(DataSourceStreamArrowWriter or DataSourceStreamWriter):  # ty
         run_id, key = next((message.run_id for message in written), ""), Key(app_id, batchId)
         # Spark may commit each batch of a run in another process.
         batch = begin_batch(run_id, key, plan.settings, notes_folder())
-        batch.check(plan.commit(key, _results(messages), in_order=True))
+        results = _results(messages)
+        batch.check(plan.commit(key, results, in_order=True, may_repeat=batch.may_repeat))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Removes the files of a batch that was not sent."""

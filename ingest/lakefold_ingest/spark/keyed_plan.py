@@ -67,14 +67,18 @@ class KeyedPlan:
         """Stages the rows of a task."""
         return self.stage.put(batches, self.numbers)
 
-    def commit(self, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False) -> BatchReport:
+    def commit(
+        self, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False, may_repeat: bool = True
+    ) -> BatchReport:
         """Merges the rows or applies the events of all tasks as one batch, and removes what they staged.
 
         Raises as `put_batch` and `merging` do.
         """
         write_s = max((task.seconds for task in tasks), default=0.0)
         with self.merging(tasks) as operation:
-            return put_batch(self.settings, key, operation, in_order=in_order, write_s=write_s)
+            return put_batch(
+                self.settings, key, operation, in_order=in_order, may_repeat=may_repeat, write_s=write_s
+            )
 
     @contextmanager
     def merging(self, tasks: Sequence[TaskRows]) -> Iterator[KeyedOperation | KeyedParts]:

@@ -113,7 +113,13 @@ class Sink:
             batch = begin_batch(run_id, key, self.settings)
             check_executors(frame.sparkSession, self.settings)
             with self._operation(frame, key) as operation:
-                report = put_batch(self.settings, key, operation, in_order=bool(query_id))
+                report = put_batch(
+                    self.settings,
+                    key,
+                    operation,
+                    in_order=bool(query_id),
+                    may_repeat=batch.may_repeat,
+                )
         note_batch(self.settings.table, key, run_id, report)
         recent_sizes(self.settings.table, key.app_id).note_files(report.figures.rows, report.figures.bytes)
         if self.on_report is not None:

@@ -68,7 +68,9 @@ class WritePlan:
             return write_task(self.target, batches)
         return write_task(self.target.fitted(), self.condition.fitted(self.target, batches))
 
-    def commit(self, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool = False) -> BatchReport:
+    def commit(
+        self, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool = False, may_repeat: bool = True
+    ) -> BatchReport:
         """Proposes the files of a batch's tasks as `put_batch` does. Removes them if nothing was sent.
 
         Raises as `put_batch` does, and `InvalidError` if rows of a task don't fit the table.
@@ -77,7 +79,9 @@ class WritePlan:
         operation = self._operation(files, bad_rows_of(tasks))
         try:
             write_s = max((task.seconds for task in tasks), default=0.0)
-            report = put_batch(self.settings, key, operation, in_order=in_order, write_s=write_s)
+            report = put_batch(
+                self.settings, key, operation, in_order=in_order, may_repeat=may_repeat, write_s=write_s
+            )
         except BaseException as error:
             if not operation.built:
                 self._remove(files, str(error))

@@ -22,7 +22,7 @@ again, and the committer folds a key once. So every step may fail or be repeated
   its key. That would be silent loss, so it raises, unless the writer is told to skip such batches.
 - With `wait="log"` the outcomes of earlier batches are read before the next one is built. If too many have
   none yet, or one has none for too long, the committer is behind, and the query waits. If one was refused,
-  the query stops with the reason.
+  or was a Duplicate though it was sent for the first time, the query stops with the reason.
 - A streaming query repeats only its last batch. If it sends an older one that was folded, its checkpoint is
   older than the table, or another query uses its app id. Then its batches may have new rows under known keys,
   which would be dropped silently, so this raises an error too, unless `on_older_batch` is "skip".
@@ -74,33 +74,44 @@ if TYPE_CHECKING:
     from lakefold_protos.lakefold.log_pb2 import Envelope
 
 LOGGER = logging.getLogger("lakefold")
+SHARED_APP_ID = (
+    "another query uses this app_id: give each query one of its own; with another one this query begins with "
+    "the batch that it runs next, and the rows of the batches before have to be written again"
+)
+_ROLLED_BACK = (
+    "a key is folded once: give the sink another app_id, under which its batches are new; or "
+    'on_rolled_back="skip", to leave the rows out'
+)
 _NO_ANSWER = "see that a committer runs; the same batch may be run again, it is folded once"
 
 
 def put_batch(
-    settings: WriteSettings, key: Key, operation: Operation, *, in_order: bool = False, write_s: float = 0.0
-) -> BatchReport:
-    """Applies one batch to the table by `operation`, exactly once for each `key`, and logs the outcome.
-
-    `in_order`: the app sends its batches by ascending ids and repeats only the last one, as a streaming query
-    does. `write_s`: seconds that were spent before on writing the batch's files. Raises `InvalidError` if the
-    rows don't fit the table, if the batch was folded before and rolled
-    back since (unless `on_rolled_back` is "skip"), or if it comes `in_order` and was folded before, as were
-    later ones (unless `on_older_batch` is "skip"); `RefusedError` if the proposal is refused for good;
-    `RetryError` if nothing answered in time or every attempt was refused; `StopError` if the log is not the
-    one it was.
-    """
-    return start_batch(settings, key, operation, in_order=in_order, write_s=write_s).finish()
-
-
-def start_batch(
     settings: WriteSettings,
     key: Key,
     operation: Operation,
     *,
     in_order: bool = False,
+    may_repeat: bool = True,
     write_s: float = 0.0,
-    view: View | None = None,
+) -> BatchReport:
+    """Applies one batch to the table by `operation`, exactly once for each `key`, and logs the outcome.
+
+    `in_order`: the app sends its batches by ascending ids and repeats only the last one, as a streaming query
+    does. `may_repeat`: the batch may have been sent before. `write_s`: seconds that were spent before on
+    writing the batch's files. Raises `InvalidError` if the rows don't fit the table, if the batch was folded
+    before and rolled back since (unless `on_rolled_back` is "skip"), or if it comes `in_order` and was folded
+    before, as were later ones (unless `on_older_batch` is "skip"); `RefusedError` if the proposal is refused
+    for good; `RetryError` if nothing answered in time or every attempt was refused; `StopError` if the log is
+    not the one it was.
+    """
+    batch = StartedBatch(settings, key, operation, in_order=in_order, may_repeat=may_repeat, write_s=write_s)
+    with batch.at_work():
+        batch.start()
+    return batch.finish()
+
+
+def start_batch(
+    settings: WriteSettings, key: Key, operation: Operation, *, view: View | None = None
 ) -> StartedBatch:
     """Builds the proposal of a batch and sends it, without waiting for the log: `StartedBatch.finish` does.
 
@@ -108,7 +119,7 @@ def start_batch(
     thread starts them. `view`: the table as it was read a short time ago; None: it is read now. Raises as
     `put_batch` does: after any error but `InvalidError` the log may have the proposal.
     """
-    batch = StartedBatch(settings, key, operation, in_order=in_order, write_s=write_s)
+    batch = StartedBatch(settings, key, operation)
     with batch.at_work():
         batch.start(view)
     return batch
@@ -118,9 +129,17 @@ class StartedBatch:
     """A batch on its way: call `finish` once."""
 
     def __init__(
-        self, settings: WriteSettings, key: Key, operation: Operation, *, in_order: bool, write_s: float
+        self,
+        settings: WriteSettings,
+        key: Key,
+        operation: Operation,
+        *,
+        in_order: bool = False,
+        may_repeat: bool = True,
+        write_s: float = 0.0,
     ) -> None:
         self._settings = settings
+        self._may_repeat = may_repeat
         self._refuses_older = in_order and settings.on_older_batch == "raise"
         self.key = key
         self._operation = operation
@@ -271,6 +290,8 @@ class StartedBatch:
         self._wait_s += time.perf_counter() - begun
         for refused in refusals:
             LOGGER.warning("%s", refusal_text(refused))
+        if settings.on_rolled_back == "skip":
+            refusals = [each for each in refusals if not _is_rolled_back(each)]
         if refusals and settings.on_refused == "raise":
             raise _earlier_refused(refusals, self.key)
 
@@ -281,7 +302,9 @@ class StartedBatch:
         options = self._settings.storage_options
         if self._settings.wait == "log":
             begun = time.perf_counter()
-            client.send_unasked(envelope, view.partition, storage_options=options)
+            client.send_unasked(
+                envelope, view.partition, may_repeat=self._may_repeat, storage_options=options
+            )
             self._send_s += time.perf_counter() - begun
             figures = self._figures(envelope)
             self._report = BatchReport(None, len(self._refusals) + 1, figures=figures)
@@ -410,13 +433,17 @@ def _compared(view: View, key: Key, folded: Duplicate, content: str) -> Duplicat
 def _earlier_refused(refusals: Sequence[Outcome], key: Key) -> RefusedError:
     first, others = refusals[0], len(refusals) - 1
     message = refusal_text(first) + (f" (and {others} more, see the log)" if others else "")
-    return RefusedError(
-        f"{message}; {key} was not sent",
-        outcome=first,
-        where=first.table,
-        hint="a refused batch's rows are not in the table: `lakefold redrive` shows it and sends it again; "
-        'then run the query again, which continues with this batch; on_refused="warn" only logs refusals',
+    hint = (
+        "a refused batch's rows are not in the table: `lakefold redrive` shows it and sends it again; "
+        'then run the query again, which continues with this batch; on_refused="warn" only logs refusals'
     )
+    if isinstance(first.result, Duplicate):
+        hint = _ROLLED_BACK if _is_rolled_back(first) else SHARED_APP_ID
+    return RefusedError(f"{message}; {key} was not sent", outcome=first, where=first.table, hint=hint)
+
+
+def _is_rolled_back(outcome: Outcome) -> bool:
+    return isinstance(outcome.result, Duplicate) and bool(outcome.result.rolled_back_by)
 
 
 def _rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
@@ -424,8 +451,7 @@ def _rolled_back(result: Duplicate, key: Key, table: str) -> InvalidError:
         f"{key} was folded before {in_version(result)}, and "
         f"{rolled_back_text(result.rolled_back_by)}; nothing was added",
         where=table,
-        hint="a key is folded once: give the sink another app_id, under which its batches are new; or "
-        'on_rolled_back="skip", to leave the rows out',
+        hint=_ROLLED_BACK,
     )
 
 

@@ -16,13 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakefold_ingest.writing.report import refusal_text
 from lakefold_ingest.writing.settings import MOST_UNANSWERED
 from lakefold_log.client.admin import Admin, KafkaConfig
 from lakefold_log.client.topics import MissingTopicError, describe
 from lakefold_log.read.dead_letters import DeadLetter, read_dead_letters
 from lakefold_log.read.outcomes import OutcomeWaiter
 from lakefold_log.write.producer import Proposer
-from lakefold_table.entry import Entry, Invalid, Outcome, Rejected
+from lakefold_table.entry import Committed, Duplicate, Entry, Invalid, Outcome
 from lakefold_table.errors import GapError, InvalidError, RetryError
 
 if TYPE_CHECKING:
@@ -134,18 +135,19 @@ class LogClient:
         envelope: Envelope,
         partition: int | None,
         *,
+        may_repeat: bool = True,
         storage_options: Mapping[str, str] | None = None,
     ) -> Position:
         """Sends and waits until the log has it, but not for its outcome: `make_room` reads that later.
 
-        Raises as `Proposer.send_wait` does.
+        `may_repeat`: the batch may have been sent before. Raises as `Proposer.send_wait` does.
         """
         chosen = self._proposer.partition_for(envelope.table, partition)
         waiter = self._waiter(envelope.table, chosen)
         with waiter.lock:
             # No thread moves to the end of the outcomes before this one is noted.
             position = self._proposer.send_wait(envelope, chosen, storage_options=storage_options)
-            waiter.note_unasked(position, envelope)
+            waiter.note_unasked(position, envelope, may_repeat=may_repeat)
         return position
 
     def make_room(
@@ -153,16 +155,15 @@ class LogClient:
     ) -> tuple[list[Outcome], Unanswered]:
         """Waits until fewer batches than `most` that the app has sent by `send_unasked` have no outcome yet.
 
-        The oldest of them may have none for no longer than `most` says. Returns the refusals of such batches
-        that were reported since the last call, and how far the committer is behind now. It knows the newest
-        10,000 proposals that this process has sent to the table. If this user may not read outcomes it
-        doesn't wait. Raises `RetryError` if the committer is still too far behind after `timeout_s` seconds,
-        `StopError` as `ask` does.
+        The oldest of them may have none for no longer than `most` says. Returns the outcomes of such batches
+        that were reported since the last call and say that rows are not in the table: refusals, and
+        Duplicates of batches that were not sent before, or that a Restore left out. Also returns how far the
+        committer is behind now. It knows the newest 10,000 proposals that this process has sent to the table.
+        If this user may not read outcomes it doesn't wait. Raises `RetryError` if the committer is still too
+        far behind after `timeout_s` seconds, `StopError` as `ask` does.
         """
         waiter = self._waiter(table, self._proposer.partition_for(table, partition))
-        outcomes = waiter.make_room(app_id, most, timeout_s)
-        refusals = [outcome for outcome in outcomes if isinstance(outcome.result, Rejected | Invalid)]
-        return refusals, waiter.lag(app_id)
+        return waiter.make_room(app_id, most, timeout_s), waiter.lag(app_id)
 
     def refused_before(
         self, table: str, app_id: str, missing: Sequence[Interval], timeout_s: float
@@ -271,18 +272,36 @@ class Proposed:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Unasked:
+    """A proposal that was sent without waiting, when, and whether it may have been sent before."""
+
+    named: Envelope
+    sent_at: float
+    may_repeat: bool
+
+    def is_lost(self, outcome: Outcome) -> bool:
+        """Returns whether its outcome says that its rows are not in the table, or may not be."""
+        match outcome.result:
+            case Committed():
+                return False
+            case Duplicate() as result:
+                return bool(result.rolled_back_by) or not self.may_repeat
+        return True
+
+
 @dataclass(slots=True)
 class _Waiter:
     """Waits for the outcomes of this process's proposals for a table; for any number of threads.
 
     `asking`: how many proposals are awaited now. `unasked`: what was sent without waiting and has no known
-    outcome yet, by position, and when it was sent. `is_blind`: this user may not read outcomes.
+    outcome yet, by position. `is_blind`: this user may not read outcomes.
     """
 
     outcomes: OutcomeWaiter
     lock: threading.Lock = field(default_factory=threading.Lock)
     asking: int = 0
-    unasked: OrderedDict[Position, tuple[Envelope, float]] = field(default_factory=OrderedDict)
+    unasked: OrderedDict[Position, _Unasked] = field(default_factory=OrderedDict)
     is_blind: bool = False
 
     def enter(self) -> None:
@@ -294,12 +313,12 @@ class _Waiter:
                     self.outcomes.skip_to_end()
             self.asking += 1
 
-    def note_unasked(self, position: Position, envelope: Envelope) -> None:
+    def note_unasked(self, position: Position, envelope: Envelope, *, may_repeat: bool) -> None:
         """Notes a proposal that was sent without waiting; the caller holds the lock.
 
         Its outcome is kept until it is asked for, even if those of many others are read before.
         """
-        self.unasked[position] = _named(envelope), time.monotonic()
+        self.unasked[position] = _Unasked(_named(envelope), time.monotonic(), may_repeat)
         self.outcomes.expect(position)
         while len(self.unasked) > MOST_UNANSWERED:
             oldest, _ = self.unasked.popitem(last=False)
@@ -318,7 +337,7 @@ class _Waiter:
     def make_room(self, app_id: str, most: Unanswered, timeout_s: float) -> list[Outcome]:
         """Waits until what the app sent without waiting and has no outcome is less than `most`.
 
-        Returns the outcomes that were reported since the last call. Raises `RetryError` if it is still more
+        Returns as `LogClient.make_room`. Raises `RetryError` if it is still more
         after `timeout_s` seconds.
         """
         deadline = time.monotonic() + timeout_s
@@ -343,14 +362,20 @@ class _Waiter:
         return reported
 
     def _sent_by(self, app_id: str) -> dict[Position, Envelope]:
-        return {position: named for position, (named, _) in self.unasked.items() if named.app_id == app_id}
+        return {position: each.named for position, each in self._of(app_id)}
 
     def _lag(self, app_id: str) -> Unanswered:
-        sent = [sent_at for named, sent_at in self.unasked.values() if named.app_id == app_id]
+        sent = [each.sent_at for _, each in self._of(app_id)]
         return Unanswered(len(sent), time.monotonic() - sent[0]) if sent else Unanswered()
 
+    def _of(self, app_id: str) -> list[tuple[Position, _Unasked]]:
+        return [(position, each) for position, each in self.unasked.items() if each.named.app_id == app_id]
+
     def _reported(self, app_id: str) -> list[Outcome]:
-        """Returns the outcomes that were reported since the last call, without waiting for any."""
+        """Reads the outcomes that were reported since the last call, without waiting for any.
+
+        Returns those of rows that are not in the table.
+        """
         sent = self._sent_by(app_id)
         if self.is_blind or not sent:
             return []
@@ -363,10 +388,14 @@ class _Waiter:
         except RetryError:
             # The next call reads again.
             return []
+        lost = []
         for outcome in reported:
-            del self.unasked[outcome.position]
             self.outcomes.forget(outcome.position)
-        return reported
+            if self.unasked.pop(outcome.position).is_lost(outcome):
+                lost.append(outcome)
+            elif isinstance(outcome.result, Duplicate) and outcome.result.different_content:
+                LOGGER.warning("%s", refusal_text(outcome))
+        return lost
 
 
 class _Closing:

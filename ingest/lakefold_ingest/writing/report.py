@@ -104,10 +104,7 @@ class BatchReport:
                 deleted = f", {result.rows_deleted} deleted" if result.rows_deleted else ""
                 return f"committed in version {result.version}, {result.rows_added} rows{deleted}{built}"
             case Duplicate() as result:
-                doubts = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
-                if result.different_content:
-                    doubts += "; its content is another than that of the first"
-                return f"duplicate, folded before {in_version(result)}: nothing was added{doubts}"
+                return f"duplicate, folded before {in_version(result)}: nothing was added{_doubts(result)}"
             case None if self.is_sent:
                 return f"sent, its outcome is not awaited{built}"
             case None:
@@ -131,13 +128,22 @@ def figures_of(envelope: Envelope, write_s: float, send_s: float, wait_s: float)
 
 
 def refusal_text(outcome: Outcome) -> str:
-    """Returns the log message for a refused batch whose outcome the writer did not wait for."""
-    result = outcome.result
+    """Returns the log message for a batch that added nothing, and whose outcome was not awaited."""
+    result, what = outcome.result, "refused"
     reason = result.conflict.message if isinstance(result, Rejected) else ""
     if isinstance(result, Invalid):
         reason = f"{result.message} ({result.hint})" if result.hint else result.message
+    if isinstance(result, Duplicate):
+        what = "a duplicate"
+        reason = f"a batch with its key was folded before {in_version(result)}{_doubts(result)}"
     key = f"batch {outcome.batch_id} of {outcome.app_id} into {outcome.table}"
-    return f"{key}: refused at {outcome.position}, nothing was added (uuid {outcome.uuid}): {reason}"
+    return f"{key}: {what} at {outcome.position}, nothing was added (uuid {outcome.uuid}): {reason}"
+
+
+def _doubts(result: Duplicate) -> str:
+    """Returns why the rows of a Duplicate may not be in the table, as words; empty if they are."""
+    doubts = f"; {rolled_back_text(result.rolled_back_by)}" if result.rolled_back_by else ""
+    return doubts + "; its content is another than that of the first" * result.different_content
 
 
 def in_version(result: Duplicate) -> str:
