@@ -126,6 +126,23 @@ def test_rows_that_do_not_fit_fail_alone(committed: lakefold.WriteOptions, tmp_p
     assert numbers(table) == [0, 1, 2, 3]
 
 
+def test_a_text_that_is_no_json_fails_alone(committed: lakefold.WriteOptions, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("doc", pa.string(), metadata={"ARROW:extension:name": "arrow.json"})])
+    lakefold.append(tmp_path / "t", pa.table([['{"n": 0}']], schema=schema), **committed)
+    writer = lakefold.Writer(tmp_path / "t", max_delay=5, **committed)
+    texts = ['{"n": 1}', '{"n": ', "[]"]
+    futures = [writer.append(pa.table([[text]], schema=schema)) for text in texts]
+    with pytest.raises(lakefold.InvalidError, match="a text can't be stored as JSON"):
+        writer.close()
+    assert [future.exception() is None for future in futures] == [True, False, True]
+    assert lance.dataset(tmp_path / "t").count_rows() == 3
+    with pytest.raises(
+        lakefold.BadRowsError, match="1 rows of the batch can't be written: doc in 1"
+    ) as caught:
+        lakefold.append(tmp_path / "t", pa.table([texts], schema=schema), **committed)
+    assert caught.value.examples == ({"doc": '{"n": '},)
+
+
 def test_a_second_writer_of_an_app_is_noticed_and_drops_nothing_silently(
     committed: lakefold.WriteOptions, tmp_path: Path
 ) -> None:

@@ -82,6 +82,67 @@ def test_a_text_that_is_not_utf_8_is_a_bad_row() -> None:
             fitting.apply(batch)
 
 
+JSON = pa.field("doc", pa.string(), metadata={"ARROW:extension:name": "arrow.json"})
+DEEP = "[" * 100_000 + "]" * 100_000
+DOCUMENTS = ['{"a":1}', '{"a":1,', None, "", '{"a":1,"a":2}', DEEP, "[1,[2]]", "tru", "[" * 100_000]
+"""pylance takes an empty text, and doesn't take a name twice."""
+NO_DOCUMENTS = [1, 4, 5, 7, 8]
+
+
+def test_a_text_that_is_not_json_is_a_bad_row_also_inside_of_other_columns() -> None:
+    texts = pa.array(DOCUMENTS)
+    lists, structs, maps = pa.list_(JSON), pa.struct([JSON]), pa.map_(pa.string(), JSON)
+    offsets = pa.array(range(len(DOCUMENTS) + 1), pa.int32())
+    for column, field in (
+        (texts, JSON),
+        (pa.ListArray.from_arrays(offsets, texts).cast(lists), pa.field("c", lists)),
+        (pa.StructArray.from_arrays([texts], fields=[JSON]), pa.field("c", structs)),
+        (pa.MapArray.from_arrays(offsets, pa.array(["k"] * len(texts)), texts, maps), pa.field("c", maps)),
+    ):
+        batch = pa.RecordBatch.from_arrays([column], schema=pa.schema([field]))
+        faults = faults_of(batch, fit(batch.schema, batch.schema))
+        assert faults.rows.tolist() == NO_DOCUMENTS, field
+        described = faults.described(pa.Table.from_batches([batch]))
+        assert set(described["column"].to_pylist()) == {field.name}
+        assert set(described["reason"].to_pylist()) == {
+            "a text can't be stored as JSON: EOF while parsing a value (character 7)",
+            'a text can\'t be stored as JSON: duplicate object attribute "a" (character 10)',
+            "a text can't be stored as JSON: EOF while parsing a value (character 3)",
+            "a text can't be stored as JSON: it is nested more than 500 levels deep",
+        }
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("kind", ["append", "upsert", "cdc"])
+def test_a_table_with_json_leaves_out_texts_that_are_none(
+    tmp_path: Path, kind: str, *, is_kept: bool
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), JSON])
+    lance.write_dataset(schema.empty_table(), str(tmp_path / "t"), schema=schema, data_storage_version="2.2")
+    folding = Folding(tmp_path / "t")
+    rows = pa.table({"id": range(len(DOCUMENTS)), "doc": DOCUMENTS})
+    operations: dict[str, Any] = {
+        "append": append_source(RowSource(rows), leaves_rows_out=is_kept),
+        "upsert": UpsertRows(rows, Merge(("id",))),
+        "cdc": ApplyChanges(
+            rows.append_column("op", [["u"] * len(rows)]), change_format("id", operation_column="op")
+        ),
+    }
+    if not is_kept:
+        with pytest.raises(
+            BadRowsError, match=r"5 rows of the batch can't be written: doc in 5: a text"
+        ) as raised:
+            folding.build(operations[kind])
+        assert raised.value.examples[0]["id"] == 1
+        return
+    settings: Any = {"bad_records": "file:///elsewhere"}
+    folding.put(operations[kind], **settings)
+    good = [number for number in range(len(DOCUMENTS)) if number not in NO_DOCUMENTS]
+    assert sorted(row["id"] for row in folding.rows("id")) == good
+    (bad,) = operations[kind].bad_rows
+    assert [json.loads(text)["id"] for text in bad["row"].to_pylist()] == NO_DOCUMENTS
+
+
 @given(st.lists(ROWS, max_size=30))
 def test_exactly_the_rows_that_do_not_fit_have_a_fault(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=BATCH)

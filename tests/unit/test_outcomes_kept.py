@@ -115,7 +115,7 @@ def waiter(reader: Reader) -> OutcomeWaiter:
 def test_a_refusal_is_noticed_after_many_outcomes_of_others(others: Result) -> None:
     reader = Reader()
     sender = _Waiter(waiter(reader))
-    sender.note_unasked(at(1), sent(1))
+    sender.note_unasked(at(1), sent(1), may_repeat=True)
     reader.report(1, REFUSAL)
     reader.report_many(others)
     (refused,) = sender.make_room("app", Unanswered(1, math.inf), 60.0)
@@ -127,20 +127,42 @@ def test_room_is_made_after_many_outcomes_of_others() -> None:
     reader = Reader()
     sender = _Waiter(waiter(reader))
     for batch in (1, 2):
-        sender.note_unasked(at(batch), sent(batch))
+        sender.note_unasked(at(batch), sent(batch), may_repeat=True)
         reader.report(batch, Committed(2))
     reader.report_many()
-    assert len(sender.make_room("app", Unanswered(1, math.inf), 0.0)) == 2
     assert sender.make_room("app", Unanswered(1, math.inf), 0.0) == []
+    assert sender.lag("app") == Unanswered()
+
+
+@pytest.mark.parametrize(
+    ("result", "may_repeat", "is_lost"),
+    [
+        (Duplicate(2), False, True),
+        (Duplicate(2), True, False),
+        (Duplicate(2, different_content=True), True, False),
+        (Duplicate(2, rolled_back_by=3), True, True),
+        (Committed(2), False, False),
+        (REFUSAL, True, True),
+    ],
+)
+def test_the_outcomes_of_rows_that_are_not_in_the_table_are_returned(
+    result: Result, *, may_repeat: bool, is_lost: bool
+) -> None:
+    reader = Reader()
+    sender = _Waiter(waiter(reader))
+    sender.note_unasked(at(1), sent(1), may_repeat=may_repeat)
+    reader.report(1, result)
+    lost = sender.make_room("app", Unanswered(1, math.inf), 60.0)
+    assert [outcome.result for outcome in lost] == ([result] if is_lost else [])
 
 
 def test_a_batch_waits_while_another_one_has_no_outcome_for_too_long() -> None:
     reader = Reader()
     sender = _Waiter(waiter(reader))
     for batch in (1, 2):
-        sender.note_unasked(at(batch), sent(batch))
+        sender.note_unasked(at(batch), sent(batch), may_repeat=True)
     reader.report(1, Committed(2))
-    assert len(sender.make_room("app", Unanswered(3, 60.0), 0.0)) == 1
+    assert sender.make_room("app", Unanswered(3, 60.0), 0.0) == []
     lag = sender.lag("app")
     assert lag.batches == 1
     assert 0 < lag.seconds < 60
@@ -151,7 +173,7 @@ def test_a_batch_waits_while_another_one_has_no_outcome_for_too_long() -> None:
     assert sender.make_room("other", Unanswered(3, 0.0), 0.0) == []
     assert sender.lag("other") == Unanswered()
     reader.report(2, Committed(3))
-    assert len(sender.make_room("app", Unanswered(3, 0.0), 0.0)) == 1
+    assert sender.make_room("app", Unanswered(3, 0.0), 0.0) == []
     assert sender.lag("app") == Unanswered()
 
 

@@ -1,4 +1,4 @@
-"""Writes rows as fragments: data files that no version names yet. Only this module of ingest imports pylance.
+"""Writes rows by pylance as fragments: data files that no version names yet.
 
 It runs on executors and gets everything from the driver: the schema of the read version, its field ids, the
 version of its data files. So it never opens the table. It would open the newest version, which may differ
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lakefold_ingest.lance.pylance_release import UNKNOWN, check_pylance
 from lakefold_ingest.rows.fitting import Fitting
+from lakefold_ingest.rows.json_values import json_error
 from lakefold_ingest.rows.target import Target
 from lakefold_protos.lance.table_pb2 import DataFile, DataFragment
 from lakefold_table.errors import DamagedError, InvalidError, LakefoldError, RetryError
@@ -153,6 +154,9 @@ def _not_written(error: Exception, uri: str) -> LakefoldError:
     """Returns what an error means for the caller. Another process may be able to write the same rows."""
     from lakefold_reader.lance.scan.scan_errors import meaning
 
+    refused = json_error(error, uri)
+    if refused is not None:
+        return refused
     known = meaning(error, uri)
     if isinstance(known, InvalidError) and not isinstance(error, OSError):
         return known

@@ -23,6 +23,7 @@ from lakefold_ingest.merge.merge_batch import MergeBatch, merge_batch, merge_fau
 from lakefold_ingest.merge.read_version import ReadVersion, stored_schema
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
+from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
 
@@ -144,13 +145,16 @@ class UpsertRows(KeepsBadRows):
         """
         self.bad_rows.clear()
         try:
-            return merge_batch(self.rows, self.merge, view.schema, view.uri)
+            batch = merge_batch(self.rows, self.merge, view.schema, view.uri)
+            check_json(batch.rows)
         except InvalidError as error:
             faults = merge_faults(self.rows, self.merge, view.schema, view.uri)
             if not faults.rows.size or (isinstance(error, BadKeysError) and not keeps_bad_rows):
                 raise
             if not keeps_bad_rows:
                 raise faults.error(self.rows, view.uri) from error
+        else:
+            return batch
         self.bad_rows.append(faults.described(self.rows))
         good = np.setdiff1d(np.arange(self.rows.num_rows), faults.rows)
         return merge_batch(self.rows.take(pa.array(good)), self.merge, view.schema, view.uri)

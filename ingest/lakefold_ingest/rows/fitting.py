@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import types
 
+from lakefold_ingest.rows.json_values import check_depth
 from lakefold_ingest.rows.text_lengths import limited
 from lakefold_table.errors import InvalidError
 from lakefold_table.lance.schemas.arrow_extensions import complete_metadata
@@ -189,6 +190,7 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
         # Arrow doesn't check it when it reads a file of Parquet, nor Spark when it casts bytes to a text.
         hint = "correct or leave out such rows: no Lance client could read the column"
         raise InvalidError("a text is not UTF-8", where=field.name, hint=hint)
+    check_depth(converted, field)
     converted = limited(_aligned(converted), field, field.name)
     path = _null_at(converted, field, field.name)
     if path:

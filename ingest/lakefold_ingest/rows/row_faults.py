@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.rows.fitting import Fitting
+from lakefold_ingest.rows.json_values import check_json
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -172,7 +173,8 @@ def check_values(column: pa.Array, rows: Indices, field: pa.Field, faults: RowFa
 
     def fault(start: int, stop: int) -> str | None:
         try:
-            fitting.apply(pa.RecordBatch.from_arrays([column.slice(start, stop - start)], [field.name]))
+            part = pa.RecordBatch.from_arrays([column.slice(start, stop - start)], [field.name])
+            check_json(fitting.apply(part))
         except InvalidError as error:
             return error.message
         return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.row_faults import BAD_ROWS, faults_of
 from lakefold_ingest.rows.row_order import files_in_order
 from lakefold_ingest.rows.text_lengths import parts_of
@@ -74,14 +75,16 @@ class RowWriter:
         """Returns the rows that fit, and notes the others. Raises `InvalidError` if the batch doesn't fit."""
         fitting = self._target.fitting
         try:
-            return fitting.apply(batch)
+            rows = fitting.apply(batch)
+            check_json(rows)
         except InvalidError:
             faults = faults_of(batch, fitting)
             if not faults.rows.size:
                 raise
             self._bad.append(faults.described(pa.Table.from_batches([batch]), whole=whole))
             good = np.setdiff1d(np.arange(batch.num_rows), faults.rows)
-            return fitting.apply(batch.take(pa.array(good)))
+            rows = fitting.apply(batch.take(pa.array(good)))
+        return rows
 
 
 class _Repeated:

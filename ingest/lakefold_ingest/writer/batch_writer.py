@@ -28,6 +28,7 @@ import pyarrow as pa
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.proposals.key import Key, check_app_id, new_key
+from lakefold_ingest.rows.json_values import check_json
 from lakefold_ingest.rows.row_source import ArrowStream, RowSource
 from lakefold_ingest.writer.batching import Batching, BatchLimits
 from lakefold_ingest.writing.batch import StartedBatch, start_batch
@@ -380,7 +381,7 @@ def _misfit(pending: Pending, view: View | None, settings: WriteSettings) -> Inv
     try:
         fitting = view.target(pending.shape, settings).fitting
         for batch in pending.table.to_batches():
-            fitting.apply(batch)
+            check_json(fitting.apply(batch))
     except InvalidError as misfit:
         return misfit
     return None

@@ -1,0 +1,106 @@
+"""Texts of JSON columns, read by the parser with which pylance stores them.
+
+That parser takes more than JSON (an empty text is null, `TRUE` is true) and less (no object with a name
+twice), so no other parser says which texts can be stored. pylance has no function for it alone, so the column
+is written as a file in memory: a tenth of a millisecond, and about a microsecond for each text. So rows are
+checked only after pylance has refused to write them, if those that don't fit are left out, and in merges.
+
+The parser calls itself for each level of nesting, and some thousand levels end the process (SIGSEGV). So the
+depth of each text is checked before.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefold_ingest.rows.json_depth import MOST_DEPTH, TOO_DEEP, depth_of
+from lakefold_table.errors import InvalidError
+from lakefold_table.lance.schemas.arrow import ARROW_JSON
+from lakefold_table.lance.schemas.schema import EXTENSION_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_REFUSED: Final = re.compile(r"Failed to encode JSON: (.*?)(?:, pos (\d+))?(?:, /|$)", re.MULTILINE)
+_HINT: Final = "correct or leave out such rows: the column has JSON"
+
+
+def json_error(error: Exception, where: str) -> InvalidError | None:
+    """Returns what an error of pylance's says of a text of a JSON column; None if it says nothing of one.
+
+    `where`: the column, or the table if the column is not known.
+    """
+    refused = _REFUSED.search(str(error))
+    if refused is None:
+        return None
+    reason, at = refused.groups()
+    position = f" (character {at})" if at else ""
+    return InvalidError(f"a text can't be stored as JSON: {reason}{position}", where=where, hint=_HINT)
+
+
+def check_json(rows: pa.RecordBatch | pa.Table) -> None:
+    """Raises `InvalidError`, which names the column, if a text of a JSON column can't be stored.
+
+    `rows` are in the types of the table, and their fields have its metadata. JSON may be inside of structs
+    and lists.
+    """
+    for column, field in zip(rows.columns, rows.schema, strict=True):
+        if rows.num_rows and _has_json(field):
+            _check(column, field)
+
+
+def check_depth(column: pa.Array, field: pa.Field) -> None:
+    """Raises `InvalidError`, which names the column, if a text of JSON in it is nested too deeply."""
+    if not _has_json(field):
+        return
+    for texts in _texts(column, field):
+        brackets = pc.add(pc.count_substring(texts, "["), pc.count_substring(texts, "{"))
+        if any(
+            depth_of(text.encode()) > MOST_DEPTH
+            for text in texts.filter(pc.greater(brackets, MOST_DEPTH)).to_pylist()
+        ):
+            raise InvalidError(f"a text can't be stored as JSON: {TOO_DEEP}", where=field.name, hint=_HINT)
+
+
+def _texts(column: pa.Array, field: pa.Field) -> Iterator[pa.Array]:
+    """Yields the texts of JSON in a column, and in the structs and lists of it."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        for child, values in zip(kind, column.flatten(), strict=True):
+            yield from _texts(values, child)
+    elif pa.types.is_map(kind):
+        yield from _texts(column.cast(pa.list_(kind.field(0))).flatten(), kind.field(0))
+    elif pa.types.is_nested(kind) and not pa.types.is_dictionary(kind):
+        yield from _texts(column.flatten(), kind.value_field)
+    elif _has_json(field):
+        yield column
+
+
+def _has_json(field: pa.Field) -> bool:
+    if (field.metadata or {}).get(EXTENSION_NAME.encode()) == ARROW_JSON:
+        return True
+    kind = field.type
+    # A dictionary has no fields.
+    return not pa.types.is_dictionary(kind) and any(
+        _has_json(kind.field(index)) for index in range(kind.num_fields)
+    )
+
+
+def _check(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> None:
+    from lance import LanceFragment
+
+    if pa.types.is_nested(field.type):
+        # pylance parses all texts that a list refers to, also those beyond a slice of it.
+        column = column.take(pa.array(range(len(column)), pa.int64()))
+    schema = pa.schema([field])
+    rows = pa.table([column], schema=schema)
+    try:
+        LanceFragment.create("memory://json", rows.to_reader(), schema=schema, mode="overwrite")
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        refused = json_error(error, field.name)
+        if refused is not None:
+            raise refused from error
