@@ -138,7 +138,7 @@ def test_a_table_with_json_leaves_out_texts_that_are_none(
     settings: Any = {"bad_records": "file:///elsewhere"}
     folding.put(operations[kind], **settings)
     good = [number for number in range(len(DOCUMENTS)) if number not in NO_DOCUMENTS]
-    assert sorted(row["id"] for row in folding.rows("id")) == good
+    assert {row["id"] for row in folding.rows("id")} == set(good)
     (bad,) = operations[kind].bad_rows
     assert [json.loads(text)["id"] for text in bad["row"].to_pylist()] == NO_DOCUMENTS
 
