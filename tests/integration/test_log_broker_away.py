@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal
 
+import lance
+import pyarrow as pa
 import pytest
 
+import lakefold
 from lakefold_committer.observability.metrics import Metrics
 from lakefold_committer.process.daemon import Committer, Options
+from lakefold_ingest.writing.log_client import close_clients, open_client
+from lakefold_log.client.admin import KafkaConfig
+from lakefold_log.client.topic_names import Topics
 from lakefold_log.read import offset_metadata
 from lakefold_log.read.reread import RepeatingReader
 from lakefold_table.errors import RetryError
 from lakefold_table.uri import canonical
+from tests.integration.committers import ready_committer
 from tests.integration.own_log import PATIENCE_S, OwnLog, batches, envelope, take
 from tests.waiting import until
 
@@ -110,6 +118,50 @@ def _sent(own: OwnLog) -> bool:
         return bool(own.propose(3))
     except RetryError:
         return False
+
+
+@pytest.mark.parametrize("waits_for", ["commit", "log"])
+def test_a_batch_waits_for_a_broker_that_went_away_and_says_so(
+    own_broker: Broker,
+    topic_names: TopicNames,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    waits_for: Literal["commit", "log"],
+) -> None:
+    bootstrap, row = own_broker.bootstrap_servers, pa.table({"n": [1]})
+
+    def put(batch: int, timeout: float) -> str:
+        return lakefold.append(
+            tmp_path / "t",
+            row,
+            app_id="app",
+            batch_id=batch,
+            bootstrap_servers=bootstrap,
+            transactions_topic=topic_names.transactions,
+            outcomes_topic=topic_names.outcomes,
+            wait=waits_for,
+            timeout=timeout,
+        ).kind
+
+    says = "waiting for the brokers to store a proposal for"
+    with ready_committer(bootstrap, topic_names, tmp_path), ThreadPoolExecutor(1) as thread:
+        topics = Topics(topic_names.transactions, topic_names.outcomes)
+        # What fails soon once the broker is away is connected before.
+        open_client(KafkaConfig(bootstrap), topics, 5.0)
+        put(0, PATIENCE_S)
+        own_broker.kill()
+        with pytest.raises(RetryError, match="did not accept it within 5 s"):
+            put(1, 5.0)
+        assert says in caplog.text
+        caplog.clear()
+        waiting = thread.submit(put, 2, PATIENCE_S)
+        until(lambda: says in caplog.text, "the writer to say so")
+        own_broker.start()
+        kind = "committed" if waits_for == "commit" else "sent"
+        assert waiting.result(PATIENCE_S) == kind
+        until(lambda: lance.dataset(tmp_path / "t").count_rows() >= 2, "the row", seconds=PATIENCE_S)
+    close_clients()
+    assert caplog.text.count(says) == 1
 
 
 def test_work_that_has_an_end_gives_up_on_a_broker_that_went_away(

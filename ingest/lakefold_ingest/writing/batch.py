@@ -303,13 +303,19 @@ class StartedBatch:
         if self._settings.wait == "log":
             begun = time.perf_counter()
             client.send_unasked(
-                envelope, view.partition, may_repeat=self._may_repeat, storage_options=options
+                envelope,
+                view.partition,
+                self._settings.timeout_s,
+                may_repeat=self._may_repeat,
+                storage_options=options,
             )
             self._send_s += time.perf_counter() - begun
             figures = self._figures(envelope)
             self._report = BatchReport(None, len(self._refusals) + 1, figures=figures)
         else:
-            self._proposed = client.propose(envelope, view.partition, storage_options=options)
+            self._proposed = client.propose(
+                envelope, view.partition, self._settings.timeout_s, storage_options=options
+            )
 
     def _figures(self, envelope: Envelope) -> BatchFigures:
         figures = figures_of(envelope, self._write_s, self._send_s, self._wait_s)

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,11 +42,13 @@ _BEHIND = (
     "raise max_unanswered or max_lag"
 )
 _PAUSE_S = 0.2
+SEND_S = 60.0
+"""How many seconds brokers have to store a proposal, if nothing else is said."""
 _LEAST_CONNECT_S, _CONNECT_S = 1.0, 10.0
 """The least and the most seconds that an attempt to connect lasts before another one begins."""
 _READ_S = 1.0
 _SOON_S = 1.0
-"""A committer without a backlog answers within this many seconds."""
+"""Brokers that can be reached, and a committer without a backlog, answer within this many seconds."""
 LOGGER = logging.getLogger("lakefold")
 
 
@@ -76,15 +79,20 @@ class Unanswered:
 class LogClient:
     """Sends envelopes and waits for their outcomes; for any number of threads.
 
-    Raises `RetryError` if no broker answers within `timeout_s` seconds, `MissingTopicError` if the topics do
+    `timeout_s`: how long most proposals may take until brokers have stored them.
+    Raises `RetryError` if no broker answers within `connect_s` seconds, `MissingTopicError` if the topics do
     not exist.
     """
 
-    def __init__(self, config: KafkaConfig, topics: Topics, timeout_s: float = _CONNECT_S) -> None:
+    def __init__(
+        self, config: KafkaConfig, topics: Topics, connect_s: float = _CONNECT_S, timeout_s: float = SEND_S
+    ) -> None:
         self._config = config
         self._topics = topics
-        describe(Admin(config, timeout_s=timeout_s), topics.outcomes)
-        self._proposer = Proposer(config, topics)
+        describe(Admin(config, timeout_s=connect_s), topics.outcomes)
+        self._proposer = Proposer(config, topics, timeout_s=timeout_s)
+        # How long brokers may take is a setting of a producer, and most processes have one value of it.
+        self._proposers = {timeout_s: self._proposer}
         self._waiters: dict[tuple[str, int], _Waiter] = {}
         self._looked_up: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
@@ -97,23 +105,26 @@ class LogClient:
         self,
         envelope: Envelope,
         partition: int | None,
+        timeout_s: float = SEND_S,
         *,
         storage_options: Mapping[str, str] | None = None,
     ) -> Proposed:
         """Sends the envelope without waiting for the log; `Proposed.answer` waits for its outcome.
 
-        Envelopes that one thread sends to one table are in the log in this order. Raises as `Proposer.send`.
+        Brokers have `timeout_s` seconds to store it. Envelopes that one thread sends to one table with the
+        same limit are in the log in this order. Raises as `Proposer.send`.
         """
+        proposer = self._sender(timeout_s)
         chosen = self._proposer.partition_for(envelope.table, partition)
         waiter = self._waiter(envelope.table, chosen)
         waiter.enter()
         started = time.perf_counter()
         try:
-            sent = self._proposer.send(envelope, chosen, storage_options=storage_options)
+            sent = proposer.send(envelope, chosen, storage_options=storage_options)
         except BaseException:
             waiter.leave()
             raise
-        return Proposed(self._proposer, waiter, envelope, sent, started)
+        return Proposed(proposer, waiter, envelope, sent, started)
 
     def ask(
         self,
@@ -125,28 +136,32 @@ class LogClient:
     ) -> Answer:
         """Sends the envelope and waits for its outcome, at most `timeout_s` seconds after the log has it.
 
-        Raises as `propose` and `Proposed.answer` do: then the outcome is not known, and the same envelope may
-        be sent again.
+        The log may take as long to store it. Raises as `propose` and `Proposed.answer` do: then the outcome
+        is not known, and the same envelope may be sent again.
         """
-        return self.propose(envelope, partition, storage_options=storage_options).answer(timeout_s)
+        return self.propose(envelope, partition, timeout_s, storage_options=storage_options).answer(timeout_s)
 
     def send_unasked(
         self,
         envelope: Envelope,
         partition: int | None,
+        timeout_s: float = SEND_S,
         *,
         may_repeat: bool = True,
         storage_options: Mapping[str, str] | None = None,
     ) -> Position:
         """Sends and waits until the log has it, but not for its outcome: `make_room` reads that later.
 
-        `may_repeat`: the batch may have been sent before. Raises as `Proposer.send_wait` does.
+        Brokers have `timeout_s` seconds to store it. `may_repeat`: the batch may have been sent before.
+        Raises as `Proposer.send_wait` does.
         """
         chosen = self._proposer.partition_for(envelope.table, partition)
-        waiter = self._waiter(envelope.table, chosen)
+        waiter, proposer = self._waiter(envelope.table, chosen), self._sender(timeout_s)
         with waiter.lock:
             # No thread moves to the end of the outcomes before this one is noted.
-            position = self._proposer.send_wait(envelope, chosen, storage_options=storage_options)
+            sent = proposer.send(envelope, chosen, storage_options=storage_options)
+            _say_if_slow(sent, envelope.table)
+            position = proposer.position_of(sent)
             waiter.note_unasked(position, envelope, may_repeat=may_repeat)
         return position
 
@@ -201,9 +216,18 @@ class LogClient:
         """Waits until what was sent is acknowledged, and closes the producer and the waiters."""
         with self._lock:
             waiters = list(self._waiters.values())
+            proposers = list(self._proposers.values())
         for waiter in waiters:
             waiter.outcomes.close()
-        self._proposer.close()
+        for proposer in proposers:
+            proposer.close()
+
+    def _sender(self, timeout_s: float) -> Proposer:
+        """Returns the producer whose proposals brokers have to store within so many seconds."""
+        with self._lock:
+            if timeout_s not in self._proposers:
+                self._proposers[timeout_s] = Proposer(self._config, self._topics, timeout_s=timeout_s)
+            return self._proposers[timeout_s]
 
     def _waiter(self, table: str, partition: int) -> _Waiter:
         """Returns the waiter for the outcomes of this process's proposals for a table."""
@@ -248,6 +272,7 @@ class Proposed:
         because it names the topic's id and the proposal.
         """
         try:
+            _say_if_slow(self._sent, self.envelope.table)
             position = self._proposer.unverified_position_of(self._sent)
             begun = time.perf_counter()
             try:
@@ -398,6 +423,12 @@ class _Waiter:
         return lost
 
 
+def _say_if_slow(sent: Future[Position], table: str) -> None:
+    """Waits until brokers have stored a proposal; if they don't soon, logs that it waits and returns."""
+    if sent not in wait([sent], _SOON_S).done:
+        LOGGER.warning("waiting for the brokers to store a proposal for %s", table)
+
+
 class _Closing:
     """The event that is set when all clients are closed next."""
 
@@ -454,7 +485,8 @@ def open_client(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> Log
     while True:
         remaining_s = deadline - time.monotonic()
         try:
-            client = _client(config, topics, min(max(remaining_s, _LEAST_CONNECT_S), _CONNECT_S))
+            connect_s = min(max(remaining_s, _LEAST_CONNECT_S), _CONNECT_S)
+            client = _client(config, topics, connect_s, wait_s or SEND_S)
         except (RetryError, MissingTopicError) as error:
             if time.monotonic() >= deadline:
                 hint = _NO_TOPICS if isinstance(error, MissingTopicError) else error.hint
@@ -472,11 +504,11 @@ def open_client(config: KafkaConfig, topics: Topics, wait_s: float = 0.0) -> Log
             )
 
 
-def _client(config: KafkaConfig, topics: Topics, timeout_s: float) -> LogClient:
+def _client(config: KafkaConfig, topics: Topics, connect_s: float, timeout_s: float) -> LogClient:
     key = _address(config, topics)
     with _clients_lock:
         if key not in _clients:
-            _clients[key] = LogClient(config, topics, timeout_s)
+            _clients[key] = LogClient(config, topics, connect_s, timeout_s)
         return _clients[key]
 
 
