@@ -109,6 +109,8 @@ register(spark)  # once for each session; the executors need lakefold[ingest] as
 events.writeStream.foreachBatch(sink("s3://lake/flights.lance", "broker:9092"))  # the same, in Python
 ```
 
+With Spark Connect use `format("lakefold")`: `sink` needs the process of Spark's driver, and says so.
+
 Each write is one proposal in the log, and a committer must run. If the table does not exist, it is
 created with the columns of the rows. Columns are matched by name, case-sensitively; rows that don't fit
 fail before anything is sent, with an error that names the columns and types.

@@ -25,7 +25,7 @@ async def handle(writer: lakefold.Writer, user: int) -> int | None:
 
 async def serve(seconds: float) -> None:
     # One Writer for the process. With an app id, a service that starts again continues after its last batch.
-    with lakefold.Writer(TABLE, app_id="service-1", max_delay=0.1) as writer:
+    async with lakefold.Writer(TABLE, app_id="service-1", max_delay=0.1) as writer:
         requests, versions, end = 0, set(), time.monotonic() + seconds
         while time.monotonic() < end:
             # 200 requests at once; each waits about as long as `max_delay`.

@@ -197,13 +197,15 @@ class Writer(BatchWriter):
         with lakefold.Writer("s3://lake/flights", app_id="svc", max_rows=10_000, max_delay=0.1) as writer:
             future = writer.append(rows)     # a concurrent.futures.Future
             future.result().version
-            await writer.append_async(rows)  # in asyncio
+
+        async with lakefold.Writer("s3://lake/flights", app_id="svc") as writer:  # in asyncio
+            await writer.append_async(rows)
 
     A batch is sent when it has `max_rows` rows or `max_bytes` bytes, or its oldest append has waited
     `max_delay` seconds. Several batches are on their way at once, in the order of the appends. `append` waits
     while `max_queued_bytes` have no outcome yet. An append whose rows don't fit the table fails alone; if a
     batch is refused, the appends in it fail and later ones continue. Leaving the block waits for all outcomes
-    and raises the first error. For any number of threads.
+    and raises the first error, as `close` does, and `aclose` in asyncio. For any number of threads.
 
     `app_id` names this writer in the table's history and must not be used by two writers at once: the second
     one gets a `StopError`, and none of its rows is dropped without an error. A writer that is started again

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkAttributeError, StreamingQueryException
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from lakefold.spark import sink
@@ -420,6 +421,22 @@ def test_a_query_that_fails_says_which_column_is_wrong(
     )
     with pytest.raises(StreamingQueryException, match=r"more .* is not in the table"):
         query.awaitTermination()
+
+
+def test_a_frame_of_spark_connect_is_sent_to_the_format() -> None:
+    """Its session has no context, and says so by this error."""
+
+    class ConnectSession:
+        @property
+        def sparkContext(self) -> Any:  # noqa: ANN401, N802 - Spark's name
+            raise PySparkAttributeError(
+                errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "sparkContext"}
+            )
+
+    frame: Any = SimpleNamespace(sparkSession=ConnectSession())
+    with pytest.raises(InvalidError, match="Spark Connect") as caught:
+        sink("/data/t", "broker:9092", app_id="app")(frame, 0)
+    assert 'writeStream.format("lakefold")' in caught.value.hint
 
 
 def test_outside_of_a_query_an_app_id_is_asked_for(

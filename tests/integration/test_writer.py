@@ -218,6 +218,43 @@ def test_asyncio_awaits_appends(committed: lakefold.WriteOptions, tmp_path: Path
     assert sorted(numbers(tmp_path / "t")) == list(range(50))
 
 
+def test_the_end_of_an_async_block_lets_other_coroutines_run_and_loses_nothing(
+    options: lakefold.WriteOptions, bootstrap: str, topic_names: TopicNames, tmp_path: Path
+) -> None:
+    """The committer is started by another coroutine, while the writer waits for its outcomes."""
+
+    async def write(ended: asyncio.Event) -> Future[lakefold.BatchReport]:
+        try:
+            async with lakefold.Writer(tmp_path / "t", max_delay=60, **options) as writer:
+                return writer.append(rows(0))
+        finally:
+            ended.set()
+
+    async def fold(ended: asyncio.Event) -> None:
+        with running_committer(bootstrap, topic_names, tmp_path):
+            await asyncio.wait_for(ended.wait(), PATIENCE_S)
+
+    async def both() -> Future[lakefold.BatchReport]:
+        ended = asyncio.Event()
+        future, _ = await asyncio.gather(write(ended), fold(ended))
+        return future
+
+    assert asyncio.run(both()).result(0).kind == "committed"
+    assert numbers(tmp_path / "t") == [0]
+
+
+def test_an_async_block_ends_with_the_error_of_an_append(
+    committed: lakefold.WriteOptions, tmp_path: Path
+) -> None:
+    async def write() -> None:
+        lakefold.append(tmp_path / "t", rows(0), **committed)
+        async with lakefold.Writer(tmp_path / "t", **committed) as writer:
+            writer.append(pa.table({"z": [1]}))
+
+    with pytest.raises(lakefold.InvalidError, match=r"z .* is not in the table"):
+        asyncio.run(write())
+
+
 def test_closing_under_load_loses_nothing_that_was_accepted(
     committed: lakefold.WriteOptions, tmp_path: Path
 ) -> None:

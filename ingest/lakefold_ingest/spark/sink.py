@@ -44,6 +44,7 @@ from lakefold_table.errors import InvalidError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
     from lakefold_ingest.merge.clauses import Clause, Merge
@@ -106,9 +107,10 @@ class Sink:
         """
         if self.metrics is not None:
             serve(self.metrics)
-        query_id: str = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        context = _context_of(frame)
+        query_id: str = context.getLocalProperty(_QUERY_ID) or ""
         key = Key(self.app_id or _checked_app_id(query_id), batch_id)
-        run_id = frame.sparkSession.sparkContext.getLocalProperty(RUN_ID) if query_id else None
+        run_id = context.getLocalProperty(RUN_ID) if query_id else None
         with failures_noted(self.settings.table, key.app_id):
             batch = begin_batch(run_id, key, self.settings)
             check_executors(frame.sparkSession, self.settings)
@@ -201,6 +203,18 @@ def sink_merge(
         hint = 'give write_mode="upsert", or leave keys, order_by and clauses out'
         raise InvalidError("rows that are appended need no keys", where="write_mode", hint=hint)
     return None
+
+
+def _context_of(frame: DataFrame) -> SparkContext:
+    """Returns the frame's context. Raises `InvalidError` if the frame is one of Spark Connect."""
+    try:
+        return frame.sparkSession.sparkContext
+    except AttributeError as error:
+        raise InvalidError(
+            "sink needs the process of Spark's driver, which a session of Spark Connect doesn't have",
+            where="foreachBatch",
+            hint='use writeStream.format("lakefold") or write.format("lakefold")',
+        ) from error
 
 
 def _checked_app_id(query_id: str) -> str:

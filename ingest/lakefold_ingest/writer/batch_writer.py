@@ -68,8 +68,8 @@ class BatchWriter:
     """Appends rows to one table for as long as a service runs; for any number of threads.
 
     `max_queued_bytes`: appends wait while this many bytes have no outcome yet. Close the writer, or use it as
-    a context manager: rows that are not committed are lost if the process ends. Raises `InvalidError` if an
-    argument is wrong.
+    a context manager, in a coroutine by `async with`: rows that are not committed are lost if the process
+    ends. Raises `InvalidError` if an argument is wrong.
     """
 
     def __init__(
@@ -167,6 +167,21 @@ class BatchWriter:
             thread.join()
         if self._first_failure is not None:
             raise self._first_failure
+
+    async def aclose(self) -> None:
+        """Ends the writer as `close` does, without blocking the event loop. Raises as it does.
+
+        If it is cancelled, the writer ends all the same.
+        """
+        await asyncio.to_thread(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def __enter__(self) -> Self:
         return self
