@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 FILE: Final = "file"
 _DDB: Final = "ddbTableName"
 _ALIASES: Final = {"s3a": "s3"}
+_DBFS: Final = "dbfs"
+_AZURE: Final = "write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
+NOT_BUILT: Final = {
+    _DBFS: "name the bucket itself, as s3://BUCKET/PATH: `dbutils.fs.mounts()` shows which one it is",
+    **dict.fromkeys(["abfs", "wasb", "wasbs"], _AZURE),
+}
+"""What to write instead of some schemes for which no store is built."""
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 # Hadoop and Java write local URIs with one slash.
@@ -91,6 +98,9 @@ def canonical(text: str | os.PathLike[str]) -> str:
     if local := _FILE_WITH_ONE_SLASH.fullmatch(text):
         return _of_uri(text, FILE, local[1])
     if short := _OTHER_WITH_ONE_SLASH.match(text):
+        if short[1].lower() == _DBFS:
+            message = "tables in dbfs:/, Databricks' file system, are not built in this release"
+            raise InvalidError(message, where=text, hint=NOT_BUILT[_DBFS])
         hint = f"write {short[1]}://… for a URI, or ./{text} for a local path"
         raise InvalidError("a URI has two slashes after its scheme", where=text, hint=hint)
     return _of_path(text)

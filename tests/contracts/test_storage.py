@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -41,10 +42,20 @@ def test_a_store_is_opened_by_the_scheme_of_its_uri(tmp_path: Path) -> None:
     MemoryStorage.forget("opened")
 
 
-@pytest.mark.parametrize("uri", ["hdfs://namenode:8020/t", "x://y/z"])
-def test_a_scheme_without_a_store_is_said(uri: str) -> None:
-    with pytest.raises(InvalidError, match="not built in this release"):
+@pytest.mark.parametrize(
+    ("uri", "instead"),
+    [
+        ("hdfs://namenode:8020/t", "s3://, .*abfss://"),
+        ("x://y/z", "s3://, .*abfss://"),
+        ("dbfs://mnt/t", "s3://BUCKET/PATH"),
+        ("wasbs://c@a.blob.core.windows.net/t", "write abfss://CONTAINER@ACCOUNT"),
+        ("abfs://c@a.dfs.core.windows.net/t", "write abfss://CONTAINER@ACCOUNT"),
+    ],
+)
+def test_a_scheme_without_a_store_is_said(uri: str, instead: str) -> None:
+    with pytest.raises(InvalidError, match="not built in this release") as caught:
         open_storage(uri, {})
+    assert re.search(instead, caught.value.hint)
 
 
 def test_a_store_refuses_the_uri_of_another_kind() -> None:

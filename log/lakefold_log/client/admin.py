@@ -21,6 +21,7 @@ from lakefold_log.client.admin_client import KeptClient
 from lakefold_log.client.connecting import ConnectionProbe
 from lakefold_log.client.consumer_pool import ConsumerPool
 from lakefold_log.client.error_codes import Local
+from lakefold_log.client.java_options import java_option
 from lakefold_log.client.rights import REFUSALS, Right, hint, lacking
 from lakefold_table.errors import FencedError, InvalidError, LakefoldError, RetryError, StopError
 from lakefold_table.new_threads import check_room, no_threads, start_thread
@@ -125,7 +126,7 @@ class KafkaConfig:
     """The addresses of the brokers, and the user's own librdkafka options, which are passed on unchanged.
 
     `options` may hold secrets and is left out of the repr. Raises `InvalidError` if they set an option that
-    this package fixes, or if an address contains a login.
+    this package fixes or only Java's client has, or if an address contains a login.
     """
 
     bootstrap_servers: str
@@ -137,6 +138,11 @@ class KafkaConfig:
             message = f"the kafka option {fixed[0]} is fixed by Lakefold"
             hint = "set bootstrap_servers" if "servers" in fixed[0] else "leave it out"
             raise InvalidError(message, where=f"kafka.{fixed[0]}", hint=hint)
+        javas = java_option(self.options)
+        if javas is not None:
+            name, hint = javas
+            message = f"{name} is an option of Kafka's Java client, and this one is librdkafka"
+            raise InvalidError(message, where=f"kafka.{name}", hint=hint)
         if "@" in self.bootstrap_servers:
             # The addresses are in logs and messages, where a password must not appear.
             hint = "name host:port,…; name and password are the kafka options sasl.username and sasl.password"

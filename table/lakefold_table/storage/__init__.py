@@ -27,7 +27,7 @@ from lakefold_table.errors import InvalidError, LocationError
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import MemoryStorage
 from lakefold_table.storage.option_names import warn_unknown
-from lakefold_table.uri import FILE, canonical, parse_location
+from lakefold_table.uri import FILE, NOT_BUILT, canonical, parse_location
 
 if TYPE_CHECKING:
     import os
@@ -64,7 +64,8 @@ def open_storage(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
         return MemoryStorage(name)
     if scheme in _BY_EXTRA:
         return _opened(name, scheme, storage_options)
-    hint = f"put the table on a local disk (a path or file:///PATH) or on {', '.join(map(_uri, _BY_EXTRA))}"
+    others = f"put the table on a local disk (a path or file:///PATH) or on {', '.join(map(_uri, _BY_EXTRA))}"
+    hint = NOT_BUILT.get(scheme, others)
     raise LocationError(f"storage for {scheme}:// is not built in this release", where=name, hint=hint)
 
 
