@@ -1,4 +1,4 @@
-"""JSON messages of a Kafka topic become rows of a table, each once.
+"""JSON messages of a Kafka topic become rows of a table, each once; bad ones are kept with their offset.
 
 Run `lakefold up` (it prints the address of the broker) and `lakefold committer` in this folder first. Usage:
 spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 kafka_json.py HOST:PORT
@@ -8,6 +8,7 @@ import json
 import sys
 from contextlib import suppress
 
+import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
@@ -16,7 +17,9 @@ from pyspark.sql.functions import col, from_json
 import lakefold
 from lakefold.spark import sink
 
-TABLE, TOPIC, COUNT = "clicks.lance", "clicks", 1_000
+TABLE, BAD, TOPIC, COUNT = "clicks.lance", "bad-clicks.lance", "clicks", 1_000
+USER = pa.field("user", pa.int64(), nullable=False)
+CLICK = pa.schema([USER, pa.field("page", pa.string()), pa.field("at", pa.timestamp("us", "UTC"))])
 
 
 def click(bootstrap_servers: str) -> None:
@@ -32,11 +35,13 @@ def click(bootstrap_servers: str) -> None:
             "at": f"2026-01-01T00:{number // 60:02}:00Z",
         }
         producer.produce(TOPIC, json.dumps(value))
+    producer.produce(TOPIC, "no JSON")
     producer.flush()
 
 
 def main(bootstrap_servers: str) -> None:
     click(bootstrap_servers)
+    lakefold.append(TABLE, CLICK.empty_table())
     spark = SparkSession.builder.master("local[2]").appName("clicks").getOrCreate()
     messages = (
         spark.readStream.format("kafka")
@@ -45,13 +50,15 @@ def main(bootstrap_servers: str) -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
-    value = from_json(col("value").cast("string"), "user BIGINT, page STRING, at TIMESTAMP")
-    clicks = messages.select("partition", "offset", value.alias("click")).select(
-        "partition", "offset", "click.*"
-    )
+    message = col("value").cast("string").alias("message")
+    value = from_json(message, "user BIGINT, page STRING, at TIMESTAMP").alias("click")
+    source = ["topic", "partition", "offset", "message"]
+    clicks = messages.select("topic", "partition", "offset", message, value).select(*source, "click.*")
+    # A message that is no click has no user. It goes to the other table, with these columns.
+    put = sink(TABLE, bad_records=BAD, bad_records_columns=source)
     query = (
         # The query's checkpoint and the table agree on each batch: one that runs again adds nothing.
-        clicks.writeStream.foreachBatch(sink(table=TABLE))
+        clicks.writeStream.foreachBatch(put)
         .option("checkpointLocation", "clicks-checkpoint")
         # Without this it runs until it is stopped.
         .trigger(availableNow=True)
@@ -61,6 +68,8 @@ def main(bootstrap_servers: str) -> None:
     spark.stop()
     table = lakefold.open(TABLE)
     print(f"{table.count_rows()} clicks in version {table.version}")
+    for bad in lakefold.open(BAD).to_arrow().to_pylist():
+        print(f"{bad['column']}: {bad['reason']}, from {bad['source']}")
     assert table.count_rows() % COUNT == 0
 
 

@@ -56,7 +56,8 @@ class TableSettings:
 
     `table` is the canonical URI. A file ends after `max_rows_per_file` rows or `max_bytes_per_file` bytes of
     rows in memory, and has them in the order of the columns `sort_by`. `bad_records`: the table of rows that
-    can't be written; empty: such rows fail their batch. `stable_row_ids`: rows of a new table keep their ids
+    can't be written; empty: such rows fail their batch. `bad_records_columns`: the columns of the batch that
+    only those rows keep. `stable_row_ids`: rows of a new table keep their ids
     when they are moved. `data_storage_version`: that of Lance's data files. `partition_by`: the partition
     columns of a new table. `table_properties`: the properties of a new Delta table.
     """
@@ -68,6 +69,7 @@ class TableSettings:
     max_bytes_per_file: int = MAX_BYTES_PER_FILE
     sort_by: tuple[str, ...] = ()
     bad_records: str = ""
+    bad_records_columns: tuple[str, ...] = ()
     stable_row_ids: bool = False
     data_storage_version: str
     partition_by: tuple[str, ...] = ()

@@ -56,7 +56,11 @@ def append(
     before.
     """
     settings = write_settings(table, options, append)
-    operation = append_source(RowSource(rows), leaves_rows_out=bool(settings.bad_records))
+    operation = append_source(
+        RowSource(rows),
+        leaves_rows_out=bool(settings.bad_records),
+        source_columns=settings.bad_records_columns,
+    )
     return put_batch(settings, batch_key(app_id, batch_id), operation)
 
 
@@ -101,7 +105,8 @@ def upsert(
     settings = write_settings(table, options, upsert)
     merge = Merge(names_of(keys, "keys"), names_of(order_by, "order_by"), tuple(clauses))
     key = batch_key(app_id, batch_id)
-    return put_batch(settings, key, UpsertRows(RowSource(rows).table(), merge))
+    operation = UpsertRows(RowSource(rows).table(), merge, source=settings.bad_records_columns)
+    return put_batch(settings, key, operation)
 
 
 def delete(
@@ -129,16 +134,21 @@ def delete(
     table does not exist, and as `lakefold.upsert`.
     """
     settings = write_settings(table, options, delete)
-    operation = delete_operation(where, names_of(keys, "keys"), rows)
+    operation = delete_operation(where, names_of(keys, "keys"), rows, settings.bad_records_columns)
     return put_batch(settings, batch_key(app_id, batch_id), operation)
 
 
-def delete_operation(where: str | None, keys: tuple[str, ...], rows: ArrowStream | None) -> Operation:
-    """Returns the operation that deletes by a predicate or by keys. Raises `InvalidError` for neither."""
+def delete_operation(
+    where: str | None, keys: tuple[str, ...], rows: ArrowStream | None, source: tuple[str, ...] = ()
+) -> Operation:
+    """Returns the operation that deletes by a predicate or by keys. Raises `InvalidError` for neither.
+
+    `source`: the columns that only bad rows keep.
+    """
     if where is not None and not keys and rows is None:
         return DeleteWhere(where)
     if where is None and keys and rows is not None:
-        return delete_keys(RowSource(rows).table(), keys)
+        return delete_keys(RowSource(rows).table(), keys, source)
     raise InvalidError(
         "a delete needs either a predicate, or the key columns and rows with the keys",
         where="where",
@@ -187,7 +197,7 @@ def apply_changes(  # noqa: PLR0913 - a user names the few that matter
     """
     settings = write_settings(table, options, apply_changes)
     format_ = change_format(keys, order_by, envelope, operation_column, operations, debezium_types)
-    operation = ApplyChanges(RowSource(rows).table(), format_)
+    operation = ApplyChanges(RowSource(rows).table(), format_, source=settings.bad_records_columns)
     return put_batch(settings, batch_key(app_id, batch_id), operation)
 
 

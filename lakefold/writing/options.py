@@ -40,6 +40,7 @@ class SinkOptions(TypedDict, total=False):
     commit_properties: Mapping[str, str] | None
     merge_schema: bool
     bad_records: str | os.PathLike[str] | None
+    bad_records_columns: str | Iterable[str] | None
     format: str | None
     partition_by: str | Iterable[str] | None
     table_properties: Mapping[str, str | bool | int] | None
@@ -59,8 +60,9 @@ class WriteOptions(SinkOptions, total=False):
     `merge_schema`: columns that the table lacks are added to it, as nullable ones, before the rows, and
     columns whose type is too narrow get the wider type of the rows.
     `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it
-    they fail their batch. `format`: "lance" or "delta", if the table is created (by default Lance); a table
-    of another format is refused. `partition_by`: the partition columns of a Delta table that is created,
+    they fail their batch. `bad_records_columns`: columns of the rows that go to that table alone, as Kafka's
+    topic, partition and offset. `format`: "lance" or "delta", if the table is created (by default Lance); a
+    table of another format is refused. `partition_by`: the partition columns of a Delta table that is created,
     `table_properties`: its properties, such as {"delta.enableDeletionVectors": True}.
     `sort_by`: the rows that are appended are in the order of these columns in each file; the rows of a file
     are held in memory for that.
@@ -121,7 +123,7 @@ def _settings(
     open_storage(uri, settings.storage_options)
     if "bad_records" in given:
         given = {**given, "bad_records": canonical(cast("str", given["bad_records"]))}
-    for name in {"partition_by", "sort_by"} & given.keys():
+    for name in {"partition_by", "sort_by", "bad_records_columns"} & given.keys():
         names = cast("str | Iterable[str]", given[name])
         given = {**given, name: (names,) if isinstance(names, str) else tuple(names)}
     if "table_properties" in given:

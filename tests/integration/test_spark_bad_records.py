@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 import lakefold
 from lakefold.spark import register, sink
+from lakefold_ingest.writing.bad_records import COLUMNS
 from lakefold_ingest.writing.log_client import close_clients
 from tests.integration.committers import ready_committer
 
@@ -57,13 +58,18 @@ def test_a_stream_goes_on_without_its_bad_rows(
 
     def run(*, keeps: bool) -> None:
         frame = spark.readStream.schema("n int, s string").option("maxFilesPerTrigger", 1).json(str(inbox))
+        columns = ["n", "s", "_metadata.file_name as file", "_metadata.file_block_start as at"]
+        frame = frame.selectExpr(*columns[: 4 if keeps else 2])
         writer = frame.repartition(3).writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(checkpoint))
         if door == "format":
-            writer = writer.format("lakefold").options(**texts, **({"badRecords": str(bad)} if keeps else {}))
+            kept = {"badRecords": str(bad), "badRecordsColumns": "file,at"} if keeps else {}
+            writer = writer.format("lakefold").options(**texts, **kept)
             writer.start(str(table)).awaitTermination()
             return
-        given: lakefold.WriteOptions = {**log, "bad_records": bad if keeps else None}
+        given: lakefold.WriteOptions = dict(log)  # type: ignore[assignment]
+        if keeps:
+            given |= {"bad_records": bad, "bad_records_columns": ("file", "at")}
         put = sink(
             table,
             app_id="app",
@@ -82,6 +88,8 @@ def test_a_stream_goes_on_without_its_bad_rows(
         (inbox / f"{part}.json").write_text("\n".join(lines))
     with ready_committer(bootstrap, topic_names, tmp_path):
         lakefold.append(table, SCHEMA.empty_table(), **log)
+        # As an earlier release has created it.
+        lakefold.append(bad, COLUMNS.empty_table().drop_columns("source"), **log)
         with pytest.raises(StreamingQueryException, match=r"rows of the batch can't be written"):
             run(keeps=False)
         run(keeps=True)
@@ -97,6 +105,9 @@ def test_a_stream_goes_on_without_its_bad_rows(
         ("s", 21),
     }
     assert len(left_out) == len(BAD)
+    assert {(json.loads(row["row"])["n"], row["source"]) for row in left_out} == {
+        (n, json.dumps({"file": "1.json", "at": 0})) for n in (1007, 13, 21)
+    }
     assert {row["app_id"] for row in left_out} == {"app"}
     assert not [file for path in (table, bad) for file in unused(path)]
 

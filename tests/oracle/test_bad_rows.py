@@ -17,6 +17,7 @@ from lakefold_ingest.formats import read_view
 from lakefold_ingest.merge.clauses import Merge
 from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.apply_changes import ApplyChanges
+from lakefold_ingest.operations.delete import delete_keys
 from lakefold_ingest.operations.upsert import UpsertRows
 from lakefold_ingest.proposals.key import Key, new_key
 from lakefold_ingest.rows.fitting import fit
@@ -63,6 +64,62 @@ def folding(tmp_path: Path) -> Folding:
 BAD = [{"id": 1, "n": 300, "tags": None}, {"id": None, "n": 2, "tags": []}]
 GOOD = [{"id": 2, "n": 255, "tags": ["x"]}, {"id": 3, "n": None, "tags": None}]
 MIXED = pa.Table.from_pylist([BAD[0], GOOD[0], BAD[1], GOOD[1]], schema=BATCH)
+
+
+SOURCE = ("topic", "offset")
+"""The columns that say where a row comes from."""
+
+
+def with_source(rows: pa.Table) -> pa.Table:
+    """These rows with the columns of `SOURCE`, the first of them before all others."""
+    count = rows.num_rows
+    first = pa.table({"topic": ["events"] * count}).append_column(
+        "offset", pa.array(range(count), pa.int64())
+    )
+    return pa.table([first["topic"], *rows.columns, first["offset"]], ["topic", *rows.column_names, "offset"])
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert", "delete", "cdc"])
+def test_bad_rows_alone_keep_the_columns_that_say_where_they_come_from(folding: Folding, mode: str) -> None:
+    rows = with_source(MIXED)
+    settings = {"bad_records": "memory://bad/rows", "bad_records_columns": SOURCE}
+    operation: LeavesRowsOut
+    match mode:
+        case "append":
+            operation = append_source(RowSource(rows), leaves_rows_out=True, source_columns=SOURCE)
+        case "upsert":
+            operation = UpsertRows(rows, Merge(("id",)), source=SOURCE)
+        case "delete":
+            folding.put(append_source(RowSource(pa.Table.from_pylist(GOOD, BATCH))))
+            operation = delete_keys(rows, ["id"], SOURCE)
+        case _:
+            changes = rows.append_column("op", pa.array(["i"] * len(rows)))
+            operation = ApplyChanges(changes, change_format("id", operation_column="op"), source=SOURCE)
+    assert folding.put(operation, **settings) is not None  # type: ignore[arg-type]  # as in `Folding.settings`
+    assert folding.rows() == ([] if mode == "delete" else sorted(GOOD, key=repr))
+    (bad,) = operation.bad_rows
+    origins = dict(zip(bad["column"].to_pylist(), map(json.loads, bad["source"].to_pylist()), strict=True))
+    expected = {"n": {"topic": "events", "offset": 0}, "id": {"topic": "events", "offset": 2}}
+    # A delete needs no values but the keys.
+    assert origins == ({"id": expected["id"]} if mode == "delete" else expected)
+    assert not any(set(SOURCE) & json.loads(text).keys() for text in bad["row"].to_pylist())
+
+
+def test_the_order_of_events_may_be_one_of_the_columns_that_bad_rows_keep(folding: Folding) -> None:
+    rows = with_source(pa.table({"id": [1, 1], "n": [2, 1], "op": ["i", "i"]}).take(pa.array([1, 0])))
+    format_ = change_format("id", "offset", operation_column="op")
+    settings = {"bad_records": "memory://bad/rows", "bad_records_columns": SOURCE}
+    folding.put(ApplyChanges(rows.sort_by([("offset", "descending")]), format_, source=SOURCE), **settings)  # type: ignore[arg-type]  # as above
+    assert folding.rows("id", "n") == [{"id": 1, "n": 2}]
+
+
+def test_a_column_that_bad_rows_should_keep_is_in_the_batch(folding: Folding) -> None:
+    with pytest.raises(InvalidError, match="nope is not in the batch") as caught:
+        append_source(RowSource(MIXED), leaves_rows_out=True, source_columns=("nope",))
+    assert caught.value.where == "badRecordsColumns"
+    with pytest.raises(InvalidError, match="no table is named") as caught:
+        folding.settings(bad_records_columns=("topic",))  # type: ignore[arg-type]  # as above
+    assert caught.value.where == "bad_records_columns"
 
 
 def test_a_text_that_is_not_utf_8_is_a_bad_row() -> None:

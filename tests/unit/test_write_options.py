@@ -391,7 +391,10 @@ def test_the_parameters_of_sink_are_those_of_the_table() -> None:
     defaults = {name: parameter.default for name, parameter in parameters.items() if name in options}
     settings = {field.name: field.default for field in fields(WriteSettings) if field.default is not MISSING}
     # Settings that are not given say so with an empty value.
-    settings |= {name: settings[name] or None for name in ("bad_records", "format", "partition_by")}
+    settings |= {
+        name: settings[name] or None
+        for name in ("bad_records", "bad_records_columns", "format", "partition_by")
+    }
     defaults |= {name: settings[name] for name in options.keys() & settings.keys() - defaults.keys()}
     expected = {name: options[name].default for name in defaults} | {"table": inspect.Parameter.empty}
     assert defaults == expected

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakefold_ingest.rows.row_faults import bad_rows_error
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.rows.row_writer import RowWriter
+from lakefold_ingest.rows.source_columns import from_source, own_columns
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
 
@@ -40,7 +41,8 @@ class KeepsBadRows:
 class AppendRows(KeepsBadRows):
     """An `Operation` that adds rows. `schema` is that of the rows.
 
-    `write` writes the rows as files for the target that it is given and returns them. It is called
+    `given`: the columns that they come with, if some are only for bad rows (`bad_records_columns`). `write`
+    writes the rows as files for the target that it is given and returns them. It is called
     again if an append is refused because the table's schema changed while the files were written. `count`
     returns how many rows there are; it is called only if the batch was folded before. `write` puts rows that
     it left out into `bad_rows`.
@@ -51,6 +53,7 @@ class AppendRows(KeepsBadRows):
     attempts: int = ATTEMPTS
     count: Callable[[], int] | None = None
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
+    given: pa.Schema | None = None
 
     @property
     def batch_columns(self) -> BatchColumns | None:
@@ -68,15 +71,21 @@ class AppendRows(KeepsBadRows):
 
         Raises `InvalidError` if they don't fit.
         """
-        files = self.write(view.target(self.schema, settings))
+        given = self.schema if self.given is None else self.given
+        target = from_source(view.target(self.schema, settings), given, settings.bad_records_columns)
+        files = self.write(target)
         return view.append(key, files) if files else None
 
 
-def append_source(source: RowSource, *, leaves_rows_out: bool = False) -> AppendRows:
+def append_source(
+    source: RowSource, *, leaves_rows_out: bool = False, source_columns: tuple[str, ...] = ()
+) -> AppendRows:
     """Returns the operation that appends these rows, written by this process.
 
     `leaves_rows_out`: the settings have `bad_records`, so how many rows fit is known once they are written.
+    `source_columns`: the settings' `bad_records_columns`.
     """
+    schema = own_columns(source.schema, source_columns)
     bad_rows: list[pa.Table] = []
 
     def write(target: Target) -> list[WrittenFile]:
@@ -94,4 +103,5 @@ def append_source(source: RowSource, *, leaves_rows_out: bool = False) -> Append
         return sum(batch.num_rows for batch in source.batches())
 
     attempts = ATTEMPTS if source.is_repeatable else 1
-    return AppendRows(source.schema, write, attempts, None if leaves_rows_out else count, bad_rows)
+    counted = None if leaves_rows_out else count
+    return AppendRows(schema, write, attempts, counted, bad_rows, source.schema)

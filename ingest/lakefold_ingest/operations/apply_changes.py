@@ -17,6 +17,7 @@ from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.operations.upsert import ATTEMPTS, check_waits, log_changes
 from lakefold_ingest.rows.row_faults import RowFaults
+from lakefold_ingest.rows.source_columns import own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
 
@@ -44,6 +45,7 @@ class ApplyChanges(KeepsBadRows):
     format: ChangeFormat
     attempts: int = ATTEMPTS
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
+    source: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -68,7 +70,7 @@ class ApplyChanges(KeepsBadRows):
 
     def _row_schema(self) -> pa.Schema:
         none = self.rows.slice(0, 0)
-        return ApplyChanges(none, self.format)._events(None, RowFaults(0)).rows.schema  # noqa: SLF001 - its own class
+        return self.with_rows(none)._events(None, RowFaults(0)).rows.schema  # noqa: SLF001 - its own class
 
     def last_changes(self, table: pa.Schema, where: str, *, keeps_bad_rows: bool = False) -> LastChanges:
         """Returns the last event of each key, for a table with this schema; `where` names it in errors.
@@ -82,7 +84,7 @@ class ApplyChanges(KeepsBadRows):
         if faults.rows.size and not keeps_bad_rows:
             raise faults.error(self.rows, where)
         if faults.rows.size:
-            self.bad_rows.append(faults.described(self.rows))
+            self.bad_rows.append(faults.described(self.rows, source=self.source))
         return changes
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
@@ -98,7 +100,7 @@ class ApplyChanges(KeepsBadRows):
 
     def with_rows(self, rows: pa.Table) -> ApplyChanges:
         """Returns the same operation for other events."""
-        return ApplyChanges(rows, self.format, self.attempts)
+        return ApplyChanges(rows, self.format, self.attempts, source=self.source)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -137,10 +139,12 @@ class ApplyChanges(KeepsBadRows):
 
     def _events(self, table: pa.Schema | None, faults: RowFaults) -> Events:
         """Returns the events, with the columns in their rows that the table has, or is going to have."""
+        own_columns(self.rows.schema, self.source)
+        rows = own_rows(self.rows, self.source, self.format.order_by)
         if self.format.envelope is ChangeEnvelope.DEBEZIUM:
-            events = read_debezium(self.rows, self.format, table, faults)
+            events = read_debezium(rows, self.format, table, faults)
         else:
-            events = read_rows(self.rows, self.format, faults)
+            events = read_rows(rows, self.format, faults)
         return events.with_order_in_rows(self.format, None if table is None else table.names)
 
 

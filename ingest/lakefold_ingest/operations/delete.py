@@ -12,6 +12,7 @@ from lakefold_ingest.formats import seen_source
 from lakefold_ingest.merge.clauses import MatchedDelete, Merge
 from lakefold_ingest.merge.formats import open_read_version, target_of
 from lakefold_ingest.operations.upsert import ATTEMPTS, UpsertRows, check_waits
+from lakefold_ingest.rows.source_columns import own_columns
 from lakefold_table.delta.actions.lines import lines_of
 from lakefold_table.errors import InvalidError
 
@@ -70,11 +71,13 @@ class DeleteWhere:
         return envelope
 
 
-def delete_keys(rows: pa.Table, keys: Sequence[str]) -> UpsertRows:
+def delete_keys(rows: pa.Table, keys: Sequence[str], source: tuple[str, ...] = ()) -> UpsertRows:
     """Returns the operation that deletes the rows whose keys are in `rows`, which need no other columns.
 
-    A key may be in several rows. Raises `InvalidError` if `keys` names no column, or one twice.
+    A key may be in several rows. `source`: the columns that only bad rows keep. Raises `InvalidError` if
+    `keys` names no column, or one twice.
     """
     merge = Merge(tuple(keys), clauses=(MatchedDelete(),))
     merge.check_columns(rows.column_names, keys)
-    return UpsertRows(rows.select(list(keys)), merge)
+    own_columns(rows.schema, source)
+    return UpsertRows(rows.select([*keys, *source]), merge, source=source)

@@ -24,6 +24,7 @@ from lakefold_ingest.merge.read_version import ReadVersion, stored_schema
 from lakefold_ingest.merge.row_changes import FoundRows, Rewriting, RowChanges
 from lakefold_ingest.operations.append import KeepsBadRows
 from lakefold_ingest.rows.json_values import check_json
+from lakefold_ingest.rows.source_columns import own_columns, own_rows
 from lakefold_ingest.view import BatchColumns, View
 from lakefold_table.errors import InvalidError
 
@@ -50,20 +51,21 @@ PAIRS_AT_ONCE = 2**16
 class UpsertRows(KeepsBadRows):
     """An `Operation` that merges rows into the table. `rows` are those of the batch.
 
-    If it is built again, only the fragments that changed since are read, and what was written is used again
-    unless the batch changes other rows now.
+    `source`: the columns that only bad rows keep. If it is built again, only the fragments that changed since
+    are read, and what was written is used again unless the batch changes other rows now.
     """
 
     rows: pa.Table
     merge: Merge
     attempts: int = ATTEMPTS
     bad_rows: list[pa.Table] = field(default_factory=list, compare=False)
+    source: tuple[str, ...] = ()
     _built: BuiltChanges | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema | None:
         """The schema with which the table is created if it doesn't exist. None: it must exist."""
-        return self.rows.schema if self.merge.inserts else None
+        return own_columns(self.rows.schema, self.source) if self.merge.inserts else None
 
     @property
     def batch_columns(self) -> BatchColumns | None:
@@ -71,7 +73,8 @@ class UpsertRows(KeepsBadRows):
         updates = any(isinstance(clause, MatchedUpdate) for clause in self.merge.matched)
         if not updates and not self.merge.inserts:
             return None
-        return BatchColumns(self.rows.schema, are_all=bool(self.merge.inserts), keys=self.merge.keys)
+        columns = own_columns(self.rows.schema, self.source)
+        return BatchColumns(columns, are_all=bool(self.merge.inserts), keys=self.merge.keys)
 
     def build(self, view: View, key: Key, settings: WriteSettings) -> Envelope | None:
         """Writes the files of the upsert and returns its envelope; None if no row changes.
@@ -105,7 +108,7 @@ class UpsertRows(KeepsBadRows):
 
     def with_rows(self, rows: pa.Table) -> UpsertRows:
         """Returns the same operation for other rows."""
-        return UpsertRows(rows, self.merge, self.attempts)
+        return UpsertRows(rows, self.merge, self.attempts, source=self.source)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -144,20 +147,21 @@ class UpsertRows(KeepsBadRows):
         Raises as `merge_batch`, and `BadRowsError` if values don't fit and bad rows are not kept.
         """
         self.bad_rows.clear()
+        rows = own_rows(self.rows, self.source)
         try:
-            batch = merge_batch(self.rows, self.merge, view.schema, view.uri)
+            batch = merge_batch(rows, self.merge, view.schema, view.uri)
             check_json(batch.rows)
         except InvalidError as error:
-            faults = merge_faults(self.rows, self.merge, view.schema, view.uri)
+            faults = merge_faults(rows, self.merge, view.schema, view.uri)
             if not faults.rows.size or (isinstance(error, BadKeysError) and not keeps_bad_rows):
                 raise
             if not keeps_bad_rows:
                 raise faults.error(self.rows, view.uri) from error
         else:
             return batch
-        self.bad_rows.append(faults.described(self.rows))
-        good = np.setdiff1d(np.arange(self.rows.num_rows), faults.rows)
-        return merge_batch(self.rows.take(pa.array(good)), self.merge, view.schema, view.uri)
+        self.bad_rows.append(faults.described(self.rows, source=self.source))
+        good = np.setdiff1d(np.arange(rows.num_rows), faults.rows)
+        return merge_batch(rows.take(pa.array(good)), self.merge, view.schema, view.uri)
 
 
 def check_waits(settings: WriteSettings) -> None:

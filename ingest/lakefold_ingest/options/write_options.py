@@ -408,6 +408,14 @@ WRITE_OPTIONS: Final = (
         modes=ALL_MODES - {WriteMode.OVERWRITE},
     ),
     WriteOption(
+        "badRecordsColumns",
+        column_names,
+        "columns of the batch that go to the table `badRecords` alone, with commas: they say where a row "
+        "comes from, as `topic,partition,offset`",
+        default_text="none",
+        modes=ALL_MODES - {WriteMode.OVERWRITE},
+    ),
+    WriteOption(
         "format",
         choice("lance", "delta"),
         "the format of the table: Lance or Delta. A table that exists keeps its own, and is refused if this "

@@ -77,6 +77,20 @@ def fit(batch: pa.Schema, table: pa.Schema, where: str = "") -> Fitting:
     return Fitting(pa.schema(written, metadata=table.metadata), indices)
 
 
+def with_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns rows in the types of a schema with the same columns.
+
+    Raises `InvalidError` naming the column if a value doesn't fit, as an array in a column of vectors.
+    """
+    columns = []
+    for column, field in zip(rows.columns, schema, strict=True):
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise _misfit(field, error) from error
+    return pa.table(columns, schema=schema)
+
+
 def plain_field(field: pa.Field) -> pa.Field:
     """Returns the field with storage types; extension types, at any depth, remain in its metadata alone.
 
@@ -123,7 +137,10 @@ def _faults(have: pa.DataType, field: pa.Field, path: str) -> Iterator[str]:
     """Yields the faults of a column of type `have` for the table's field."""
     want, have = field.type, storage_of(have)
     if (field.metadata or {}).get(EXTENSION_NAME.encode()) == BLOB_V2.encode():
-        yield f"{path} is a blob, which this sink can't write"
+        yield (
+            f"{path} is a blob of the type {BLOB_V2}, which only pylance writes; a new table with "
+            "dataStorageVersion 2.1 has blobs that can be written"
+        )
     elif types.is_null(have):
         if not field.nullable:
             yield f"{path} has only nulls, and the table's column is not nullable"
@@ -184,8 +201,7 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         converted = array if array.type == field.type else array.cast(field.type, safe=True)
     except pa.ArrowException as error:
-        reason = f"a value doesn't fit the table's {field.type}: {error}"
-        raise InvalidError(reason, where=field.name, hint="correct or leave out such rows") from error
+        raise _misfit(field, error) from error
     if _holds_text(converted.type) and not (_is_valid(converted) or _is_valid(_copied(converted))):
         # Arrow doesn't check it when it reads a file of Parquet, nor Spark when it casts bytes to a text.
         hint = "correct or leave out such rows: no Lance client could read the column"
@@ -197,6 +213,11 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
         hint = "leave out such rows, or give them a value"
         raise InvalidError("the batch has a null, and the column is not nullable", where=path, hint=hint)
     return converted
+
+
+def _misfit(field: pa.Field, error: pa.ArrowException) -> InvalidError:
+    reason = f"a value doesn't fit the table's {field.type}: {error}"
+    return InvalidError(reason, where=field.name, hint="correct or leave out such rows")
 
 
 def _holds_text(kind: pa.DataType) -> bool:

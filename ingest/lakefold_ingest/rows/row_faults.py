@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakefold_ingest.rows.fitting import Fitting
 from lakefold_ingest.rows.json_values import check_json
+from lakefold_ingest.rows.source_columns import own_rows
 from lakefold_table.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
     Indices = NDArray[np.int64]
 
-BAD_ROWS: Final = pa.schema({"column": pa.string(), "reason": pa.string(), "row": pa.string()})
-"""Rows that can't be written: the column that is at fault, the reason, and the row as a JSON object."""
+BAD_ROWS: Final = pa.schema(
+    {"column": pa.string(), "reason": pa.string(), "row": pa.string(), "source": pa.string()}
+)
+"""Rows that can't be written: the column that is at fault, the reason, the row as a JSON object, and where it
+comes from, null or an object as well."""
 EXAMPLES = 3
 """How many rows an error shows."""
 MOST_SHOWN = 300
@@ -73,10 +77,11 @@ class RowFaults:
         """The indices of the rows that have a fault, ascending."""
         return np.flatnonzero(self._fault_of)
 
-    def described(self, rows: pa.Table, *, whole: bool = True) -> pa.Table:
+    def described(self, rows: pa.Table, *, source: Sequence[str] = (), whole: bool = True) -> pa.Table:
         """Returns `BAD_ROWS` of the rows that have a fault. `rows` is the batch.
 
-        Not `whole`: only as many have their JSON as an error shows.
+        `source`: the columns that say where a row comes from. Not `whole`: only as many have their JSON as an
+        error shows.
         """
         bad = self.rows
         if not bad.size:
@@ -85,11 +90,16 @@ class RowFaults:
         shown = np.arange(bad.size)
         if not whole:
             shown = np.union1d(shown[:EXAMPLES], np.unique(numbers, return_index=True)[1])
-        texts = np.full(bad.size, None, object)
-        texts[shown] = row_texts(rows.take(pa.array(bad[shown])))
+        texts, origins = np.full((2, bad.size), None, object)
+        described = rows.take(pa.array(bad[shown]))
+        texts[shown] = row_texts(own_rows(described, source))
+        if source:
+            origins[shown] = row_texts(described.select(list(source)))
         faults = [pa.array(part, pa.string()) for part in zip(*self._numbers, strict=True)]
         columns = [part.take(pa.array(numbers - 1)) for part in faults]
-        return pa.table([*columns, pa.array(texts, pa.string())], schema=BAD_ROWS)
+        return pa.table(
+            [*columns, *(pa.array(each, pa.string()) for each in (texts, origins))], schema=BAD_ROWS
+        )
 
     def error(self, rows: pa.Table, where: str) -> BadRowsError:
         """Returns the error that describes the faults. `rows` is the batch, `where` names the table."""

@@ -81,7 +81,8 @@ class RowWriter:
             faults = faults_of(batch, fitting)
             if not faults.rows.size:
                 raise
-            self._bad.append(faults.described(pa.Table.from_batches([batch]), whole=whole))
+            source = self._target.source_columns if whole else ()
+            self._bad.append(faults.described(pa.Table.from_batches([batch]), source=source, whole=whole))
             good = np.setdiff1d(np.arange(batch.num_rows), faults.rows)
             rows = fitting.apply(batch.take(pa.array(good)))
         return rows

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.unused_files import remove_files
 from lakefold_table.errors import DamagedError, InvalidError
 from lakefold_table.lance.manifests.naming import data_path
@@ -92,7 +93,7 @@ class RowStage:
         waiting, files, rows, size, held = list[pa.Table](), list[StagedFile](), 0, 0, 0
         try:
             for batch in batches:
-                table = pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema)
+                table = with_types(pa.Table.from_batches([batch]).select(self.schema.names), self.schema)
                 waiting.append(table)
                 rows, size, held = rows + table.num_rows, size + table.nbytes, held + table.nbytes
                 if held >= STAGED_BYTES:

@@ -28,8 +28,9 @@ class Target(ABC):
     `uri` is the table's canonical URI. `fitting` makes rows of the table from batches. `storage_options` are
     those of the table's store. A file ends after `max_rows_per_file` rows, or after the batch with which it
     has `max_bytes_per_file` bytes of rows in memory (the file itself is mostly smaller). `keeps_bad_rows`:
-    rows that don't fit are left out and reported. `sort_by`: the columns by which the rows of a file are
-    ordered; none: they stay in the order of the batch.
+    rows that don't fit are left out and reported, with the columns `source_columns`, which no other row
+    keeps. `sort_by`: the columns by which the rows of a file are ordered; none: they stay in the order of the
+    batch.
     """
 
     uri: str
@@ -39,6 +40,7 @@ class Target(ABC):
     max_rows_per_file: int = MAX_ROWS_PER_FILE
     max_bytes_per_file: int = MAX_BYTES_PER_FILE
     keeps_bad_rows: bool = False
+    source_columns: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
 
     @abstractmethod

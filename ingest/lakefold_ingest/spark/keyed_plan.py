@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from lakefold_ingest.formats import read_view
 from lakefold_ingest.merge.key_numbers import key_numbers, key_types
 from lakefold_ingest.merge.read_version import stored_schema
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.keyed_parts import KeyedParts
 from lakefold_ingest.operations.upsert import UpsertRows, check_waits
+from lakefold_ingest.rows.source_columns import own_columns
 from lakefold_ingest.rows.staged_rows import RowStage, StagedRows, TaskRows
 from lakefold_ingest.writing.batch import open_or_create, put_batch
 from lakefold_ingest.writing.evolution import with_columns_of
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from lakefold_ingest.cdc.change_format import ChangeFormat
@@ -66,6 +66,10 @@ class KeyedPlan:
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskRows:
         """Stages the rows of a task."""
         return self.stage.put(batches, self.numbers)
+
+    def failed(self, fault: tuple[str, str, str]) -> TaskRows:
+        """Returns the result of a task that can't stage rows: see `TaskRows.fault`."""
+        return TaskRows(b"", (), 0, 0, 0.0, fault)
 
     def commit(
         self, key: Key, tasks: Sequence[TaskRows], *, in_order: bool = False, may_repeat: bool = True
@@ -115,14 +119,16 @@ def plan_merge(settings: WriteSettings, merge: Merge, schema: pa.Schema, key: Ke
     """
     check_waits(settings)
     view = read_view(settings.table, settings.storage_options)
-    added = UpsertRows(schema.empty_table(), merge).batch_columns if settings.merge_schema else None
+    source = settings.bad_records_columns
+    own_columns(schema, source)
+    operation = UpsertRows(schema.empty_table(), merge, source=source)
+    added = operation.batch_columns if settings.merge_schema else None
     if view is not None and added is not None:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
         view = with_columns_of(view, added, settings, client)
     merge.check_columns(schema.names, schema.names if view is None else view.schema.names, settings.table)
     if not merge.needs_one_row:
-        schema = pa.schema([schema.field(name) for name in merge.keys])
-    operation = UpsertRows(schema.empty_table(), merge)
+        operation = operation.with_rows(operation.rows.select([*merge.keys, *source]))
     if view is not None:
         operation.batch(view)
     return _plan(settings, operation, view, key)
@@ -135,7 +141,7 @@ def plan_changes(settings: WriteSettings, format_: ChangeFormat, schema: pa.Sche
     """
     check_waits(settings)
     view = read_view(settings.table, settings.storage_options)
-    operation = ApplyChanges(schema.empty_table(), format_)
+    operation = ApplyChanges(schema.empty_table(), format_, source=settings.bad_records_columns)
     if view is None or settings.merge_schema:
         # Columns that the table lacks are added when the batch is committed.
         _ = operation.schema if view is None else operation.batch_columns

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefold_ingest.operations.keyed_parts import KeyedParts, MergedPart, PartFault
+from lakefold_ingest.rows.fitting import with_types
 from lakefold_ingest.rows.staged_rows import StagedFile, TaskRows
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
 from lakefold_table.errors import InvalidError
@@ -90,7 +91,7 @@ def _number_rows(
     for batch in batches:
         rows, fault = batch.num_rows, None
         try:
-            numbers = task.numbers(pa.Table.from_batches([batch]).cast(schema))
+            numbers = task.numbers(with_types(pa.Table.from_batches([batch]), schema))
         except InvalidError as error:
             numbers, fault = np.zeros(rows, np.int64), PartFault.of(error).text
         added = numbers, np.arange(first, first + rows), [fault] * rows
@@ -111,7 +112,7 @@ def _merge_rows(
     if len(faults):
         merged = MergedPart(b"", fault=PartFault.read(faults[0].as_py()))
     else:
-        merged = task.run(rows.drop_columns(_NUMBERED.names).cast(schema))
+        merged = task.run(with_types(rows.drop_columns(_NUMBERED.names), schema))
     fault = None if merged.fault is None else merged.fault.text
     yield pa.RecordBatch.from_pylist(
         [{"part": merged.part, "bad_rows": merged.bad_rows, "fault": fault}], _MERGED

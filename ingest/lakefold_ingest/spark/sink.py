@@ -22,6 +22,8 @@ from lakefold_ingest.operations.append import AppendRows
 from lakefold_ingest.operations.apply_changes import ApplyChanges
 from lakefold_ingest.operations.upsert import UpsertRows, check_waits
 from lakefold_ingest.proposals.key import Key, check_app_id
+from lakefold_ingest.rows.fitting import with_types
+from lakefold_ingest.rows.source_columns import own_columns
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, write_task
 from lakefold_ingest.spark.arrow_schema import arrow_schema_of, spark_schema_of
 from lakefold_ingest.spark.batch_metrics import MetricsAddress, failures_noted, note_batch, serve
@@ -133,13 +135,14 @@ class Sink:
     def _operation(self, frame: DataFrame, key: Key) -> Iterator[Operation]:
         merge = self.merge
         if merge is None:
-            schema, bad_rows = arrow_schema_of(frame.schema), list[pa.Table]()
+            given, bad_rows = arrow_schema_of(frame.schema), list[pa.Table]()
+            schema = own_columns(given, self.settings.bad_records_columns)
             # How many rows fit is known once they are written.
             count = None if self.settings.bad_records else frame.count
             write = partial(
                 _write, frame, self.layout, recent_sizes(self.settings.table, key.app_id), bad_rows
             )
-            yield AppendRows(schema, write, count=count, bad_rows=bad_rows)
+            yield AppendRows(schema, write, count=count, bad_rows=bad_rows, given=given)
         else:
             with self._merging(frame, merge, key) as operation:
                 yield operation
@@ -150,27 +153,28 @@ class Sink:
             if not merge.needs_one_row or not merge.by_source:
                 merge.check_columns(frame.columns, frame.columns, self.settings.table)
             if not merge.needs_one_row:
-                frame = frame.select(*merge.keys)
+                frame = frame.select(*merge.keys, *self.settings.bad_records_columns)
             if merge.by_source:
                 plan = plan_merge(self.settings, merge, arrow_schema_of(frame.schema), key)
                 with staged(frame, plan) as operation:
                     yield operation
                 return
-        recent = recent_sizes(self.settings.table, key.app_id)
+        recent, schema = recent_sizes(self.settings.table, key.app_id), arrow_schema_of(frame.schema)
+        operation_of = partial(_operation, merge=merge, source=self.settings.bad_records_columns)
         rows = rows_if_small(frame, recent, ROWS_A_TASK)
         if rows is not None:
-            yield _on_driver(rows, frame, merge)
+            yield operation_of(with_types(rows, schema))
             return
         with kept(frame):
             count = frame.count()
             tasks = min(-(-count // ROWS_A_TASK), frame.sparkSession.sparkContext.defaultParallelism)
             if tasks > 1:
                 recent.note(BatchSize(count))
-                yield in_tasks(frame, partial(_operation, merge=merge), tasks)
+                yield in_tasks(frame, operation_of, tasks)
             else:
                 rows = frame.toArrow()
                 recent.note(BatchSize(count, rows.nbytes))
-                yield _on_driver(rows, frame, merge)
+                yield operation_of(with_types(rows, schema))
 
 
 def sink_merge(
@@ -228,12 +232,10 @@ def _checked_app_id(query_id: str) -> str:
     return query_id
 
 
-def _operation(rows: pa.Table, merge: Merge | ChangeFormat) -> KeyedOperation:
-    return ApplyChanges(rows, merge) if isinstance(merge, ChangeFormat) else UpsertRows(rows, merge)
-
-
-def _on_driver(rows: pa.Table, frame: DataFrame, merge: Merge | ChangeFormat) -> KeyedOperation:
-    return _operation(rows.cast(arrow_schema_of(frame.schema)), merge)
+def _operation(rows: pa.Table, merge: Merge | ChangeFormat, source: tuple[str, ...]) -> KeyedOperation:
+    if isinstance(merge, ChangeFormat):
+        return ApplyChanges(rows, merge, source=source)
+    return UpsertRows(rows, merge, source=source)
 
 
 def _write(

@@ -22,6 +22,7 @@ from lakefold_ingest.operations.replace import ReplaceDelta, ReplaceWhere
 from lakefold_ingest.operations.written import AppendWritten, OverwriteWritten
 from lakefold_ingest.options.write_options import WriteMode, WriteUse
 from lakefold_ingest.rows.fitting import plain_field
+from lakefold_ingest.rows.source_columns import from_source, own_columns
 from lakefold_ingest.rows.task_files import TaskFiles, bad_rows_of, collect_files, decoded_files, write_task
 from lakefold_ingest.rows.unused_files import remove_unused
 from lakefold_ingest.view import BatchColumns, View
@@ -67,6 +68,10 @@ class WritePlan:
         if self.condition is None:
             return write_task(self.target, batches)
         return write_task(self.target.fitted(), self.condition.fitted(self.target, batches))
+
+    def failed(self, fault: tuple[str, str, str]) -> TaskFiles:
+        """Returns the result of a task that can't write: see `TaskFiles.fault`."""
+        return TaskFiles((), fault, 0.0)
 
     def commit(
         self, key: Key, tasks: Sequence[TaskFiles], *, in_order: bool = False, may_repeat: bool = True
@@ -134,12 +139,15 @@ def plan_write(
     given.check(use, mode)
     keeps_schema = not given.value("overwriteSchema")
     settings = replace(settings, keeps_partitions=keeps_schema)
+    rows, source = schema, settings.bad_records_columns
+    schema = own_columns(rows, source)
     view = open_or_create(settings, key, schema)
     if settings.merge_schema and keeps_schema:
         client = open_client(settings.kafka, settings.topics, settings.timeout_s)
         view = with_columns_of(view, BatchColumns(schema), settings, client)
     if mode is WriteMode.APPEND:
-        return WritePlan(settings, mode, view.target(schema, settings), view.version)
+        target = from_source(view.target(schema, settings), rows, source)
+        return WritePlan(settings, mode, target, view.version)
     where = given.value("replaceWhere")
     if isinstance(view, DeltaView):
         return _plan_replacing(settings, mode, view, schema, where or "", keeps_schema=keeps_schema)

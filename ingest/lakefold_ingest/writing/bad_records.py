@@ -32,7 +32,8 @@ COLUMNS: Final = pa.schema(
     [("table", pa.string()), ("app_id", pa.string()), ("batch_id", pa.uint64()), *BAD_ROWS]
 )
 """The columns of a table of bad rows: the table and the batch for which they were meant, the column that is
-at fault, the reason, and the row as a JSON object. A batch without app id has its uuid as `app_id`."""
+at fault, the reason, the row as a JSON object, and where it comes from, which is left out if no columns say
+it. A batch without app id has its uuid as `app_id`."""
 MOST_OF_APP_ID = 120
 
 
@@ -56,14 +57,18 @@ def bad_records(settings: WriteSettings, key: Key, bad_rows: Sequence[pa.Table])
     whose = [settings.table, key.app_id or key.own_uuid, key.batch_id]
     columns = [pa.array([value] * count, field.type) for value, field in zip(whose, COLUMNS, strict=False)]
     rows = pa.table([*columns, *all_bad.columns], schema=COLUMNS)
+    if not settings.bad_records_columns:
+        rows = rows.drop_columns("source")
     return BadRecords(
         replace(
             settings,
             table=settings.bad_records,
             bad_records="",
+            bad_records_columns=(),
             wait="commit",
             on_rolled_back="skip",
-            merge_schema=False,
+            # A table of bad rows that an earlier release has created lacks the column.
+            merge_schema=bool(settings.bad_records_columns),
             format="",
             partition_by=(),
             sort_by=(),

@@ -73,6 +73,9 @@ class WriteSettings(TableSettings):
         if self.bad_records == self.table:
             message = "rows that can't be written into a table can't be written into the same one"
             raise InvalidError(message, where="bad_records", hint="name another table")
+        if self.bad_records_columns and not self.bad_records:
+            message = "they are kept by rows that can't be written, and no table is named for these"
+            raise InvalidError(message, where="bad_records_columns", hint="name it by bad_records")
         file_version(self.data_storage_version)
         checked_properties(self.table_properties)
         reserved = [name for name in self.commit_properties if name.startswith(PREFIX)]
