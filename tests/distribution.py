@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TOGETHER: Final = {
     "spark writing": (
+        "test_docstrings",
         "test_executors",
         "test_query_before_broker",
         "test_sink",
@@ -45,7 +46,12 @@ TOGETHER: Final = {
         "test_spark_streams",
     ),
     "relayed": ("test_clock_jumps", "test_cut_connections", "test_late_files", "test_questions"),
-    "dynamodb": ("test_bucket_drop", "test_external_faults", "test_external_manifests"),
+    "dynamodb": (
+        "test_blocks_with_needs",
+        "test_bucket_drop",
+        "test_external_faults",
+        "test_external_manifests",
+    ),
 }
 """Files that are one group. The name of a group begins with the fixture that they share."""
 
