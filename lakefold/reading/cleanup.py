@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lakefold.console.options import STORE, json_option, settings_options, verb
-from lakefold.console.output import print_json, print_line
+from lakefold.console.output import print_columns, print_json, print_line
 
 if TYPE_CHECKING:
     from lakefold.console.settings import Settings
     from lakefold_reader.consumers.expire_versions import Plan
+    from lakefold_reader.consumers.kept_versions import KeptFor
     from lakefold_reader.format.snapshots import Cleaned
     from lakefold_reader.format.source import Source
 
@@ -37,6 +38,7 @@ class Age(click.ParamType):  # type: ignore[type-arg]
 @verb(
     "lakefold cleanup /data/flights --dry-run",
     "lakefold cleanup /data/flights --older-than 30d --keep 100",
+    "lakefold cleanup /data/flights --kept",
     "lakefold cleanup /data/flights --branch audit --json",
 )
 @click.argument("table")
@@ -60,6 +62,11 @@ class Age(click.ParamType):  # type: ignore[type-arg]
     help="Keep at least this many of the newest versions.",
 )
 @click.option("--dry-run", is_flag=True, help="Remove nothing; print what would be removed.")
+@click.option(
+    "--kept",
+    is_flag=True,
+    help="Remove nothing; print for whom old versions are kept, and the files that only they need.",
+)
 @json_option
 def command(
     settings: Settings,
@@ -69,6 +76,7 @@ def command(
     older_than: timedelta,
     keep: int,
     dry_run: bool,
+    kept: bool,
     as_json: bool,
 ) -> None:
     """Remove old versions of TABLE and the files that only they need.
@@ -81,11 +89,20 @@ def command(
     expired (delta.deletedFileRetentionDuration). Files that no version needs are left to `lakefold maintain`.
     """
     from lakefold_reader.consumers.expire_versions import clean_up, plan
+    from lakefold_reader.consumers.kept_versions import kept_versions
     from lakefold_reader.opening import on_branch
+
+    def counted(source: Source) -> tuple[Source, list[KeptFor]]:
+        return source, kept_versions(source, plan(source, older_than, keep=keep))
 
     def cleaned(source: Source) -> tuple[Source, Plan, Cleaned]:
         planned = plan(source, older_than, keep=keep)
         return source, planned, clean_up(source, planned, dry_run=dry_run)
+
+    if kept:
+        source, rows = on_branch(table, branch, settings.storage_options, counted)
+        _print_kept(source, rows, as_json=as_json)
+        return
 
     source, planned, removed = on_branch(table, branch, settings.storage_options, cleaned)
     if as_json:
@@ -93,6 +110,28 @@ def command(
         print_json({"table": source.uri, "format": source.format.name, **plain, "dry_run": dry_run})
     else:
         _print(planned, removed, dry_run=dry_run)
+
+
+def _print_kept(source: Source, rows: list[KeptFor], *, as_json: bool) -> None:
+    from lakefold_reader.as_json import plain_kept
+
+    if as_json:
+        plain = [plain_kept(row) for row in rows]
+        print_json({"table": source.uri, "format": source.format.name, "kept": plain})
+    else:
+        print_columns(
+            ("kept for", "names", "versions", "data files", "bytes"),
+            [
+                (
+                    "nobody" if row.reason == "removable" else row.reason,
+                    ", ".join(row.names),
+                    row.versions,
+                    "not known" if row.files is None else f"{row.files:,}",
+                    "not known" if row.bytes is None else f"{row.bytes:,}",
+                )
+                for row in rows
+            ],
+        )
 
 
 def _plain(planned: Plan, removed: Cleaned) -> dict[str, object]:

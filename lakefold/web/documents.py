@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import shlex
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +16,9 @@ from lakefold.web.tables import consumers_of, policy_in
 from lakefold_log.client.admin import Admin
 from lakefold_log.client.topics import MissingTopicError, describe, watermarks
 from lakefold_log.read.dead_letters import read_dead_letters
-from lakefold_reader.as_json import iso, plain_history, plain_table
-from lakefold_reader.consumers.expire_versions import CONSUMERS, POLICY, REFS, Plan, clean_up, plan
-from lakefold_reader.format.snapshots import Cleaned
+from lakefold_reader.as_json import iso, plain_history, plain_kept, plain_table
+from lakefold_reader.consumers.expire_versions import plan
+from lakefold_reader.consumers.kept_versions import kept_versions
 from lakefold_reader.opening import in_its_format, on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
 from lakefold_reader.snapshot.snapshot import Table, table_of
@@ -27,9 +26,7 @@ from lakefold_reader.versions.branches import branched, main_and_branch
 from lakefold_reader.versions.listing import newest_of, numbers_of
 from lakefold_reader.versions.proposals import sought_of
 from lakefold_reader.versions.times import time_of
-from lakefold_table.branch_names import MAIN
 from lakefold_table.errors import InvalidError, VersionExpiredError
-from lakefold_table.versions.refs import Refs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,11 +120,10 @@ def _fragments(table: Table) -> dict[str, Any]:
 
 
 def kept_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Returns how many old versions the main branch has, what keeps them, and the files that only they need.
+    """Returns for whom the main branch's old versions are kept, and the files that only they need.
 
     The figures of files are None if a clean-up would not remove all of these versions, as of a Delta table
-    without a checkpoint. Nothing is removed. Raises as `table_document`, and `InvalidError` if a version that
-    a branch was made from is gone.
+    without a checkpoint. Nothing is removed. Raises as `table_document`.
     """
 
     def read(source: Source) -> dict[str, Any]:
@@ -138,56 +134,21 @@ def kept_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _kept(source: Source, policy: MaintenancePolicy) -> dict[str, Any]:
-    numbers = numbers_of(source)
-    if len(numbers) > MOST_ADDED_UP:
-        note = f"{len(numbers):,} versions are too many for a page; lakefold cleanup --dry-run adds them up."
-        return {"kept": [], "held_by": [], "note": note}
-    planned = plan(source, policy.version_age, keep=policy.min_versions)
-    old = numbers[: len(numbers) - planned.kept[POLICY]]
-    needed = min((consumer.version for consumer in planned.held_by), default=planned.newest)
-    without_consumers = sorted({*planned.versions, *(number for number in old if number >= needed)})
+    count = len(numbers_of(source))
+    if count > MOST_ADDED_UP:
+        note = f"{count:,} versions are too many for a page; lakefold cleanup --kept adds them up."
+        return {"kept": [], "note": note}
     try:
-        removable, and_consumers, everything = (
-            _counted(source, replace(planned, versions=versions))
-            for versions in (planned.versions, without_consumers, numbers[:-1])
-        )
+        planned = plan(source, policy.version_age, keep=policy.min_versions)
+        rows = kept_versions(source, planned)
     except InvalidError as error:
-        held = [consumer.name for consumer in planned.held_by]
-        return {"kept": [], "held_by": held, "note": f"No old version can be removed: {error.message}."}
-    rows = (
-        ("removable", len(planned.versions), *_more(removable, Cleaned(0, 0, 0))),
-        (CONSUMERS, planned.kept[CONSUMERS], *_more(and_consumers, removable)),
-        # A clean-up leaves tagged versions out, so the files that only they need are not known.
-        ("refs", planned.kept[REFS], None, None),
-        (POLICY, planned.kept[POLICY] - 1, *_more(everything, and_consumers)),
-    )
-    unknown = None in (removable, and_consumers, everything)
-    names = ("reason", "versions", "files", "bytes")
+        return {"kept": [], "note": f"No old version can be removed: {error.message}."}
+    unknown = any(row.files is None for row in rows)
     return {
-        "kept": [dict(zip(names, row, strict=True)) for row in rows],
-        "held_by": [consumer.name for consumer in planned.held_by],
-        "note": f"Not counted: what the newest version, {planned.newest:,}, needs, and files that only "
-        "tagged versions need. A consumer tags the version that it has read last."
-        + (f" {_NOT_CLEANED}" if unknown else ""),
+        "kept": [plain_kept(row) for row in rows],
+        "note": f"Not counted: what the newest version, {planned.newest:,}, needs. What is kept for several "
+        "is in the first of their rows." + (f" {_NOT_CLEANED}" if unknown else ""),
     }
-
-
-def _counted(source: Source, planned: Plan) -> Cleaned | None:
-    """Returns what a clean-up of these versions would remove, None if it would not remove all of them.
-
-    Then the files that only they need are not known. Tagged versions are left out by every clean-up.
-    """
-    tags = Refs(source.storage).tags().values()
-    tagged = {tag.version for tag in tags if (tag.branch or MAIN) == MAIN}
-    cleaned = clean_up(source, planned, dry_run=True)
-    return cleaned if cleaned.versions == len(set(planned.versions) - tagged) else None
-
-
-def _more(after: Cleaned | None, before: Cleaned | None) -> tuple[int | None, int | None]:
-    """Returns how many more files and bytes the first one has, None if one of the two is not known."""
-    if after is None or before is None:
-        return None, None
-    return after.data_files - before.data_files, after.bytes - before.bytes
 
 
 def versions_document(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefold_reader.consumers.consumers import Lag
+    from lakefold_reader.consumers.kept_versions import KeptFor
     from lakefold_reader.snapshot.history import HistoryRow
     from lakefold_reader.snapshot.snapshot import Table
     from lakefold_reader.tail.change import Change
@@ -105,6 +106,17 @@ def plain_consumer(lag: Lag) -> Plain:
         "created_at": iso(consumer.created_at),
         "updated_at": iso(consumer.updated_at),
         "by": consumer.by,
+    }
+
+
+def plain_kept(kept: KeptFor) -> Plain:
+    """Old versions with one reason to be kept, as `lakefold cleanup --kept` prints them."""
+    return {
+        "reason": kept.reason,
+        "names": list(kept.names),
+        "versions": kept.versions,
+        "files": kept.files,
+        "bytes": kept.bytes,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import lance as pylance
@@ -29,8 +30,12 @@ from lakefold_ingest.operations.append import append_source
 from lakefold_ingest.operations.delete import DeleteWhere
 from lakefold_ingest.rows.row_source import RowSource
 from lakefold_ingest.view import BatchColumns
+from lakefold_maintenance.planning.policy import MaintenancePolicy
+from lakefold_reader.as_json import plain_kept
+from lakefold_reader.consumers.expire_versions import plan
+from lakefold_reader.consumers.kept_versions import KeptFor, kept_versions
 from lakefold_reader.format.snapshots import FragmentRows
-from lakefold_reader.opening import on_branch, open_source
+from lakefold_reader.opening import in_its_format, on_branch, open_source
 from lakefold_reader.snapshot.history import history_page
 from lakefold_reader.versions.proposals import ProposalName
 from lakefold_table.entry import Committed, Conflict, Entry, Outcome, Rejected
@@ -213,26 +218,86 @@ def test_schema_changes_end_where_versions_are_gone(tmp_path: Path) -> None:
     assert [document[name] for name in ("searched_from", "searched_to", "older")] == [3, 5, None]
 
 
-def test_old_versions_are_counted_by_what_keeps_them(tmp_path: Path) -> None:
+def test_old_versions_and_their_files_are_counted_by_whom_they_are_kept_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each version but the last replaces all rows, so a data file is needed by one version alone."""
+    path = str(tmp_path / "kept")
+    for number in range(12):
+        pylance.write_dataset(pa.table({"n": [number]}), path, mode="overwrite" if number else "create")
+    table = pylance.dataset(path)
+    table.tags.create("release", 7)
+    table.create_branch("audit", 8)
+    uri = canonical(path)
+    for name, version in (("nightly", "3"), ("weekly", "3"), ("hourly", "5")):
+        assert cli.run(["consumers", uri, "--set", name, version]) == 0
+    rows = [row for row in kept_of(uri, timedelta(0), 3) if row.versions]
+    assert [(row.reason, row.names, row.versions, row.files) for row in rows] == [
+        ("removable", (), 2, 2),
+        ("tags", ("release",), 1, 1),
+        ("branches", ("audit",), 1, 1),
+        # Version 4 is kept for these alone; what a consumer has read last counts as well.
+        ("consumers", ("nightly", "weekly"), 2, 2),
+        ("consumers", ("hourly",), 3, 3),
+        ("policy", (), 2, 2),
+    ]
+    # All data files but the newest version's, each once.
+    assert sum(row.files or 0 for row in rows) == 11
+    sizes = {file.stat().st_size for file in (tmp_path / "kept" / "data").iterdir()}
+    assert [row.bytes for row in rows if row.reason in {"tags", "branches"}] == [*sizes, *sizes]
+    ages = (uri, "--older-than", "0s", "--keep", "3")
+    assert kept_by_the_verb(capsys, *ages) == [plain_kept(row) for row in kept_of(uri, timedelta(0), 3)]
+    [would] = printed(capsys, "cleanup", *ages, "--dry-run")
+    assert [would[f"removed_{name}"] for name in ("versions", "data_files", "bytes")] == [
+        rows[0].versions,
+        rows[0].files,
+        rows[0].bytes,
+    ]
+    assert printed(capsys, "cleanup", *ages)[0]["removed_versions"] == 2
+    assert [row.versions for row in kept_of(uri, timedelta(0), 3)] == [0, 1, 1, 2, 3, 2]
+
+
+def kept_by_the_verb(capsys: pytest.CaptureFixture[str], *words: str) -> Any:  # noqa: ANN401 - JSON
+    [document] = printed(capsys, "cleanup", *words, "--kept")
+    return document["kept"]
+
+
+def kept_of(uri: str, age: timedelta, keep: int) -> list[KeptFor]:
+    return in_its_format(open_source(uri), lambda source: kept_versions(source, plan(source, age, keep=keep)))
+
+
+def test_the_page_counts_by_the_tables_policy_as_the_verb_does_by_the_same_ages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = Folded(open_storage(canonical(tmp_path / "kept")))
     for number in range(3):
         table.append_ids([number])
-
-    def kept() -> dict[str, tuple[int, int, int]]:
-        rows = kept_document(table.uri, OPTIONS)["kept"]
-        return {row["reason"]: (row["versions"], row["files"], row["bytes"]) for row in rows}
-
-    before = kept()
-    # The versions of these tests are older than the policy's age; each data file is in the newest version.
-    assert before["removable"][:2] == (3, 0)
-    assert before["removable"][2] > 0
-    assert before["policy"] == before["consumers"] == (0, 0, 0)
     assert cli.run(["consumers", table.uri, "--set", "nightly", "2"]) == 0
-    after = kept()
-    assert (after["removable"][0], after["consumers"][0]) == (1, 2)
-    # The consumer's tag is on version 2, whose own bytes are counted nowhere.
-    assert 0 < after["consumers"][2] < before["removable"][2] - after["removable"][2]
-    assert kept_document(table.uri, OPTIONS)["held_by"] == ["nightly"]
+    document = kept_document(table.uri, OPTIONS)
+    # The versions of these tests are older than the policy's age; each data file is in the newest version.
+    assert [(row["reason"], row["names"], row["versions"], row["files"]) for row in document["kept"]] == [
+        ("removable", [], 1, 0),
+        ("tags", [], 0, 0),
+        ("branches", [], 0, 0),
+        ("consumers", ["nightly"], 2, 0),
+        ("policy", [], 0, 0),
+    ]
+    policy = MaintenancePolicy()
+    ages = (table.uri, "--older-than", f"{policy.version_age.days}d", "--keep", str(policy.min_versions))
+    assert document["kept"] == kept_by_the_verb(capsys, *ages)
+    assert cli.run(["cleanup", *ages, "--kept"]) == 0
+    assert "nightly" in capsys.readouterr().out
+
+
+def test_many_consumers_share_the_last_row(tmp_path: Path) -> None:
+    path = str(tmp_path / "many")
+    for number in range(12):
+        pylance.write_dataset(pa.table({"n": [number]}), path, mode="overwrite" if number else "create")
+    for number in range(1, 9):
+        assert cli.run(["consumers", path, "--set", f"c{number}", str(number)]) == 0
+    rows = [row for row in kept_of(canonical(path), timedelta(0), 1) if row.reason == "consumers"]
+    assert [row.names for row in rows] == [("c1",), ("c2",), ("c3",), ("c4",), ("c5", "c6", "c7", "c8")]
+    assert [row.files for row in rows] == [1, 1, 1, 1, 7]
 
 
 def test_files_of_old_versions_that_no_clean_up_would_remove_are_not_known(

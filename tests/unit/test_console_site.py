@@ -393,9 +393,9 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     documents["schemas"]["changes"] = [
         {"version": 2, "added": {HOSTILE: "int64"}, "removed": {}, "changed": {}, "reordered": False}
     ]
-    held = {"reason": "consumers", "versions": 3, "files": 4, "bytes": 5_000_000}
+    held = {"reason": "consumers", "names": [HOSTILE], "versions": 3, "files": 4, "bytes": 5_000_000}
     documents |= {
-        "kept": {"kept": [held], "held_by": [HOSTILE], "note": HOSTILE},
+        "kept": {"kept": [held], "note": HOSTILE},
         "overview": overview,
         "shared": overview | shared(overview["committer"]),
         "uncounted": overview | {"dead_letters": None, "dead_letters_problem": HOSTILE},

@@ -276,13 +276,12 @@ export function tableHead(table) {
   ];
 }
 
-/** Returns how many old versions are kept, why, and the files that only they need. */
+/** Returns how many old versions are kept, for whom, and the files that only they need. */
 export function kept(document) {
-  const names = { removable: "nothing: a clean-up removes them", policy: "the policy (age, or the newest versions)",
-    consumers: "consumers", refs: "tags and branches" };
-  const readers = document.held_by.length ? `: ${document.held_by.join(", ")}` : "";
+  const reasons = { removable: "nobody: a clean-up removes them", policy: "the policy (age, or the newest versions)" };
+  const whom = (row) => reasons[row.reason] || `${row.reason}: ${row.names.length ? row.names.join(", ") : "none"}`;
   return make("div", {}, grid("old versions, and the files that only they need", [
-    ["kept for", (row) => names[row.reason] + (row.reason === "consumers" ? readers : "")], ["versions", (row) => count(row.versions), true],
+    ["kept for", whom], ["versions", (row) => count(row.versions), true],
     ["data files", (row) => count(row.files), true], ["size", (row) => bytes(row.bytes), true]], document.kept),
     make("p", { class: "faint" }, document.note));
 }

@@ -60,6 +60,10 @@ class OpenedDelta:
             counted = record_count(file)
             yield FragmentSize(None if counted is None else counted + deleted, deleted, file.size)
 
+    def data_files(self) -> Iterator[tuple[str, int | None]]:
+        """See `Snapshot.data_files`."""
+        return ((file.path, file.size) for file in self._version.files.values())
+
     def touched(self, conflict: Conflict) -> NamedEvidence:
         """See `Snapshot.touched`. The evidence names files by their paths, and columns by their names."""
         paths = {file.path for file in self._version.files.values()}

@@ -281,6 +281,10 @@ class Snapshot(Protocol):
         """Returns the size of each of its fragments. No data file is read."""
         ...
 
+    def data_files(self) -> Iterator[tuple[str, int | None]]:
+        """Returns the path of each data file that it needs, with its bytes; None if they are not recorded."""
+        ...
+
     def touched(self, conflict: Conflict) -> NamedEvidence:
         """Returns the fragments and fields that the evidence of a conflict names, as far as it knows them."""
         ...

@@ -175,6 +175,10 @@ class Table:
         """Yields the size of each fragment, as the version records it. No data file is read."""
         return self._snapshot.fragment_sizes()
 
+    def data_files(self) -> Iterator[tuple[str, int | None]]:
+        """Yields the path and the bytes of each data file, as the version records them."""
+        return self._snapshot.data_files()
+
     @cached_property
     def deleted_rows(self) -> int:
         """Rows in data files that are marked as deleted."""

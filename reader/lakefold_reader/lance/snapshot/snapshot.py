@@ -59,6 +59,13 @@ class LanceSnapshot:
             deleted = fragment.deletion_file.num_deleted_rows if fragment.HasField("deletion_file") else 0
             yield FragmentSize(fragment.physical_rows or None, deleted, sum(sizes) if all(sizes) else None)
 
+    def data_files(self) -> Iterator[tuple[str, int | None]]:
+        """See `Snapshot.data_files`. A path begins with the number of its base, if it is in one."""
+        for fragment in self.state.fragments:
+            for file in fragment.files:
+                base = f"{file.base_id}:" if file.HasField("base_id") else ""
+                yield f"{base}{file.path}", file.file_size_bytes or None
+
     def touched(self, conflict: Conflict) -> NamedEvidence:
         """See `Snapshot.touched`. Fragments are named by their ids, whether this version has them or not."""
         ids = {*conflict.fragment_ids, *(row >> ROW_BITS for row in conflict.row_addresses)}
