@@ -55,7 +55,8 @@ def command(settings: Settings, timeout: float, *, as_json: bool) -> None:
     _check_topic(admin, settings, {view.topic for view in cluster.partitions})
     waiting = [view for view in cluster.partitions if view.topic == settings.transactions_topic]
     tables = [_looked_up(uri, settings) for uri in sorted(set(_tables(admin, waiting, settings)))]
-    parked = parked_tables(settings.http_host, settings.http_port, timeout)
+    seen = seen_tables(settings.http_host, settings.http_port, timeout)
+    parked = None if seen is None else seen["parked"]
     if as_json:
         print_json({**_document(settings, cluster, waiting, tables), "parked": parked})
     else:
@@ -89,20 +90,23 @@ def _check_topic(admin: Admin, settings: Settings, topics: set[str]) -> None:
     raise InvalidError("this topic does not exist", where=name, hint=hint)
 
 
-def parked_tables(host: str, port: int, timeout: float) -> list[dict[str, Any]] | None:
-    """Returns the tables that the committer at this address has parked, None if no committer answers."""
+def seen_tables(host: str, port: int, timeout: float) -> dict[str, Any] | None:
+    """Returns which tables the committer at this address has parked, and for which entries wait.
+
+    Returns None if no committer answers. An older release names neither its partitions nor what waits.
+    """
     if not port:
         return None
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=timeout)  # noqa: S104 - compared, not bound
     try:
         connection.request("GET", "/parked")
         answer = connection.getresponse()
-        parked = json.loads(answer.read())["parked"] if answer.status == http.HTTPStatus.OK else None
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        seen = json.loads(answer.read()) if answer.status == http.HTTPStatus.OK else None
+    except (OSError, http.client.HTTPException, ValueError):
         return None
     finally:
         connection.close()
-    return parked if isinstance(parked, list) else None
+    return seen if isinstance(seen, dict) and isinstance(seen.get("parked"), list) else None
 
 
 def _show_parked(settings: Settings, parked: list[dict[str, Any]] | None) -> None:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from lakefold.setup.status import parked_tables
+from lakefold.setup.status import seen_tables
 from lakefold.web.letter_count import LetterCount
 from lakefold.web.loopback import is_this_machine
 from lakefold_log.client.admin import INSTANCE, Admin
@@ -73,7 +73,9 @@ class ClusterWatch:
             **self._asked,
             "problem": "no committer was asked yet",
             "parked": [],
+            "partitions": None,
         }
+        self._seen: dict[str, Any] | None = None
         self._changes: deque[dict[str, Any]] = deque(maxlen=_CHANGES)
         self.problem = ""
         self._threads = [
@@ -104,11 +106,15 @@ class ClusterWatch:
         return {**self._document, "feed_problem": self.problem, "committer": committer}
 
     def lag_of(self, position: Mapping[str, Any] | None) -> int | None:
-        """Returns how many entries wait in the partition of this position of a table's marks. None: unknown.
-
-        Those of a single table are not counted: the log would have to be read for it.
-        """
+        """Returns how many entries wait in the partition of this position of marks. None: unknown."""
         return lag_at(position, self._settings.transactions_topic, self._document["partitions"])
+
+    def waiting_of(self, uri: str, position: Mapping[str, Any] | None) -> int | None:
+        """Returns how many entries of the table were read and have no outcome yet. None: unknown.
+
+        That is known if the committer which is asked folds the table's partition.
+        """
+        return waiting_at(uri, position, self._settings.transactions_topic, self._seen)
 
     def parked_of(self, uri: str) -> list[dict[str, Any]]:
         """Returns the branches of the table that the committer which is asked has parked."""
@@ -181,14 +187,21 @@ class ClusterWatch:
     def _ask_committer(self) -> None:
         host, port = self._settings.http_host, self._settings.http_port
         before = self._committer
-        parked = parked_tables(host, port, _TIMEOUT_S)
-        if parked is None:
+        seen = self._seen = seen_tables(host, port, _TIMEOUT_S)
+        if seen is None:
             problem = f"no committer answers at {self._asked['address']}"
             problem += ", so its state and parked tables are not known"
-            answer = {"problem": problem, "parked": [], "state": "", "ready": False}
+            answer: dict[str, Any] = {
+                "problem": problem,
+                "parked": [],
+                "partitions": None,
+                "state": "",
+                "ready": False,
+            }
         else:
             ready, state = _readiness(host, port)
-            answer = {"problem": "", "parked": parked, "state": state, "ready": ready}
+            known = {"parked": seen["parked"], "partitions": seen.get("partitions")}
+            answer = {"problem": "", **known, "state": state, "ready": ready}
         self._committer = {**self._asked, **answer}
         state = _state_of(self._committer)
         if not self._changes or self._changes[-1]["state"] != state:
@@ -244,6 +257,18 @@ def lag_at(
     if position is None or position["topic"] != topic:
         return None
     return next((row["lag"] for row in partitions if row["partition"] == position["partition"]), None)
+
+
+def waiting_at(
+    uri: str, position: Mapping[str, Any] | None, topic: str, seen: Mapping[str, Any] | None
+) -> int | None:
+    """Returns how many entries of a table wait by what a committer has said. None: it doesn't say."""
+    if seen is None or position is None or position["topic"] != topic:
+        return None
+    if position["partition"] not in seen.get("partitions", ()):
+        return None
+    named = [row["entries"] for row in seen["waiting"] if row["table"] == uri]
+    return sum(named) if named or seen["tables_waiting"] == len(seen["waiting"]) else None
 
 
 def _plain(cluster: Overview, settings: Settings, members: list[GroupMember] | None) -> dict[str, Any]:

@@ -179,15 +179,17 @@ class ConsoleSite(Closing):
         for row in page["tables"]:
             row["parked"] = self._cluster.parked_of(row["table"])
             row["partition_lag"] = self._cluster.lag_of(row.get("position"))
+            row["waiting"] = self._cluster.waiting_of(row["table"], row.get("position"))
         return page
 
     def _table(self, query: Mapping[str, str]) -> dict[str, Any]:
         uri = self._uri(query)
         document = table_document(uri, self._options)
-        marks = document["marks"]
+        position = None if document["marks"] is None else document["marks"]["position"]
         return {
             **document,
-            "partition_lag": self._cluster.lag_of(None if marks is None else marks["position"]),
+            "partition_lag": self._cluster.lag_of(position),
+            "waiting": self._cluster.waiting_of(uri, position),
             "activity": self._activity.of(uri),
             "parked": self._cluster.parked_of(uri),
         }

@@ -191,6 +191,9 @@ def test_status_consumers_and_refs_are_those_that_the_verbs_print(
     [listed], table = page.get("tables")["tables"], page.get("table", uri=uri)
     assert listed["version"] == status["tables"][0]["version"]
     assert [listed["partition_lag"], table["partition_lag"]] == [2, 2]
+    # The committer has read both, and says of which table they are and which partitions it folds.
+    assert [listed["waiting"], table["waiting"]] == [2, 2]
+    assert overview["committer"]["partitions"] == [0]
     assert [each["table"] for each in table["parked"]] == [uri]
     [consumers] = shown(capsys, "consumers", uri)
     assert listed["consumers"] == table["consumers"] == consumers

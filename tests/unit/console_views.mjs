@@ -42,6 +42,7 @@ const made = {
   overview: [views.overviewCards(given.overview), views.committerChanges(given.overview.committer)],
   uncounted: [...views.problems(given.uncounted).map((text) => new Text(text)), views.overviewCards(given.uncounted)],
   shared: [views.overviewCards(given.shared), ...views.log(given.shared)],
+  alone: views.log(given.alone),
   kept: [views.kept(given.kept)],
   tables: [views.tableList(given.tables, new Set([given.tables.tables[0].table]))],
   none: [views.tableList({ total: 0, tables: [], problem: "" }, new Set())],

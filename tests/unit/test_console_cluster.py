@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefold.web.cluster import lag_at, plain_members
+from lakefold.web.cluster import lag_at, plain_members, waiting_at
 from lakefold_log.client.questions import GroupMember
 
 
@@ -27,3 +27,19 @@ def test_a_table_has_the_lag_of_its_partition_if_that_is_known() -> None:
     assert lag_at(here | {"partition": 2}, "log", partitions) is None
     assert lag_at(here, "another log", partitions) is None
     assert lag_at(None, "log", partitions) is None
+
+
+def test_the_entries_of_a_table_are_known_if_the_asked_committer_folds_its_partition() -> None:
+    rows = [{"table": "a", "branch": name, "entries": 2} for name in ("", "b")]
+    seen = {"partitions": [0], "parked": [], "waiting": rows, "tables_waiting": 2}
+    here = {"topic": "log", "partition": 0}
+    assert waiting_at("a", here, "log", seen) == 4
+    assert waiting_at("other", here, "log", seen) == 0
+    # Not all tables are named, so those of others are not known.
+    assert waiting_at("other", here, "log", seen | {"tables_waiting": 3}) is None
+    assert waiting_at("a", here | {"partition": 1}, "log", seen) is None
+    assert waiting_at("a", here, "another log", seen) is None
+    assert waiting_at("a", here, "log", None) is None
+    assert waiting_at("a", None, "log", seen) is None
+    # A release before this one names neither.
+    assert waiting_at("a", here, "log", {"parked": []}) is None

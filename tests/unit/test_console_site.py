@@ -351,6 +351,8 @@ def check_committers(made: dict[str, Any]) -> None:
         f"2 committers share the partitions. Only the committer at {HOSTILE} was asked: whether the others"
     )
     assert words in made["shared"]["text"]
+    # A committer whose partitions are its own is known if it was asked.
+    assert f"0 {address}" in " ".join(made["alone"]["text"].split())
     log = " ".join(made["shared"]["text"].split())
     assert f"{HOSTILE} 10.0.0.7 0 not ready" in log
     assert "pod-1 10.0.0.8 none, it stands by unknown: not asked here" in log
@@ -376,9 +378,9 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     for row in tables["tables"]:
         row["parked"] = [parked]
         row["activity"]["last"] = LAST
-        assert row["partition_lag"] is None
+        assert row["partition_lag"] is row["waiting"] is None
     assert len(tables["tables"]) == 2
-    tables["tables"][0]["partition_lag"] = 1_234
+    tables["tables"][0] |= {"waiting": 5_678, "partition_lag": 1_234}
     table = site.json(f"/api/table?uri={quote(uri)}")
     table["tags"] = [{"name": HOSTILE, "version": 1, "branch": ""}]
     table["branches"] = [{"name": HOSTILE, "version": 2, "parent_branch": "", "parent_version": 1}]
@@ -397,6 +399,11 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
     documents |= {
         "kept": {"kept": [held], "note": HOSTILE},
         "overview": overview,
+        "alone": overview
+        | {
+            "partitions": [partition | {"committer": "", "committer_name": ""}],
+            "committer": overview["committer"] | {"partitions": [0]},
+        },
         "shared": overview | shared(overview["committer"]),
         "uncounted": overview | {"dead_letters": None, "dead_letters_problem": HOSTILE},
         "tables": tables,
@@ -413,8 +420,11 @@ def test_every_view_shows_names_as_text_and_makes_no_element_of_them(
         assert not {each for each in view["attributes"] if each.startswith("on") or each == "src"}, name
         assert all(each.startswith("#/") for each in view["links"]), name
     assert "no answer" in made["overview"]["text"]
-    assert re.search(r"waiting in its partition.*1,234.*unknown", made["tables"]["text"], re.DOTALL)
-    assert re.search(r"unknown\s+entries waiting in its partition", made["table"]["text"])
+    assert re.search(
+        r"waiting +in its partition.*5,678 +1,234.*unknown +unknown", made["tables"]["text"], re.DOTALL
+    )
+    for label in ("entries of it that were read and wait", "entries that wait in its partition"):
+        assert re.search(rf"unknown\s+{label}", made["table"]["text"])
     assert "about 12,345 or more" in made["overview"]["text"]
     check_committers(made)
     assert re.search(rf"counted: {re.escape(HOSTILE)}.*unknown\s+dead letters", made["uncounted"]["text"])

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakefold.console.settings import Settings
-from lakefold.setup.status import _show_parked, parked_tables
+from lakefold.setup.status import _show_parked, seen_tables
 from lakefold_committer.observability.health import HealthServer
-from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable
+from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable, WaitingTable
 from lakefold_committer.observability.web_server import MAX_CONNECTIONS
 from lakefold_committer.process.daemon import parked_line
 
@@ -152,13 +152,21 @@ def test_a_client_that_disconnects_is_no_error(port: int, capfd: pytest.CaptureF
 def test_parked_tables_are_named_with_what_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
     metrics = Metrics()
     parked = ParkedTable("file:///lake/t", "b", 3, 7, 2, 1.5, "it is away", "mount it")
-    metrics.watch(3, lambda: FoldStatus(9, parked=(parked,)), lambda: 9)
+    waiting = WaitingTable("file:///lake/t", "b", 3, 2)
+    metrics.watch(3, lambda: FoldStatus(9, parked=(parked,), tables_waiting=5, waiting=(waiting,)), lambda: 9)
     with HealthServer(HOST, 0, metrics, lambda: "", lambda: "ready") as server:
-        assert parked_tables(HOST, server.port, ANSWER_SECONDS) == [asdict(parked)]
+        seen = seen_tables(HOST, server.port, ANSWER_SECONDS)
+        assert seen == {
+            "partitions": [3],
+            "parked": [asdict(parked)],
+            "waiting": [asdict(waiting)],
+            "tables_waiting": 5,
+        }
         _show_parked(Settings(http_host=HOST, http_port=server.port), [asdict(parked)])
         shown = capsys.readouterr().out
         assert "file:///lake/t b (partition 3, offset 7; 2 entries wait)\n  it is away\n  mount it\n" in shown
         metrics.forget(3)
-        assert parked_tables(HOST, server.port, ANSWER_SECONDS) == []
-    assert parked_tables(HOST, server.port, ANSWER_SECONDS) is None
-    assert parked_tables(HOST, 0, ANSWER_SECONDS) is None
+        seen = seen_tables(HOST, server.port, ANSWER_SECONDS)
+        assert seen == {"partitions": [], "parked": [], "waiting": [], "tables_waiting": 0}
+    assert seen_tables(HOST, server.port, ANSWER_SECONDS) is None
+    assert seen_tables(HOST, 0, ANSWER_SECONDS) is None

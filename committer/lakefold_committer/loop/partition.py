@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from functools import partial
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
 import structlog
@@ -26,7 +27,7 @@ from lakefold_committer.loop.table_scheduler import TableScheduler
 from lakefold_committer.loop.threads import Threads
 from lakefold_committer.loop.unopened_tables import location_of
 from lakefold_committer.loop.waiting_entries import Load, Waiting
-from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable
+from lakefold_committer.observability.metrics import FoldStatus, Metrics, ParkedTable, WaitingTable
 from lakefold_committer.observability.traces import NO_TRACES, Traces
 from lakefold_committer.tables.branches import branch_location
 from lakefold_log.codec.envelope import Decoded, UnknownKind, address_of, decode
@@ -65,7 +66,7 @@ MOST_BACKLOG = 4_000_000
 GRACE_SECONDS = 8.0
 """How long tasks may take to end after the committer was asked to stop."""
 MOST_NAMED = 100
-"""How many parked tables `/parked` names. All of them are counted."""
+"""How many parked tables `/parked` names, and how many for which entries wait. All of them are counted."""
 RESTAMP_SECONDS = 24 * 3600.0
 """The offset is committed again daily, so that the broker doesn't expire it."""
 
@@ -539,6 +540,11 @@ class PartitionCommitter:
                 self._parked_table(queue, queue.parked)
                 for queue in parked[:MOST_NAMED]
                 if queue.parked is not None
+            ),
+            tables_waiting=len(waiting),
+            waiting=tuple(
+                WaitingTable(queue.uri, queue.branch, self._reader.log.partition, queue.waiting)
+                for queue in nlargest(MOST_NAMED, waiting, key=lambda queue: queue.waiting)
             ),
         )
         if not self._reader.connected:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -13,7 +12,7 @@ from lakefold_committer.observability.web_server import NOT_FOUND, PLAIN, WebRes
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -30,8 +29,8 @@ class ServedMetrics(Protocol):
         """The metrics."""
         ...
 
-    def parked(self) -> Sequence[Any]:
-        """Returns the tables that are parked now, as instances of a dataclass. For any thread."""
+    def tables(self) -> Mapping[str, Any]:
+        """Returns what is known of tables now, the parked ones among them, for JSON. For any thread."""
         ...
 
 
@@ -57,7 +56,7 @@ class HealthServer:
         self._pages: dict[str, Callable[[], WebResponse]] = {
             "/livez": lambda: WebResponse(b"alive\n"),
             "/readyz": lambda: _readiness(trouble(), role(), detail()),
-            "/parked": lambda: WebResponse(_parked(metrics), JSON),
+            "/parked": lambda: WebResponse(json.dumps(metrics.tables()).encode(), JSON),
             "/metrics": lambda: self._scraped(metrics),
         }
         self._others = others
@@ -99,8 +98,3 @@ def _readiness(reason: str, role: str, detail: str) -> WebResponse:
     status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
     lines = filter(None, (reason or role, detail))
     return WebResponse("".join(f"{line}\n" for line in lines).encode(), PLAIN, status)
-
-
-def _parked(metrics: ServedMetrics) -> bytes:
-    """Returns the parked tables with their reasons as JSON, for `lakefold status`."""
-    return json.dumps({"parked": [asdict(table) for table in metrics.parked()]}).encode()

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -71,13 +71,24 @@ class ParkedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingTable:
+    """How many entries of a branch of a table were read and have no reported outcome yet."""
+
+    table: str
+    branch: str
+    partition: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
 class FoldStatus:
     """The state of a partition at one moment.
 
     `position`: the offset that is read next. `unanswered`: entries that were read and have no reported
     outcome yet, parked entries included; `oldest_us`: the log time of the oldest of them, in microseconds
     since 1970 (None: no entry is unanswered). `table_bytes`: the memory of the open tables, as far as it is
-    counted. `parked`: the parked tables, only the first of them if there are many.
+    counted. `parked`: the parked tables, only the first of them if there are many. `waiting`: the tables for
+    which entries wait, only those with the most entries if there are many; `tables_waiting`: their number.
     """
 
     position: int
@@ -88,6 +99,8 @@ class FoldStatus:
     tables_open: int = 0
     table_bytes: int = 0
     parked: tuple[ParkedTable, ...] = ()
+    tables_waiting: int = 0
+    waiting: tuple[WaitingTable, ...] = ()
 
 
 STRANGERS = (
@@ -224,7 +237,17 @@ class Metrics:
 
     def parked(self) -> list[ParkedTable]:
         """Returns the tables that are parked now. For any thread."""
-        return self._gauges.parked()
+        return [table for _, status in self._gauges.statuses() for table in status.parked]
+
+    def tables(self) -> dict[str, Any]:
+        """Returns what `/parked` serves: partitions, parked tables, and those for which entries wait."""
+        statuses = self._gauges.statuses()
+        return {
+            "partitions": sorted(partition for partition, _ in statuses),
+            "parked": [asdict(table) for _, status in statuses for table in status.parked],
+            "waiting": [asdict(table) for _, status in statuses for table in status.waiting],
+            "tables_waiting": sum(status.tables_waiting for _, status in statuses),
+        }
 
     def watch(self, partition: int, status: Callable[[], FoldStatus], end: Callable[[], int]) -> None:
         """Calls `status` and `end` (the log's end) of this partition whenever Prometheus scrapes.
@@ -369,10 +392,10 @@ class _PartitionGauges(Collector):
         with self._lock:
             self._watched[partition] = _Watched(status, end)
 
-    def parked(self) -> list[ParkedTable]:
-        """Returns the tables that are parked in any of the partitions."""
+    def statuses(self) -> list[tuple[int, FoldStatus]]:
+        """Returns the partitions of this process with their states."""
         with self._lock:
-            return [table for partition in self._watched.values() for table in partition.status().parked]
+            return [(number, partition.status()) for number, partition in self._watched.items()]
 
     def remove(self, partition: int) -> None:
         with self._lock:

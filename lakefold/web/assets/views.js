@@ -67,9 +67,9 @@ function parked(rows) {
     `${count(each.entries)} entries wait.`)));
 }
 
-/** Returns how many entries of all tables wait in the partition of the table. */
-function waiting(table) {
-  return table.partition_lag === null ? "unknown" : count(table.partition_lag);
+/** Returns a number of entries that wait, which may not be known. */
+function waiting(entries) {
+  return entries === null || entries === undefined ? "unknown" : count(entries);
 }
 
 function readers(consumers) {
@@ -145,7 +145,8 @@ export function tableList(page, fresh) {
     ["rows", (row) => count(row.rows), true],
     ["fragments", (row) => count(row.fragments), true],
     ["small", (row) => count(row.small_fragments), true],
-    ["waiting in its partition", (row) => (row.loading ? "–" : waiting(row)), true],
+    ["waiting", (row) => (row.loading ? "–" : waiting(row.waiting)), true],
+    ["in its partition", (row) => (row.loading ? "–" : waiting(row.partition_lag)), true],
     ["outcomes/s", (row) => rate(row.activity.rate), true],
     ["log to visible", (row) => seconds(row.seconds_to_visible), true],
     ["last outcome", (row) => (row.loading ? "loading…" : outcome(row.activity.last, row.table))],
@@ -268,7 +269,8 @@ export function tableHead(table) {
     make("h1", {}, table.table),
     parked(table.parked),
     cards([["version", count(table.version)], ["rows", count(table.rows)], ["deleted rows", count(table.deleted_rows)],
-      ["fragments", count(table.fragments)], ["format", table.format], ["entries waiting in its partition", waiting(table)], ["outcomes per second", rate(table.activity.rate)]]),
+      ["fragments", count(table.fragments)], ["format", table.format], ["entries of it that were read and wait", waiting(table.waiting)],
+      ["entries that wait in its partition", waiting(table.partition_lag)], ["outcomes per second", rate(table.activity.rate)]]),
     make("p", {}, "Last outcome: ", outcome(table.activity.last, table.table)),
     marks && marks.position ? make("p", { class: "faint" },
       `Folded up to ${marks.position.topic}/${marks.position.partition}@${marks.position.offset}, by the committer with epoch ${marks.epoch}.`)
@@ -408,6 +410,12 @@ export function letters(page) {
     ], page.letters));
 }
 
+/** Returns who folds a partition: the member of the group that has it, or the committer that was asked if it says so. */
+function folder(row, committer) {
+  const member = [row.committer_name, row.committer].filter(Boolean).join(" at ");
+  return member || ((committer.partitions || []).includes(row.partition) ? asked(committer) : "–");
+}
+
 /** Returns the partitions of the log and the committers. */
 export function log(overview) {
   const committer = overview.committer;
@@ -418,8 +426,9 @@ export function log(overview) {
     grid(`partitions; group ${overview.group || ""}`, [
       ["partition", (row) => count(row.partition), true], ["oldest offset", (row) => count(row.low), true],
       ["end", (row) => count(row.high), true], ["answered up to", (row) => count(row.committed), true],
-      ["lag", (row) => count(row.lag), true], ["folded by", (row) => [row.committer_name, row.committer].filter(Boolean).join(" at ") || "–"]], overview.partitions),
-    make("p", { class: "faint" }, "Who folds a partition is known if the committers share the partitions (--partitions shared)."),
+      ["lag", (row) => count(row.lag), true], ["folded by", (row) => folder(row, committer)]], overview.partitions),
+    make("p", { class: "faint" }, "Known are the committers that share the partitions (--partitions shared), and the one that was asked. ",
+      "Others with partitions of their own (--partitions with numbers, or ordinal) are in no group, so no broker names them: open the page of each, or give its --http-host and --http-port."),
     members(overview),
     make("h2", {}, "Brokers"),
     make("p", {}, `cluster ${overview.cluster_id || "–"}: `, (overview.brokers || []).map((broker) => make("span", { class: "chip" }, `${broker.id}: ${broker.address}`))),

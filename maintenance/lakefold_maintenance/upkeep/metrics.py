@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from lakefold_maintenance.rewriting.compact import CompactionReport
 
@@ -55,9 +55,9 @@ class MaintenanceMetrics:
         # As in the counters. The registry visits the metrics of all tables to find one of them.
         self._added_bytes, self._rewritten_bytes = Tally[str](), Tally[str]()
 
-    def parked(self) -> Sequence[object]:
-        """Returns nothing: a maintainer parks no tables. The HTTP port asks for it."""
-        return ()
+    def tables(self) -> Mapping[str, object]:
+        """Returns no table: a maintainer folds and parks none. The HTTP port asks for it."""
+        return {"parked": ()}
 
     def rewritten(self, table: str, report: CompactionReport) -> None:
         """Adds what a compaction did."""
