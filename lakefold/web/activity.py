@@ -47,11 +47,16 @@ class LastOutcomes:
 
 @dataclass(slots=True)
 class _Step:
-    """The figures of one step of time. `seconds`: samples of the time from the log to visible."""
+    """The figures of one step of time.
+
+    `seconds`: samples of the time from the log to visible, of versions that a page has opened; `reported`:
+    those of a committer, of all its tables.
+    """
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     rows: int = 0
     seconds: list[float] = field(default_factory=list)
+    reported: list[float] = field(default_factory=list)
     lag: int | None = None
 
 
@@ -81,6 +86,17 @@ class Activity:
             step = self._step(at)
             if step is not None and len(step.seconds) < _SAMPLES:
                 step.seconds.append(seconds)
+
+    def report_seconds(self, steps: Iterable[tuple[int, list[float]]]) -> None:
+        """Adds a committer's samples of the seconds from the log to visible, by the step of time.
+
+        Those of a step replace what was added of it before.
+        """
+        with self._changed:
+            for number, samples in steps:
+                step = self._step(number * STEP_S)
+                if step is not None:
+                    step.reported = samples[:_SAMPLES]
 
     def add_lag(self, entries: int) -> None:
         """Adds the number of entries that have no outcome at this moment."""
@@ -151,7 +167,7 @@ class Activity:
             end = int(self._now()) // STEP_S
             numbers = range(end - STEPS + 1, end + 1)
             steps = [self._steps.get(number) or _Step() for number in numbers]
-            ranked = [sorted(step.seconds) for step in steps]
+            ranked = [sorted(step.reported or step.seconds) for step in steps]
             return {
                 "step_seconds": STEP_S,
                 "time": [number * STEP_S for number in numbers],

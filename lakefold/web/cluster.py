@@ -201,6 +201,7 @@ class ClusterWatch:
         else:
             ready, state = _readiness(host, port)
             known = {"parked": seen["parked"], "partitions": seen.get("partitions")}
+            self._activity.report_seconds(seen.get("visible", ()))
             answer = {"problem": "", **known, "state": state, "ready": ready}
         self._committer = {**self._asked, **answer}
         state = _state_of(self._committer)

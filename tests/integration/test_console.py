@@ -170,6 +170,8 @@ def test_status_consumers_and_refs_are_those_that_the_verbs_print(
 
     until(parked, "the parked table", seconds=SECONDS)
     until(lambda: page.get("overview")["lag"] == 2, "the lag", seconds=SECONDS)
+    # The committer says how long its versions took; no page has opened the table.
+    until(lambda: any(page.get("activity")["seconds_median"]), "the plotted seconds", seconds=SECONDS)
     topics = ["--transactions-topic", own.topics.transactions, "--outcomes-topic", own.topics.outcomes]
     topics += ["--dead-letters-topic", own.topics.dead_letters, "--group", own.group]
     asks = ["--bootstrap-servers", servers, "--root", str(tmp_path), "--http-port", str(committer.http_port)]

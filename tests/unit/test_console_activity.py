@@ -108,3 +108,16 @@ def test_changes_are_reported_since_a_number() -> None:
     activity.close()
     assert activity.is_closed
     assert activity.wait(after, 10) == after
+
+
+def test_the_samples_of_a_committer_replace_those_of_a_step_and_of_opened_tables() -> None:
+    activity = Activity(lambda: NOW)
+    step = int(NOW) // 10
+    activity.add_seconds(9.0, NOW)
+    activity.report_seconds([(step - 1, [1.0]), (step, [2.0]), (step - 400, [5.0])])
+    assert activity.series()["seconds_median"][-2:] == [1.0, 2.0]
+    # The same step is reported again with more samples, each time that the committer is asked.
+    for _ in range(3):
+        activity.report_seconds([(step, [2.0, 4.0, 4.0, *range(1_000)])])
+    series = activity.series()
+    assert [values[-1] for values in (series["seconds_median"], series["seconds_95"])] == [97, 187]

@@ -154,6 +154,7 @@ def test_parked_tables_are_named_with_what_keeps_them(capsys: pytest.CaptureFixt
     parked = ParkedTable("file:///lake/t", "b", 3, 7, 2, 1.5, "it is away", "mount it")
     waiting = WaitingTable("file:///lake/t", "b", 3, 2)
     metrics.watch(3, lambda: FoldStatus(9, parked=(parked,), tables_waiting=5, waiting=(waiting,)), lambda: 9)
+    metrics.became_visible(0.25, 1_700_000_003.0)
     with HealthServer(HOST, 0, metrics, lambda: "", lambda: "ready") as server:
         seen = seen_tables(HOST, server.port, ANSWER_SECONDS)
         assert seen == {
@@ -161,12 +162,19 @@ def test_parked_tables_are_named_with_what_keeps_them(capsys: pytest.CaptureFixt
             "parked": [asdict(parked)],
             "waiting": [asdict(waiting)],
             "tables_waiting": 5,
+            "visible": [[170_000_000, [0.25]]],
         }
         _show_parked(Settings(http_host=HOST, http_port=server.port), [asdict(parked)])
         shown = capsys.readouterr().out
         assert "file:///lake/t b (partition 3, offset 7; 2 entries wait)\n  it is away\n  mount it\n" in shown
         metrics.forget(3)
         seen = seen_tables(HOST, server.port, ANSWER_SECONDS)
-        assert seen == {"partitions": [], "parked": [], "waiting": [], "tables_waiting": 0}
+        assert seen is not None
+        assert (seen["partitions"], seen["parked"], seen["waiting"], seen["tables_waiting"]) == (
+            [],
+            [],
+            [],
+            0,
+        )
     assert seen_tables(HOST, server.port, ANSWER_SECONDS) is None
     assert seen_tables(HOST, 0, ANSWER_SECONDS) is None

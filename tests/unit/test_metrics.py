@@ -177,3 +177,16 @@ def test_what_may_be_away_is_counted_apart_and_from_zero() -> None:
     metrics = Metrics()
     metrics.retries.labels(STORE).inc()
     assert scraped(metrics)["lakefold_retries_total"] == {(STORE,): 1, (BROKERS,): 0, (MEMORY,): 0}
+
+
+def test_the_seconds_of_the_last_versions_are_kept_for_a_console_and_stay_few() -> None:
+    metrics = Metrics()
+    for number in range(1_000_000, 1_000_200):
+        metrics.became_visible(number / 1e6, number)
+    for _ in range(1_000):
+        metrics.became_visible(0.5, 1_000_205)
+    visible = metrics.present_state()["visible"]
+    assert [step for step, _ in visible] == [*range(100_016, 100_021)]
+    assert [len(samples) for _, samples in visible] == [10, 10, 10, 10, 100]
+    assert visible[0][1][0] == 1.0002
+    assert visible[-1][1][-1] == 0.5

@@ -370,7 +370,8 @@ class TableScheduler:
             first = batch.group[0].entry
             self._metrics.versions.inc()
             self._metrics.manifest_bytes.inc(size)
-            self._metrics.visible_seconds.observe(max(0.0, self._runtime.wall() - first.time_us / 1e6))
+            now = self._runtime.wall()
+            self._metrics.became_visible(max(0.0, now - first.time_us / 1e6), now)
             LOG.info(
                 "published",
                 table=queue.uri,

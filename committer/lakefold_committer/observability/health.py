@@ -29,7 +29,7 @@ class ServedMetrics(Protocol):
         """The metrics."""
         ...
 
-    def tables(self) -> Mapping[str, Any]:
+    def present_state(self) -> Mapping[str, Any]:
         """Returns what is known of tables now, the parked ones among them, for JSON. For any thread."""
         ...
 
@@ -56,7 +56,7 @@ class HealthServer:
         self._pages: dict[str, Callable[[], WebResponse]] = {
             "/livez": lambda: WebResponse(b"alive\n"),
             "/readyz": lambda: _readiness(trouble(), role(), detail()),
-            "/parked": lambda: WebResponse(json.dumps(metrics.tables()).encode(), JSON),
+            "/parked": lambda: WebResponse(json.dumps(metrics.present_state()).encode(), JSON),
             "/metrics": lambda: self._scraped(metrics),
         }
         self._others = others

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
+from collections import deque
 from dataclasses import asdict, dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -50,6 +51,11 @@ AWAY = (STORE, BROKERS, MEMORY)
 """What may be unreachable, or short, so that an attempt is repeated."""
 AHEAD = "Entries dated over five minutes ahead of the committer's clock, which was used instead"
 BEHIND = "Entries dated over five minutes before an earlier entry of the log, or before 2011"
+VISIBLE_STEP_S: Final = 10
+VISIBLE_STEPS: Final = 5
+"""So many steps of time are kept for a console, which asks each half minute while no page is open."""
+MOST_SAMPLES: Final = 100
+"""Of more versions in a step of time the seconds from the log to visible are not kept."""
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 
 
@@ -232,6 +238,8 @@ class Metrics:
         self.ready = self._gauge(
             "lakefold_ready", "1 while every partition is folded and every root can be used"
         )
+        self._lock = Lock()
+        self._visible: deque[tuple[int, list[float]]] = deque(maxlen=VISIBLE_STEPS)
         self._begin_at_zero()
         self._gauges = self._register_gauges()
 
@@ -239,14 +247,31 @@ class Metrics:
         """Returns the tables that are parked now. For any thread."""
         return [table for _, status in self._gauges.statuses() for table in status.parked]
 
-    def tables(self) -> dict[str, Any]:
-        """Returns what `/parked` serves: partitions, parked tables, and those for which entries wait."""
+    def became_visible(self, seconds: float, now: float) -> None:
+        """Counts a version that became visible `now`, so long after the log time of its oldest entry."""
+        self.visible_seconds.observe(seconds)
+        with self._lock:
+            step = int(now) // VISIBLE_STEP_S
+            if not self._visible or self._visible[-1][0] != step:
+                self._visible.append((step, []))
+            samples = self._visible[-1][1]
+            if len(samples) < MOST_SAMPLES:
+                samples.append(round(seconds, 4))
+
+    def present_state(self) -> dict[str, Any]:
+        """Returns what `/parked` serves: partitions, parked tables, and those for which entries wait.
+
+        `visible`: for the last steps of `VISIBLE_STEP_S` since 1970, seconds from the log to visible.
+        """
+        with self._lock:
+            visible = [[step, [*samples]] for step, samples in self._visible]
         statuses = self._gauges.statuses()
         return {
             "partitions": sorted(partition for partition, _ in statuses),
             "parked": [asdict(table) for _, status in statuses for table in status.parked],
             "waiting": [asdict(table) for _, status in statuses for table in status.waiting],
             "tables_waiting": sum(status.tables_waiting for _, status in statuses),
+            "visible": visible,
         }
 
     def watch(self, partition: int, status: Callable[[], FoldStatus], end: Callable[[], int]) -> None:

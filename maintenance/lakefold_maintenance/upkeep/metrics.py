@@ -55,7 +55,7 @@ class MaintenanceMetrics:
         # As in the counters. The registry visits the metrics of all tables to find one of them.
         self._added_bytes, self._rewritten_bytes = Tally[str](), Tally[str]()
 
-    def tables(self) -> Mapping[str, object]:
+    def present_state(self) -> Mapping[str, object]:
         """Returns no table: a maintainer folds and parks none. The HTTP port asks for it."""
         return {"parked": ()}
 
