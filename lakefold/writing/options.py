@@ -62,8 +62,8 @@ class WriteOptions(SinkOptions, total=False):
     `bad_records`: a table to which rows are appended that can't be written, each with the reason; without it
     they fail their batch. `bad_records_columns`: columns of the rows that go to that table alone, as Kafka's
     topic, partition and offset. `format`: "lance" or "delta", if the table is created (by default Lance); a
-    table of another format is refused. `partition_by`: the partition columns of a Delta table that is created,
-    `table_properties`: its properties, such as {"delta.enableDeletionVectors": True}.
+    table of another format is refused. `partition_by`: the partition columns of a Delta table that is
+    created. `table_properties`: its properties, such as {"delta.enableDeletionVectors": True}.
     `sort_by`: the rows that are appended are in the order of these columns in each file; the rows of a file
     are held in memory for that.
     """

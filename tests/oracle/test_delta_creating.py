@@ -141,7 +141,11 @@ def test_a_creation_that_is_repeated_is_the_same(tmp_path: Path) -> None:
         ({"delta.logRetentionDuration": "interval 1 month"}, "is none", "a duration"),
         ({"delta.targetFileSize": "big"}, "is none of its values", "100mb"),
         ({"delta.minReaderVersion": "3"}, "does not set this property", "leave it out"),
-        ({"delta.feature.deletionVector": "supported"}, "no such property", "mean delta.feature.deletionVectors"),
+        (
+            {"delta.feature.deletionVector": "supported"},
+            "no such property",
+            "mean delta.feature.deletionVectors",
+        ),
         ({"delta.feature.deletionVectors": "on"}, "'on' is none", "give supported"),
         ({"delta.feature.catalogManaged": "supported"}, "the table needs the feature", "newer release"),
         ({"delta.constraints.odd": "id % 2 = 1"}, "the constraint odd", "another client"),

@@ -278,7 +278,7 @@ class Committer:
         return next((holding.trouble for holding in self._holdings if holding.trouble), "")
 
     def _standstill(self) -> str:
-        return next((holding.standstill for holding in self._holdings if holding.outage), "")
+        return next((holding.standstill for holding in self._holdings if holding.standstill), "")
 
     def _say(self, trouble: str) -> None:
         self._starting = trouble

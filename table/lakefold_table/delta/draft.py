@@ -144,7 +144,9 @@ class DeltaDraft:
             return fitted
         changed = fitted.adds is not proposal.adds or fitted.removes is not proposal.removes
         committed = with_files(proposal, fitted.adds, fitted.removes) if changed else proposal
-        refused = files_fault(committed, self._file) or self._new_vector(proposal) or self._missing(proposal)
+        refused = (
+            files_fault(committed, self._files.file) or self._new_vector(proposal) or self._missing(proposal)
+        )
         if refused is not None:
             return refused
         self._sharing = sharing
