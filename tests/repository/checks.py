@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MODULE_LINES = 600
+LONE_LINES = 60
+SAYING_NOTHING = {"told", "found", "place", "there", "one", "way", "deed"}
 FUNCTION_LINES = 70
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "stuff"}
 # The core does no IO and gives the same bytes in every process, where hash() of a text differs.
@@ -150,6 +152,43 @@ def shared_class_names(sources: Iterable[Source]) -> Iterator[str]:
     for name, paths in sorted(modules.items()):
         if len(paths) > 1:
             yield f"{name} is a class in {' and in '.join(paths)}: give one of them another name"
+
+
+def lone_modules(sources: Iterable[Source]) -> Iterator[str]:
+    """Yields the modules of a few lines that a single other module imports: they are parts of that one.
+
+    `sources`: all that import such modules, with paths below the folders that Python imports from.
+    """
+    importers: dict[str, set[str]] = {}
+    sources = list(sources)
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                    importers.setdefault(name, set()).add(source.path)
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    importers.setdefault(alias.name, set()).add(source.path)
+    for source in sources:
+        name = ".".join(source.pure.with_suffix("").parts)
+        lines, users = len(source.text.splitlines()), importers.get(name, set())
+        if lines < LONE_LINES and len(users) < 2 and not source.pure.stem.startswith("__"):
+            user = next(iter(users), "nobody")
+            yield f"{name} has {lines} lines and is imported by {user}: join it to that"
+
+
+def nameless_locals(source: Source) -> Iterator[str]:
+    """Yields where a name is bound that says nothing of what it holds."""
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                pass
+            case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.alias(asname=str(name)):
+                pass
+            case _:
+                continue
+        if name.strip("_") in SAYING_NOTHING:
+            yield f"{source.path}:{node.lineno} `{name}`: name it by the noun of its field"
 
 
 def pure_builtins(source: Source) -> Iterator[str]:

@@ -34,12 +34,26 @@ LATER, HOME, NOQA, REGISTRY = "TO" + "DO", "/ho" + "me/", "# no" + "qa", "repo.m
         (checks.no_sleep, "import time\ntime.sleep(1)\n", "until(ready, 'it')\n"),
         (checks.no_sleep, "from time import sleep\n", "from time import monotonic\n"),
         (checks.pure_builtins, "open('x')\n", "x.open('x')\n"),
+        (checks.nameless_locals, "found = 1\n", "x = found\n"),
+        (checks.nameless_locals, "self._told = 1\n", "self.told()\n"),
+        (checks.nameless_locals, "def f(way): ...\n", "f(way=1)\n"),
+        (checks.nameless_locals, "def place(): ...\n", "place_of = 1\n"),
         (checks.pure_builtins, "k = hash('x')\n", "k = sha256(b'x')\n"),
     ],
 )
 def test_check_bites(check: Callable[[Source], Iterator[str]], broken: str, sound: str) -> None:
     assert list(check(Source("m.py", broken)))
     assert list(check(Source("m.py", sound))) == []
+
+
+def test_modules_of_a_few_lines() -> None:
+    few, many, user = Source("a/few.py", DOC), Source("a/many.py", DOC * 60), Source("a/user.py", "")
+    users = [Source(f"b/user_{number}.py", "from a import few, many\n" * 60) for number in range(2)]
+    assert [text.split()[0] for text in checks.lone_modules([few, many, user, users[0]])] == [
+        "a.few",
+        "a.user",
+    ]
+    assert [text.split()[0] for text in checks.lone_modules([few, many, *users])] == []
 
 
 @pytest.mark.parametrize(("path", "count"), [("a/utils.py", 1), ("common/a.py", 1), ("a/conflicts.py", 0)])

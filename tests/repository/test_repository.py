@@ -23,10 +23,17 @@ OF_MODULES: list[Check] = [
     checks.module_docstring,
     checks.telling_name,
     checks.reasoned_exceptions,
+    checks.nameless_locals,
 ]
 OF_TEXTS: list[Check] = [checks.finished, checks.no_machine_path, checks.no_registry_host]
 # The only place where waiting is written down.
 MAY_SLEEP = {"tests/waiting.py"}
+MAY_BE_ALONE = {
+    "lakefold.demo.fetch": "a program",
+    "lakefold.spark_format": "Spark's processes load its class by name, without `lakefold.spark`",
+    "lakefold_committer.observability.tracing": "loads OpenTelemetry if traces are asked for",
+}
+"""Modules of a few lines that a single other one imports, each with the reason."""
 PARTS = {"lakefold", "protos", "table", "log", "ingest", "committer", "reader", "maintenance"}
 CORE_CONTRACT = "The core is pure: no IO, no clock, no randomness, no threads"
 MOST_WORDS_OF_HABITS = 900
@@ -72,6 +79,16 @@ def test_no_question_is_put_that_may_end_the_process() -> None:
 def test_no_two_public_classes_have_one_name() -> None:
     product = [each for each in tree.modules() if each.pure.parts[0] in PARTS | {"benchmarks"}]
     assert "\n".join(checks.shared_class_names(product)) == ""
+
+
+def test_a_module_of_a_few_lines_has_several_importers() -> None:
+    sources = [
+        checks.Source("/".join(each.pure.parts[each.pure.parts[0] in PARTS - {"lakefold"} :]), each.text)
+        for each in tree.modules()
+        if each.pure.parts[0] in PARTS | {"benchmarks"}
+    ]
+    alone = {complaint.partition(" ")[0] for complaint in checks.lone_modules(sources)}
+    assert {name for name in alone if not name.startswith("benchmarks.")} == MAY_BE_ALONE.keys()
 
 
 def pure_core() -> list[checks.Source]:

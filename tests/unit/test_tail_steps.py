@@ -12,7 +12,7 @@ from lakefold_reader.format.changes import NOTHING, Weight
 from lakefold_reader.lance.changed_rows import weight_of
 from lakefold_reader.lance.versions import read_state, transaction_of
 from lakefold_reader.opening import source_on
-from lakefold_reader.tail.limits import LONGEST, StepLimits
+from lakefold_reader.tail.change import LONGEST, StepLimits
 from lakefold_reader.tail.tail import tail_of
 from lakefold_reader.tail.wakeup import Pace
 from lakefold_table.errors import DamagedError, InvalidError, RetryError

@@ -126,7 +126,7 @@ class Parking:
 
 
 @dataclass(slots=True)
-class Hold:
+class ManifestHold:
     """How long a version waits for the budget of manifest bytes.
 
     `since`, `until`: the times of the last hold. `ended_by`: why the group ends that is cut next, if it was
@@ -178,7 +178,7 @@ class TableQueue:
         self.preparation: Final = PREPARATION.machine()
         self.publication: Final = PUBLICATION.machine()
         self.parking: Final = Parking()
-        self.hold: Final = Hold()
+        self.hold: Final = ManifestHold()
         self.folding: Batch | None = None
         self.folded: FoldedBatch | None = None
         self.putting: FoldedBatch | None = None

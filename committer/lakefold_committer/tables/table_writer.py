@@ -135,7 +135,6 @@ class TableWriter:
         self._is_branch_recorded = False
         self._kept_of_files: object = None
         self.strays_removed = 0
-        """The number of files that this committer put too late, and removed."""
 
     @property
     def table(self) -> FoldedTable:
@@ -594,10 +593,8 @@ def record_branch(
     if main == storage.uri or not (roots is None or is_under(main, roots)):
         return
     try:
-        recorded, why = (
-            Refs(open_canonical(main, storage_options)).record_branch(branch),
-            "its first version doesn't record it",
-        )
+        recorded = Refs(open_canonical(main, storage_options)).record_branch(branch)
+        why = "its first version doesn't record it"
     except (InvalidError, DamagedError) as error:
         recorded, why = False, str(error)
     if not recorded:

@@ -4,7 +4,7 @@ A tail at version V reads V+1. In steady state that is a single read of a file t
 and never a listing. For a version that Lakefold published the first bytes of its file suffice, so a step
 costs what the change costs, whatever the size of the table. A tail that is many versions behind reads the
 next versions ahead (`versions.prefetch`). It returns the changes in turn, or steps of several that stay
-within limits (`limits`). It holds what was read and not returned yet, and accepts a version only if it is
+within limits (`StepLimits`). It holds what was read and not returned yet, and accepts a version only if it is
 sure to be part of the same table.
 """
 
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Final
 from lakefold_reader.consumers.consumers import Consumer, Consumers
 from lakefold_reader.format.changes import NOTHING
 from lakefold_reader.opening import on_branch
-from lakefold_reader.tail.change import Change
-from lakefold_reader.tail.limits import StepLimits
+from lakefold_reader.tail.change import Change, StepLimits
 from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_reader.versions.branches import fork_of
 from lakefold_reader.versions.cursor import Cursor, mark_of
