@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import queue
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -16,12 +17,14 @@ from lakefold_reader.opening import source_on
 from lakefold_reader.tail.tail import tail, tail_of
 from lakefold_reader.tail.wakeup import OutcomesListener, OutcomesTopic, Pace
 from lakefold_table.errors import InvalidError, RetryError
+from lakefold_table.storage import open_storage
 from lakefold_table.storage.memory import MemoryStorage
 from tests.tables import Folded, fragments_only
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from lakefold_reader.tail.wakeup import News
 
@@ -158,6 +161,22 @@ def test_options_that_can_not_be_are_refused_at_once() -> None:
     table = Folded(MemoryStorage(f"memory://waking-{next(COUNTER)}/t"))
     with pytest.raises(InvalidError, match="fixed by Lakefold"):
         tail(table.uri, wake=OutcomesTopic("127.0.0.1:1", {"acks": "0"}))
+
+
+def test_without_kafka_installed_a_table_is_opened_and_followed(tmp_path: Path) -> None:
+    table = Folded(open_storage(tmp_path / "t"))
+    table.append_ids([1, 2])
+    table.append_ids([3])
+    code = (
+        "import sys; sys.modules['confluent_kafka'] = None\n"
+        "import lakefold\n"
+        "print(sorted(lakefold.open(sys.argv[1]).to_arrow().column(0).to_pylist()))\n"
+        "changes = lakefold.tail(sys.argv[1], 'earliest')\n"
+        "print([change.inserted().column(0).to_pylist() for change in changes if change.rows])\n"
+    )
+    command = [sys.executable, "-c", code, table.uri]
+    read = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    assert (read.stdout, read.stderr) == ("[1, 2, 3]\n[[1, 2], [3]]\n", "")
 
 
 def test_without_kafka_installed_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

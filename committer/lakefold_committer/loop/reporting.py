@@ -64,7 +64,7 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class _Report:
+class _BegunReport:
     """A report that was begun: the answers in it, the time by the runtime's clock, and the call."""
 
     answers: Sequence[Answer]
@@ -95,7 +95,7 @@ class Reporting:
         self._traces = traces
         self._checkpoints = checkpoints
         self._waiting: list[Answer] = []
-        self._begun: _Report | None = None
+        self._begun: _BegunReport | None = None
         self.reported_at = runtime.now()
         self.trouble = ""
         self._anchor = anchor
@@ -136,7 +136,7 @@ class Reporting:
             answers += self._settled(self._begun)
         return [read for _, read, _ in answers], [outcome for _, _, outcome in answers]
 
-    def _begin(self, low_watermark: int) -> _Report:
+    def _begin(self, low_watermark: int) -> _BegunReport:
         """Returns the report of all outcomes that wait."""
         answers = sorted(self._waiting, key=_offset)
         outcomes = [outcome for _, _, outcome in answers]
@@ -148,7 +148,7 @@ class Reporting:
             log.cluster_id, log.topic_id, low_watermark, from_offset, owner, anchor
         )
         call = partial(self._reporter.report, outcomes, refused, low_watermark, offset_metadata)
-        return _Report(answers, self._runtime.now(), call)
+        return _BegunReport(answers, self._runtime.now(), call)
 
     def _last_anchor(self) -> Anchor | None:
         """Returns the last entry that was read. By it the next committer checks that the log is the same."""
@@ -157,7 +157,7 @@ class Reporting:
             self._anchor = Anchor.of(last)
         return self._anchor
 
-    def _made(self, report: _Report, stop: Stop) -> bool:
+    def _made(self, report: _BegunReport, stop: Stop) -> bool:
         """Makes a report. Returns False if it was asked to stop while no broker was reachable."""
         end = self._sent(report.call, stop)
         if end is None:
@@ -167,7 +167,7 @@ class Reporting:
         self._checkpoints.reported(last, end)
         return True
 
-    def _settled(self, report: _Report) -> Sequence[Answer]:
+    def _settled(self, report: _BegunReport) -> Sequence[Answer]:
         """Notes that a report was made. Returns its answers."""
         self._begun = None
         # Outcomes that were added since come after these.

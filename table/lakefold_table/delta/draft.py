@@ -16,7 +16,7 @@ from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
 from lakefold_table.delta.proposed_files import files_fault
-from lakefold_table.delta.rebasing import RebasedFiles, rebased
+from lakefold_table.delta.row_changes.merge_deletions import RebasedFiles, rebased
 from lakefold_table.delta.row_changes.vectors import false_vector
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of

@@ -14,7 +14,7 @@ from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_
 from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
 from lakefold_table.delta.log_segment.names import FOLDER, checksum_path, commit_path, detect
 from lakefold_table.delta.proposal import NAME, OPERATIONS, DeltaTableProposal, proposal_in
-from lakefold_table.delta.rebasing import vectors_to_read
+from lakefold_table.delta.row_changes.merge_deletions import vectors_to_read
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
 from lakefold_table.delta.state import DeltaState, decode_state, identity_of, time_of, version_at
