@@ -14,9 +14,9 @@ from lakefold_table.delta.conflicts.metadata_changes import CHANGE, MetadataChan
 from lakefold_table.delta.conflicts.rules import SERIALIZABLE, conflict_of, isolation_level
 from lakefold_table.delta.conflicts.shared_version import SharedVersion
 from lakefold_table.delta.log_segment.names import commit_path
+from lakefold_table.delta.merge_deletions import RebasedFiles, rebased
 from lakefold_table.delta.proposal import WRITE, DeltaTableProposal, with_files
 from lakefold_table.delta.proposed_files import files_fault
-from lakefold_table.delta.row_changes.merge_deletions import RebasedFiles, rebased
 from lakefold_table.delta.row_changes.vectors import false_vector
 from lakefold_table.delta.snapshot.reconciliation import Reconciliation
 from lakefold_table.delta.state import HISTORY, DeltaState, identity_of

@@ -13,8 +13,8 @@ from lakefold_table.delta.commit_head import head_in, head_length, keeps_marks, 
 from lakefold_table.delta.conflicts.footprint import CommitFootprint, footprint_of
 from lakefold_table.delta.draft import DeltaDraft, proposed, sharing_of
 from lakefold_table.delta.log_segment.names import FOLDER, checksum_path, commit_path, detect
+from lakefold_table.delta.merge_deletions import vectors_to_read
 from lakefold_table.delta.proposal import NAME, OPERATIONS, DeltaTableProposal, proposal_in
-from lakefold_table.delta.row_changes.merge_deletions import vectors_to_read
 from lakefold_table.delta.row_changes.vectors import MOST_FILE, file_of
 from lakefold_table.delta.snapshot.checksum import checksum_file
 from lakefold_table.delta.state import DeltaState, decode_state, identity_of, time_of, version_at
