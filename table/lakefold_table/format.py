@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -74,48 +75,25 @@ class Requirements:
     @classmethod
     def all_of(cls, parts: Iterable[Requirements]) -> Requirements:
         """Returns what any of the parts requires."""
-        sizes: set[str] = set()
+        parts = list(parts)
         contents: dict[str, int] = {}
-        schemas: set[int] = set()
-        states: set[tuple[str, int]] = set()
-        since: list[int] = []
-        listed: dict[Position, Iterable[Sequence[str]]] = {}
-        bases: set[str] = set()
-        unknown_sizes: set[str] = set()
-        folders: set[str] = set()
-        tails: dict[str, int] = {}
-        neighbours: set[str] = set()
-        times: set[str] = set()
         for part in parts:
-            neighbours |= part.neighbours
-            times |= part.times
-            listed.update(part.listed)
-            bases |= part.bases
-            unknown_sizes |= part.unknown_sizes
-            folders |= part.folders
-            tails.update(part.tails)
-            sizes |= part.sizes
-            if part.schemas or part.states:
-                schemas |= part.schemas
-                states |= part.states
-            if part.operations_since is not None:
-                since.append(part.operations_since)
-            if part.contents:
-                for path, most in part.contents.items():
-                    contents[path] = max(most, contents.get(path, 0))
+            for path, most in part.contents.items():
+                contents[path] = max(most, contents.get(path, 0))
+        since = [part.operations_since for part in parts if part.operations_since is not None]
         return cls(
-            frozenset(sizes),
+            frozenset[str]().union(*(part.sizes for part in parts)),
             contents,
-            frozenset(schemas),
-            frozenset(states),
+            frozenset[int]().union(*(part.schemas for part in parts)),
+            frozenset[tuple[str, int]]().union(*(part.states for part in parts)),
             min(since, default=None),
-            listed,
-            frozenset(bases),
-            frozenset(unknown_sizes),
-            frozenset(folders),
-            tails,
-            frozenset(neighbours),
-            frozenset(times),
+            dict(chain.from_iterable(part.listed.items() for part in parts)),
+            frozenset[str]().union(*(part.bases for part in parts)),
+            frozenset[str]().union(*(part.unknown_sizes for part in parts)),
+            frozenset[str]().union(*(part.folders for part in parts)),
+            dict(chain.from_iterable(part.tails.items() for part in parts)),
+            frozenset[str]().union(*(part.neighbours for part in parts)),
+            frozenset[str]().union(*(part.times for part in parts)),
         )
 
 
