@@ -11,7 +11,8 @@ from lakefold_table.errors import InvalidError, RetryError
 from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.s3 import S3Storage
-from lakefold_table.versions.versions import Published, Versions
+from lakefold_table.versions.lost_answers import Published
+from lakefold_table.versions.versions import Versions
 from tests.servers.fault_proxy import Answer, FaultProxy, LoseAnswer, Request, Strip
 from tests.servers.s3 import BUCKET
 

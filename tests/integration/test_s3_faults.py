@@ -16,7 +16,8 @@ from lakefold_table.storage import s3 as s3_module
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.multipart import PART
 from lakefold_table.storage.s3 import S3Storage
-from lakefold_table.versions.versions import Published, Versions
+from lakefold_table.versions.lost_answers import Published
+from lakefold_table.versions.versions import Versions
 from tests.servers.fault_proxy import (
     Answer,
     CutBody,

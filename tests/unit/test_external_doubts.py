@@ -12,7 +12,7 @@ from lakefold_table.lance.manifests.naming import Scheme
 from lakefold_table.manifest_stores.external import ExternalManifests
 from lakefold_table.storage.base import DoubtfulPutError, Put
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
-from lakefold_table.versions.versions import Published
+from lakefold_table.versions.lost_answers import Published
 from tests.contracts.manifest_stores import (
     Kept,
     Lose,

@@ -16,7 +16,7 @@ from lakefold_table.lance.manifests.naming import VERSIONS, Scheme
 from lakefold_table.manifest_stores.external import ExternalManifests
 from lakefold_table.storage.base import Listed, ListsInOrder, Put
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions.versions import Published
+from lakefold_table.versions.lost_answers import Published
 from tests.contracts.manifest_stores import BASE, Kept, MemoryManifests, check_whole, publication, versions
 
 if TYPE_CHECKING:

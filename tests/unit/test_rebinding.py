@@ -26,7 +26,8 @@ from lakefold_table.marks.marks import Marks, Rebinding, RebindReason
 from lakefold_table.marks.record import OUTCOMES
 from lakefold_table.position import LogId, Position
 from lakefold_table.storage.memory import MemoryStorage
-from lakefold_table.versions.versions import Published, Versions
+from lakefold_table.versions.lost_answers import Published
+from lakefold_table.versions.versions import Versions
 from tests.folding import (
     FORMAT,
     LOG,

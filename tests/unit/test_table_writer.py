@@ -13,7 +13,8 @@ from lakefold_table.format import Publication
 from lakefold_table.position import LogId
 from lakefold_table.storage.base import Buffer, Put
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
-from lakefold_table.versions.versions import Published, Versions
+from lakefold_table.versions.lost_answers import Published
+from lakefold_table.versions.versions import Versions
 from tests.folding import FORMAT, LOG, append, changed, creation, entries, fold_at, opened, versions_at
 from tests.foreign import commit, roll_back, wipe
 

@@ -10,7 +10,8 @@ from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import LoseAnswer, MemoryStorage, Refuse
-from lakefold_table.versions.versions import Published, Versions
+from lakefold_table.versions.lost_answers import Published
+from lakefold_table.versions.versions import Versions
 
 NAME = "versions"
 URI = f"memory://{NAME}/t"

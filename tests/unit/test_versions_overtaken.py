@@ -17,12 +17,12 @@ from lakefold_table.format import Publication
 from lakefold_table.lance.manifests.naming import Scheme, detect
 from lakefold_table.storage.local import LocalStorage
 from lakefold_table.storage.memory import Hold, MemoryStorage
+from lakefold_table.versions.lost_answers import Published
 from lakefold_table.versions.versions import (
     CHECK_SECONDS,
     CONFIRMED_SECONDS,
     HINT,
     RECENT_SECONDS,
-    Published,
     Versions,
     seconds,
 )

@@ -23,12 +23,13 @@ from lakefold_table.marks.marks import RULES, Marks, Rebinding
 from lakefold_table.marks.record import Record, encode_record
 from lakefold_table.position import LogId
 from lakefold_table.values import uuid_form
-from lakefold_table.versions.versions import Published, Versions
+from lakefold_table.versions.lost_answers import Published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakefold_committer.fold.fold import FoldedTable
+    from lakefold_table.versions.versions import Versions
 
 ATTEMPTS = 20
 """How often the version is made again if others publish theirs first."""

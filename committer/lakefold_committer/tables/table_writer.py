@@ -43,8 +43,8 @@ from lakefold_table.roots import above
 from lakefold_table.storage import open_canonical
 from lakefold_table.storage.base import DoubtfulPutError, Put, Storage
 from lakefold_table.uri import is_under
+from lakefold_table.versions.lost_answers import Published
 from lakefold_table.versions.refs import Refs
-from lakefold_table.versions.versions import Published, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from lakefold_table.marks.marks import Marks
     from lakefold_table.marks.owner import Owner
     from lakefold_table.position import LogId, Position
+    from lakefold_table.versions.versions import Versions
 
 LOG = structlog.get_logger("lakefold.committer")
 BEHIND = (WriterState.BEHIND, WriterState.BEHIND_AS_OWNER)

@@ -1,7 +1,7 @@
 """The versions of a table: find the newest, read a version, publish the next exactly once.
 
 This class knows names and a single conditional put, no manifests. A version exists exactly if its put
-succeeded (invariant one-commit-point). A put whose answer was lost is settled by reading back (`publish`).
+succeeded (invariant one-commit-point). A put whose answer was lost is read back (`lost_answers`).
 
 A free name doesn't mean that it was never taken. While a committer was idle or paused, other clients may have
 committed more and cleaned up all but the newest version; or a store isn't mounted, with an empty mount point
@@ -40,7 +40,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from lakefold_table.errors import NotATableError, RetryError, StopError, VersionExpiredError
@@ -53,6 +52,7 @@ from lakefold_table.storage.base import (
     RecordsElsewhere,
 )
 from lakefold_table.versions.dropped import FOLDER as NOTES
+from lakefold_table.versions.lost_answers import Published, settled
 from lakefold_table.versions.version_files import CopyPut, put_needed
 
 if TYPE_CHECKING:
@@ -96,14 +96,6 @@ HEAD_BYTES: Final = 4096
 in others' the files of the first fragments."""
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-class Published(Enum):
-    """How a publication ended: `OURS` is stored, `THEIRS` has its name, `UNKNOWN` must be tried again."""
-
-    OURS = "ours"
-    THEIRS = "theirs"
-    UNKNOWN = "unknown"
 
 
 def seconds() -> float:
@@ -304,10 +296,8 @@ class Versions:
         called if later versions exist once this version is put, and returns whether they were made from it
         (None: they count as if they were not).
 
-        If the answer was lost, or the name was already taken, the first buffer is compared with the file of
-        that name: it names the version's transaction, so equal bytes mean that our own put succeeded. Only
-        stores over a network lose answers: a local disk stores durably, or fails and is tried again.
-        Idempotent: after `UNKNOWN` or `RetryError` the same call may be made again.
+        If the answer was lost, or the name was already taken, the file of that name shows whose it is
+        (`settled`). Idempotent: after `UNKNOWN` or `RetryError` the same call may be made again.
 
         The files that the version needs are put first; they are named by their content, so one that exists is
         ours. The copy for other clients is put at the same time, and can be read before the version can.
@@ -346,9 +336,9 @@ class Versions:
         try:
             put = self._put_version(publication, sure, copying, is_first=is_first)
         except DoubtfulPutError:
-            published = self._settled(publication)
+            published = settled(self.storage, publication)
         else:
-            published = Published.OURS if put is Put.STORED else self._settled(publication)
+            published = Published.OURS if put is Put.STORED else settled(self.storage, publication)
             if put is Put.EXISTS and published is Published.UNKNOWN:
                 # A name that is free again was not free: the client that took it has committed more.
                 raise self._changed_meanwhile(f"version {publication.version} existed, and was removed")
@@ -513,17 +503,9 @@ class Versions:
             hint="other clients committed and removed old versions, or the table was restored: open it again",
         )
 
-    def _settled(self, publication: Publication) -> Published:
-        ours = bytes(publication.buffers[0])
-        try:
-            stored = self.storage.get_range(publication.path, 0, len(ours))
-        except FileNotFoundError:
-            return Published.UNKNOWN
-        return Published.OURS if stored == ours else Published.THEIRS
-
     def holds(self, publication: Publication) -> bool:
         """Returns whether this publication was stored."""
-        return self._settled(publication) is Published.OURS
+        return settled(self.storage, publication) is Published.OURS
 
     def missing(self, version: int) -> VersionExpiredError | RetryError | NotATableError:
         """Returns the error for a version whose file doesn't exist. Lists the folder to find out which."""
