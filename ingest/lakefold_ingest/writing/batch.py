@@ -19,7 +19,7 @@ again, and the committer folds a key once. So every step may fail or be repeated
   0073): that version has every row that was in the log before its first proposal, and appends don't make it
   wait for ever.
 - A batch that was folded, and whose rows a Restore then left out of the table, is never folded again under
-  its key. That would be silent loss, so it raises, unless the writer is told to skip such batches.
+  its key. That would be silent loss, so it raises, unless the writer's settings skip such batches.
 - With `wait="log"` the outcomes of earlier batches are read before the next one is built. If too many have
   none yet, or one has none for too long, the committer is behind, and the query waits. If one was refused,
   or was a Duplicate though it was sent for the first time, the query stops with the reason.

@@ -138,7 +138,7 @@ class _Draft(LanceDraft):
         return True
 
     def add(self, entry: Entry) -> Accepted | Rejected | Invalid | None:
-        """As the fold judges it, on what it saw then as far as that can be told."""
+        """Judges the entry as the fold does, by what is known of the files that the fold has seen."""
         offset = entry.position.offset
         answer = self._recalling.answers.get(offset)
         # Releases before this rule folded files that fragments had.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from lakefold_table.errors import InvalidError, LakefoldError, LocationError, RetryError
 from lakefold_table.manifest_stores.base import MANIFESTS, ManifestRecord, ManifestStore
-from lakefold_table.manifest_stores.staged_manifests import Leftovers, Slot, VersionFinisher
+from lakefold_table.manifest_stores.staged_manifests import Leftovers, VersionFinisher, VersionPaths
 from lakefold_table.storage.base import (
     BeginsPuts,
     DoubtfulPutError,
@@ -258,7 +258,7 @@ class ExternalManifests:
             for recorded in takewhile(lambda version: not version.is_final, self._manifests.newest(base)):
                 self._finisher.finish(base, recorded)
 
-    def _finish_before(self, slot: Slot) -> None:
+    def _finish_before(self, slot: VersionPaths) -> None:
         """Finishes the version before this version, and removes what attempts of this process left."""
         in_order = 1 < slot.version < MANIFESTS.first_detached
         if in_order and not self._left.follows_finished(slot):
@@ -277,7 +277,7 @@ class ExternalManifests:
                 self._objects.delete(path)
             self._left.forget(base, version)
 
-    def _committed(self, slot: Slot, staged: str, recorded: ManifestRecord) -> bool:
+    def _committed(self, slot: VersionPaths, staged: str, recorded: ManifestRecord) -> bool:
         """Returns whether the recorded attempt at a version is this one."""
         try:
             return self._manifests.put_if_absent(slot.base, recorded) is Put.STORED
@@ -296,7 +296,7 @@ class ExternalManifests:
                 raise
             return existing.path == recorded.path
 
-    def _discard(self, slot: Slot, staged: str) -> None:
+    def _discard(self, slot: VersionPaths, staged: str) -> None:
         """Removes a failed attempt. If that fails, it is tried again before the next version is put."""
         try:
             self._objects.delete(staged)

@@ -25,7 +25,7 @@ _STAGED: Final = f"{MANIFESTS.suffix}-"
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class VersionPaths:
     """A version: its manifest's path below the root, and its table's path from the bucket's root on."""
 
     path: str
@@ -41,12 +41,12 @@ class VersionFinisher:
         self._objects = objects
         self._manifests = manifests
 
-    def slot(self, path: str) -> Slot | None:
+    def slot(self, path: str) -> VersionPaths | None:
         """Returns the version whose manifest a path below the root names, or None for any other object."""
         folder, _, name = path.rpartition("/")
         version = MANIFESTS.version_of(name)
         base = None if version is None else self.base_of(folder)
-        return None if version is None or base is None else Slot(path, base, version)
+        return None if version is None or base is None else VersionPaths(path, base, version)
 
     def base_of(self, folder: str) -> str | None:
         """Returns the table, from the bucket's root on, whose versions are in this folder, or None."""
@@ -73,7 +73,7 @@ class VersionFinisher:
                 hint="try again; if it stays so, open the table with credentials that may write",
             ) from error
 
-    def record_final(self, slot: Slot, recorded: ManifestRecord) -> None:
+    def record_final(self, slot: VersionPaths, recorded: ManifestRecord) -> None:
         """Does the last two steps, once the manifest has its final name.
 
         A version that is no longer recorded (its table was dropped) is a plain object from now on.
@@ -81,7 +81,7 @@ class VersionFinisher:
         self._manifests.put_if_present(slot.base, replace(recorded, path=self.from_bucket(slot.path)))
         self._objects.delete(self._from_root(recorded.path))
 
-    def _move(self, slot: Slot, staged: str, recorded: ManifestRecord) -> None:
+    def _move(self, slot: VersionPaths, staged: str, recorded: ManifestRecord) -> None:
         try:
             data = self._objects.get(staged)
         except FileNotFoundError:
@@ -94,7 +94,7 @@ class VersionFinisher:
             _check_size(recorded, size, self._where(slot.path))
             self.record_final(slot, replace(recorded, size=size))
 
-    def _moved_by_others(self, slot: Slot, staged: str) -> int | None:
+    def _moved_by_others(self, slot: VersionPaths, staged: str) -> int | None:
         """Returns the size of the manifest under its final name, or None if it was removed since."""
         size = self._objects.size(slot.path)
         if size is None:
@@ -107,7 +107,7 @@ class VersionFinisher:
                 )
         return size
 
-    def _paths(self, base: str, recorded: ManifestRecord) -> tuple[Slot, str]:
+    def _paths(self, base: str, recorded: ManifestRecord) -> tuple[VersionPaths, str]:
         """Returns a version's final path and its present path, both below the root."""
         final, mark, own = recorded.path.rpartition(_STAGED)
         path = self._from_root(final + MANIFESTS.suffix)
@@ -135,12 +135,12 @@ class Leftovers:
         self._staged: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self._finished: dict[str, int] = {}
 
-    def keep(self, slot: Slot, staged: str) -> None:
+    def keep(self, slot: VersionPaths, staged: str) -> None:
         """Remembers an object that the manifest store may name for the version, now or later."""
         with self._lock:
             self._staged[slot.base, slot.version].add(staged)
 
-    def drop(self, slot: Slot, staged: str) -> None:
+    def drop(self, slot: VersionPaths, staged: str) -> None:
         """Forgets an object that was removed."""
         with self._lock:
             self._staged[slot.base, slot.version].discard(staged)
@@ -155,12 +155,12 @@ class Leftovers:
         with self._lock:
             self._staged.pop((base, version), None)
 
-    def finished(self, slot: Slot) -> None:
+    def finished(self, slot: VersionPaths) -> None:
         """Remembers that a version needs no finishing."""
         with self._lock:
             self._finished[slot.base] = slot.version
 
-    def follows_finished(self, slot: Slot) -> bool:
+    def follows_finished(self, slot: VersionPaths) -> bool:
         """Returns whether the version before this is known to need no finishing."""
         return self._finished.get(slot.base) == slot.version - 1
 

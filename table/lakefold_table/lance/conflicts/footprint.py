@@ -83,7 +83,7 @@ class KeyChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexPrint:
+class IndexFootprint:
     """An index that a CreateIndex adds. `fragments`: those that it covers, None if that is not known."""
 
     uuid: str
@@ -114,10 +114,10 @@ class Filter:
 class Indexing:
     """The indices that a CreateIndex adds, and the entries it removes: name and uuid (hexadecimal)."""
 
-    added: tuple[IndexPrint, ...] = ()
+    added: tuple[IndexFootprint, ...] = ()
     removed: tuple[tuple[str, str], ...] = ()
 
-    def named(self, name: str) -> IndexPrint | None:
+    def named(self, name: str) -> IndexFootprint | None:
         """Returns the first new index of this name, or None."""
         return next((index for index in self.added if index.name == name), None)
 

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakefold_table.lance.conflicts.rule import Met, met_fields, met_fragments
+from lakefold_table.lance.conflicts.rule import Evidence, met_fields, met_fragments
 from lakefold_table.lance.verdicts import Rebase
 
 if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint
 
 
-def shared_fragments(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def shared_fragments(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Both touch the same fragment."""
     return met_fragments(ours.touched & theirs.touched)
 
 
-def removed_fragments(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def removed_fragments(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs removed a fragment that ours touches."""
     return met_fragments(ours.touched & theirs.removed)
 
 
-def shared_but_unmergeable(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def shared_but_unmergeable(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Both touch the same fragment, and their deleted rows can't be merged.
 
     To be mergeable ours must name the rows that it deletes, and both must keep the fragment with the same
@@ -36,11 +36,11 @@ def shared_but_unmergeable(ours: Footprint, theirs: Footprint, _version: int) ->
     )
 
 
-def shared_and_mergeable(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def shared_and_mergeable(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Both delete rows of the same fragment, and ours names them."""
     shared = ours.touched & theirs.touched
     merges = frozenset(fragment for fragment in shared if _is_mergeable(ours, theirs, fragment))
-    return Met(merges, rebase=Rebase(merges=merges)) if merges else None
+    return Evidence(merges, rebase=Rebase(merges=merges)) if merges else None
 
 
 def _is_mergeable(ours: Footprint, theirs: Footprint, fragment: int) -> bool:
@@ -54,43 +54,43 @@ def _is_mergeable(ours: Footprint, theirs: Footprint, fragment: int) -> bool:
     )
 
 
-def rows_carried(ours: Footprint, theirs: Footprint, version: int) -> Met | None:
+def rows_carried(ours: Footprint, theirs: Footprint, version: int) -> Evidence | None:
     """Theirs moved rows of fragments that ours deletes or moves, and they can be followed."""
     shared = ours.touched & theirs.touched
     if not shared or ours.rows is None or ours.rewrites_columns or theirs.moved is None:
         return None
-    return Met(shared, rebase=Rebase(carries=frozenset({version})))
+    return Evidence(shared, rebase=Rebase(carries=frozenset({version})))
 
 
-def rows_unnamed(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def rows_unnamed(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs moved rows of fragments that ours changes, and ours doesn't name its rows."""
     return met_fragments(ours.touched & theirs.touched) if ours.rows is None else None
 
 
-def columns_of_rewritten(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def columns_of_rewritten(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs moved rows of fragments whose columns ours writes again."""
     return met_fragments(ours.touched & theirs.touched) if ours.rewrites_columns else None
 
 
-def rows_unordered(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def rows_unordered(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs moved rows of fragments that ours changes, and it is not known in which order."""
     return met_fragments(ours.touched & theirs.touched) if theirs.moved is None else None
 
 
-def rows_lost(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def rows_lost(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs deleted or moved rows of fragments that ours rewrites, and left their values as they were."""
     shared = ours.touched & theirs.touched
     if not shared or ours.moved is None or _changed(ours, theirs):
         return None
-    return Met(shared, rebase=Rebase(lost=shared))
+    return Evidence(shared, rebase=Rebase(lost=shared))
 
 
-def rewritten_unordered(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def rewritten_unordered(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs deleted or moved rows of fragments that ours rewrites, perhaps in another order."""
     return met_fragments(ours.touched & theirs.touched) if ours.moved is None else None
 
 
-def rewritten_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def rewritten_values(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs changed values in fragments that ours rewrites."""
     return met_fragments(_changed(ours, theirs))
 
@@ -103,7 +103,7 @@ def _changed(ours: Footprint, theirs: Footprint) -> frozenset[int]:
     return frozenset(number for number in kept if ours.files.get(number) != theirs.files.get(number))
 
 
-def moved_rows_covered(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def moved_rows_covered(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Ours moves rows whose values their overlay changed, or doesn't name the rows that it moves."""
     if not ours.moves_rows:
         return None
@@ -120,20 +120,20 @@ def _covers(ours: Footprint, theirs: Footprint, fragment: int) -> bool:
     return moved is not None and bool(moved & covered)
 
 
-def overlaid_rows_moved(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def overlaid_rows_moved(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs moved rows of a fragment that our overlay covers. Which rows these are is checked later."""
     shared = ours.touched & theirs.touched - theirs.removed
     if not theirs.moves_rows or not shared:
         return None
-    return Met(shared, rebase=Rebase(compares=shared))
+    return Evidence(shared, rebase=Rebase(compares=shared))
 
 
-def dropped_fields(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def dropped_fields(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs dropped a field whose values ours changes."""
     return met_fields(ours.fields - theirs.schema)
 
 
-def same_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def same_values(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Both change values of the same field in the same fragment."""
     shared = {
         fragment: fields & theirs.values.get(fragment, frozenset())
@@ -141,9 +141,9 @@ def same_values(ours: Footprint, theirs: Footprint, _version: int) -> Met | None
         if fragment in theirs.values
     }
     met = {fragment: fields for fragment, fields in shared.items() if fields}
-    return Met(frozenset(met), frozenset().union(*met.values())) if met else None
+    return Evidence(frozenset(met), frozenset().union(*met.values())) if met else None
 
 
-def rows_moved_away(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def rows_moved_away(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs moved rows out of a fragment in which ours replaces a column."""
     return met_fragments(ours.touched & theirs.touched) if theirs.moves_rows else None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakefold_table.entry import Conflict
 from lakefold_table.lance.conflicts.matrix import RULES
-from lakefold_table.lance.conflicts.rule import Met, Rule, Severity
+from lakefold_table.lance.conflicts.rule import Evidence, Rule, Severity
 from lakefold_table.lance.kinds import Kind
 from lakefold_table.lance.schemas.columns import some
 from lakefold_table.lance.verdicts import COMPATIBLE, Compatible, Rebase, Verdict
@@ -52,7 +52,7 @@ def _weight(verdict: Verdict) -> tuple[int, int]:
     return severity_of(verdict), verdict.other_version if isinstance(verdict, Conflict) else 0
 
 
-def _verdict(rule: Rule, met: Met, ours: Kind, theirs: Kind, version: int) -> Verdict:
+def _verdict(rule: Rule, met: Evidence, ours: Kind, theirs: Kind, version: int) -> Verdict:
     if rule.severity <= Severity.CARRIED:
         return met.rebase
     other = f"version {version}" if theirs is Kind.UNKNOWN else f"the {theirs} of version {version}"
@@ -67,7 +67,7 @@ def _verdict(rule: Rule, met: Met, ours: Kind, theirs: Kind, version: int) -> Ve
     )
 
 
-def _shown(met: Met) -> str:
+def _shown(met: Evidence) -> str:
     ids = {"fragments": met.fragment_ids, "fields": met.field_ids}
     parts = [f"{name} {some(values)}" for name, values in ids.items() if values]
     parts += [f"keys {some(met.keys)}"] if met.keys else []

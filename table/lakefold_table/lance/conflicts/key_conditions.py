@@ -8,32 +8,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakefold_table.lance.conflicts.keys import may_share_keys
-from lakefold_table.lance.conflicts.rule import Met, met_fields, met_keys
+from lakefold_table.lance.conflicts.rule import Evidence, met_fields, met_keys
 
 if TYPE_CHECKING:
     from lakefold_table.lance.conflicts.footprint import Footprint
 
 
-def inserts_keys(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
+def inserts_keys(ours: Footprint, _theirs: Footprint, _version: int) -> Evidence | None:
     """Ours inserts rows only if their keys are new, and theirs appended rows whose keys are not known.
 
     They don't meet if ours states that such an Append counts as made after it.
     """
     if ours.inserted is None or ours.inserted.precedes_appends:
         return None
-    return Met(field_ids=frozenset(ours.inserted.fields))
+    return Evidence(field_ids=frozenset(ours.inserted.fields))
 
 
-def same_inserted_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def same_inserted_keys(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Ours inserts rows only if their keys are new, and theirs may have inserted some of these keys."""
     if ours.inserted is None:
         return None
     if theirs.inserted is not None and not may_share_keys(ours.inserted, theirs.inserted):
         return None
-    return Met(field_ids=frozenset(ours.inserted.fields))
+    return Evidence(field_ids=frozenset(ours.inserted.fields))
 
 
-def same_config_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def same_config_keys(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """One of the two sets a key of the table's configuration that the other sets or deletes."""
     if ours.config is None or theirs.config is None:
         return None
@@ -41,53 +41,53 @@ def same_config_keys(ours: Footprint, theirs: Footprint, _version: int) -> Met |
     return met_keys(keys)
 
 
-def same_table_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def same_table_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Both change the same key of the table's metadata, or one of them replaces all keys."""
     if ours.table_metadata is None or theirs.table_metadata is None:
         return None
     keys = ours.table_metadata.keys & theirs.table_metadata.keys
     replaces = ours.table_metadata.replaces or theirs.table_metadata.replaces
-    return Met(keys=keys or ours.table_metadata.keys) if keys or replaces else None
+    return Evidence(keys=keys or ours.table_metadata.keys) if keys or replaces else None
 
 
-def both_schema_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def both_schema_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Both change the schema's metadata."""
-    return Met() if ours.schema_metadata and theirs.schema_metadata else None
+    return Evidence() if ours.schema_metadata and theirs.schema_metadata else None
 
 
-def same_field_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def same_field_metadata(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Both change the metadata of the same field."""
     return met_fields(ours.field_metadata & theirs.field_metadata)
 
 
-def names_schema(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
+def names_schema(ours: Footprint, _theirs: Footprint, _version: int) -> Evidence | None:
     """Ours names the metadata of the schema or of fields, even if it changes nothing there."""
-    return Met(field_ids=ours.field_metadata) if ours.schema_metadata or ours.field_metadata else None
+    return Evidence(field_ids=ours.field_metadata) if ours.schema_metadata or ours.field_metadata else None
 
 
-def describes_schema(ours: Footprint, _theirs: Footprint, _version: int) -> Met | None:
+def describes_schema(ours: Footprint, _theirs: Footprint, _version: int) -> Evidence | None:
     """Ours changes the metadata of the schema or of fields."""
-    return Met(field_ids=ours.field_metadata) if ours.describes else None
+    return Evidence(field_ids=ours.field_metadata) if ours.describes else None
 
 
-def schema_described(_ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def schema_described(_ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs changed the metadata of the schema or of fields."""
-    return Met(field_ids=theirs.field_metadata) if theirs.describes else None
+    return Evidence(field_ids=theirs.field_metadata) if theirs.describes else None
 
 
-def older_generation(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def older_generation(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs merged an older generation of a shard that ours merges too."""
     older = {shard for shard, newest in ours.shards.items() if theirs.shards.get(shard, newest) < newest}
     return met_keys(frozenset(older))
 
 
-def same_generation(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def same_generation(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Theirs merged the same or a newer generation of a shard that ours merges too."""
     same = {shard for shard, newest in ours.shards.items() if theirs.shards.get(shard, -1) >= newest}
     return met_keys(frozenset(same))
 
 
-def same_bases(ours: Footprint, theirs: Footprint, _version: int) -> Met | None:
+def same_bases(ours: Footprint, theirs: Footprint, _version: int) -> Evidence | None:
     """Both add a base path with the same id, name or path."""
     clashes = {
         path

@@ -17,8 +17,8 @@ from lakefold_table.lance.conflicts.footprint import (
     FileDigests,
     Filter,
     Footprint,
+    IndexFootprint,
     Indexing,
-    IndexPrint,
     KeyChanges,
     MovedGroup,
     name_of_file,
@@ -260,8 +260,8 @@ def _live(file: DataFile) -> Iterable[int]:
     return (number for number in file.fields if number >= 0)
 
 
-def _index(index: IndexMetadata) -> IndexPrint:
-    return IndexPrint(
+def _index(index: IndexMetadata) -> IndexFootprint:
+    return IndexFootprint(
         index.uuid.uuid.hex(),
         index.name,
         frozenset(index.fields),

@@ -37,7 +37,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class Evidence:
     """The evidence that a rule applies. `rebase`: what the operation has to do, if the rule asks for it."""
 
     fragment_ids: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ class Rule:
 
     severity: Severity
     when: str
-    condition: Callable[[Footprint, Footprint, int], Met | None]
+    condition: Callable[[Footprint, Footprint, int], Evidence | None]
     reads_theirs: bool = True
     advice: str = ""
     carries: str = ""
@@ -74,21 +74,21 @@ class Rule:
         return self.condition is always
 
 
-def always(_ours: Footprint, _theirs: Footprint, _version: int) -> Met:
+def always(_ours: Footprint, _theirs: Footprint, _version: int) -> Evidence:
     """The condition of rules that apply to any two operations of their kinds. Returns empty evidence."""
-    return Met()
+    return Evidence()
 
 
-def met_fragments(ids: frozenset[int]) -> Met | None:
+def met_fragments(ids: frozenset[int]) -> Evidence | None:
     """Returns these fragments as evidence, or None if there are none."""
-    return Met(ids) if ids else None
+    return Evidence(ids) if ids else None
 
 
-def met_fields(ids: frozenset[int]) -> Met | None:
+def met_fields(ids: frozenset[int]) -> Evidence | None:
     """Returns these fields as evidence, or None if there are none."""
-    return Met(field_ids=ids) if ids else None
+    return Evidence(field_ids=ids) if ids else None
 
 
-def met_keys(keys: frozenset[str]) -> Met | None:
+def met_keys(keys: frozenset[str]) -> Evidence | None:
     """Returns these keys as evidence, or None if there are none."""
-    return Met(keys=keys) if keys else None
+    return Evidence(keys=keys) if keys else None
