@@ -5,9 +5,9 @@ it has checked whether the table has the position or the key already. Only a sto
 raises, and a lack of memory. The path is made of the claim's hash and the table's own root, so a message
 can't make a committer read elsewhere.
 
-A few megabytes may take a hundred times as much once they are decoded. How much that is follows from the
-bytes (`Format.memory_to_fold`), so it is known before. More than a claim may take is
-refused for good; more than the process has left just now is tried again later.
+A few megabytes may take a hundred times as much memory once they are decoded. The memory is computed from the
+bytes (`Format.memory_to_fold`) before they are decoded. An entry that needs more than a claim may take is
+refused for good; an entry that needs more than the process has left now is tried again later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SWEEP_SECONDS: Final = 24 * 3600.0
 CLAIM_BYTES: Final = 512 << 20
 """How much memory folding one claim may take, unless a setting says otherwise."""
 _NO_CLAIM: Final = "-"
-"""A name that no claim has: an error on asking for it is an error of the folder."""
+"""A name that no claim has: an error of a request for it is an error of the folder."""
 _AGAIN: Final = "send the proposal again: nothing of it was folded"
 
 
@@ -135,7 +135,7 @@ class Claims:
             LOG.warning("a claim's file stays for a later clean-up", table=table, path=path, error=str(error))
 
     def _sweep(self, table: str, before_us: int) -> None:
-        """Removes files stored before this time, which crashes left, or whose entries were refused.
+        """Removes files that were stored before this time: those that crashes left, and of refused entries.
 
         Messages are sent within minutes of their files, and all messages up to a week after were answered.
         """

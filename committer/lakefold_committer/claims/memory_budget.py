@@ -40,7 +40,7 @@ def _machine(proc: Path) -> Iterator[int]:
 
 
 def _control_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """Yields what this process's control group and those above it leave it."""
+    """Yields how many bytes this process's control group, and each group above it, leave to the process."""
     for line in _lines(proc / "self/cgroup"):
         if line.startswith("0::/"):
             below = Path(line.removeprefix("0::/"))
@@ -63,7 +63,7 @@ def _kilobytes(path: Path, name: str) -> Iterator[int]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Returns the lines of a file of the kernel. Returns none if it doesn't exist, as on other systems."""
+    """Returns the lines of a file of the kernel, no line if the file doesn't exist, as on other systems."""
     try:
         return path.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The log that a table is bound to, and what that means for entries in other partitions and topics.
+"""Checks that entries are in the log that their table is bound to.
 
 The first fold binds a table to its partition. An entry in another partition or topic is refused: no client
 that writes there may stop a committer. The same topic under another id is another log, in which the table's
@@ -30,7 +30,7 @@ DROPPED = Invalid(
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What `--accept-new-log` allows in a partition: to bind tables of another log to `log`, of `topic`.
+    """What `--accept-new-log` allows in a partition: binding tables of another log to `log`, of `topic`.
 
     `lost`: entries below this offset are gone, and may have had no answer (0: none are). `home` returns the
     partition of this topic that has the entries of a table, by its URI and the partition that it had before.
@@ -115,7 +115,7 @@ def check_reach(marks: Marks, log: LogId, end: int, uri: str) -> None:
 
 
 def accepted(marks: Marks, by: Acceptance, end: int, uri: str) -> Rebinding | None:
-    """Returns how a table is bound to a log that it was not folded from, or that has lost entries.
+    """Returns the rebinding of a table to a log that it was not folded from, or that has lost entries.
 
     Returns None if nothing has to be accepted: the table is bound to this log up to an offset that the log
     holds, to no log, or to a log whose entries are refused. `end`: the offset after the log's last message.

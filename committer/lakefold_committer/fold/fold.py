@@ -36,7 +36,7 @@ MOST_ROWS = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class FoldedTable:
-    """A table as the fold has it: its newest version (None: no table) and the marks of that version.
+    """A table for the fold: its newest version (None: no table) and the marks of that version.
 
     `pending`: refusals given since that version and not reported yet. The next version records them, since
     its marks will cover their positions. `move`: the last rebinding, if no version records it yet.
@@ -143,7 +143,7 @@ def of_format(table_format: AnyFormat, group: Iterable[Entry]) -> list[Entry]:
 
 
 class _Folding:
-    """The fold of a group. `covered`: the last offset of its log that the table's marks cover.
+    """Folds a group. `covered`: the last offset of its log that the table's marks cover.
 
     `format_name`: of the table's format.
     """

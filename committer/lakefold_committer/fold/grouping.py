@@ -1,4 +1,4 @@
-"""Which neighbouring entries of a table share a version.
+"""Decides which neighbouring entries of a table share a version.
 
 A version costs a whole manifest and its fsync, so entries share a version whenever the format allows it. That
 can change from version to version, so a group is cut from the entries that wait only when its base is known.
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a group is full: by its number of entries, or by their size in bytes."""
+    """A group is full once it has this number of entries, or entries of this size in bytes."""
 
     max_entries: int
     max_bytes: int
 
 
 class GroupEnd(Enum):
-    """Why a group has no more entries: the limit that was at work."""
+    """The limit by which a group has no more entries."""
 
     NONE = "none"
     ENTRIES = "entries"

@@ -1,4 +1,4 @@
-"""Which keys were folded before: an app's batch ids, else an entry's uuid (at-most-once-per-key)."""
+"""Recognises keys that were folded before: apps' batch ids, or entries' uuids (at-most-once-per-key)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Keys:
         self._contents: dict[str, str | Entry] = dict(zip(names, marks.uuid_contents, strict=True))
 
     def seen(self, entry: Entry) -> Duplicate | Invalid | None:
-        """Returns the answer to an entry whose key was folded before or can't be kept. None for a new key."""
+        """Returns the answer to an entry whose key was folded before or can't be kept, None for a new key."""
         app_id, batch_id = entry.app_id, entry.batch_id
         if len(app_id) > MAX_APP_ID:
             return Invalid(

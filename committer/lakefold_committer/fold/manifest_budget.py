@@ -1,4 +1,4 @@
-"""How often a table may get a version, by the bytes of its manifests.
+"""Limits how often a table gets a version, by the bytes of its manifests.
 
 A version costs a whole manifest, and a manifest grows with the table. So a stream that makes a version for
 each entry writes bytes that grow with the square of time. The budget is a stock of bytes that refills at a
@@ -47,7 +47,7 @@ class ManifestBudget:
     size: int = 0
 
     def wait_s(self, now: float, limits: ManifestLimits) -> float:
-        """Returns in how many seconds the stock has the bytes of the next manifest, at most `max_wait_s`."""
+        """Returns the seconds until the stock has the bytes of the next manifest, at most `max_wait_s`."""
         if not limits.bytes_per_second:
             return 0.0
         # A manifest larger than the stock waits until the stock is full.

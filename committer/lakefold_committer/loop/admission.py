@@ -33,9 +33,9 @@ LOG = structlog.get_logger("lakefold.committer")
 STRANGERS_AT_ONCE: Final = 32
 """How many names under which no table is open are opened at once. Messages for others wait as offsets."""
 MOST_NEW: Final = 256
-"""As before, if something is stored under those names."""
+"""The same, for names under which something is stored."""
 LOOKED_AT: Final = 512
-"""How many messages are read at once to have their names checked together."""
+"""How many messages are read at once, so that their names are checked together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Growing pauses between attempts at something that is not reachable."""
+"""Growing pauses between attempts to reach a broker or a store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Backoff:
-    """Doubles from `next_pause` seconds up to `longest`."""
+    """A pause that doubles with each attempt, from `next_pause` seconds up to `longest`."""
 
     next_pause: float = 0.05
     longest: float = LONGEST_PAUSE_SECONDS

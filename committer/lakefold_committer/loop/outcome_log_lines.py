@@ -21,7 +21,7 @@ MOST_LINES: Final = 10
 
 
 def log_outcomes(outcomes: Sequence[Outcome]) -> None:
-    """Logs the refusals among these outcomes, and the Duplicates whose rows are gone or were others.
+    """Logs the refusals among these outcomes, and the Duplicates whose rows were removed or differ.
 
     Each of the first ten of a kind gets a log line of its own, the others share a line.
     """

@@ -52,7 +52,7 @@ SLOW_SECONDS = 5.0
 LONGEST_DELAY_SECONDS = 3.0
 """If there is no room, entries that wait longer are kept as offsets and read again later."""
 FIRST_LOG_US = 1_293_840_000_000_000
-"""The begin of 2011, when Kafka was published: no log is older."""
+"""The beginning of 2011, when Kafka was published: no log is older."""
 MAX_BEHIND_US = 5 * 60 * 1_000_000
 """How far an entry's time may be behind that of an earlier entry. Brokers' clocks differ by less."""
 MOST_IN_ROUND = 2048
@@ -130,12 +130,12 @@ class PartitionCommitter:
 
     @property
     def trouble(self) -> str:
-        """Why it isn't folding now: no broker answers. Empty otherwise, whatever happens to single tables."""
+        """Why the partition isn't folded now: no broker answers. Empty otherwise, tables may be parked."""
         return self._trouble or self._reporting.trouble
 
     @property
     def standstill(self) -> str:
-        """As `trouble`, or the error of a store if no table with waiting entries has one that answers."""
+        """The `trouble`, or the error of a store if the stores of all tables with waiting entries fail."""
         return self.trouble or self._stores_trouble
 
     def status(self) -> FoldStatus:
@@ -285,7 +285,7 @@ class PartitionCommitter:
         return True
 
     def _log_behind(self) -> None:
-        """Logs that entries are dated far before earlier entries."""
+        """Logs that entries have times that are far before those of earlier entries."""
         if not self._behind:
             return
         last = self._behind[-1]
@@ -581,7 +581,7 @@ def _refused(unknown: UnknownKind, outcome: Outcome) -> Undecodable:
 
 
 class _Leaving(Exception):  # noqa: N818 - no error: the loop has ended
-    """The reason why no step is started any more if nothing failed."""
+    """No step is started any more, although nothing failed: the committer leaves."""
 
 
 def _raised(result: object) -> None:

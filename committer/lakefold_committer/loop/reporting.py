@@ -108,7 +108,7 @@ class Reporting:
 
     @property
     def takes_over_partition(self) -> bool:
-        """Whether a report shows which committer follows which: then the first report is made at once."""
+        """Whether reports show in which order committers took over: then the first one is made at once."""
         return self._reporter.owner is not None
 
     def add(self, message: Message, read: Entry | Undecodable, outcome: Outcome) -> None:

@@ -373,7 +373,7 @@ class TableQueue:
         self.preparation.send(PreparationEvent.OPENING_FAILED)
 
     def let_go(self) -> None:
-        """Closes the table, which nothing is prepared for."""
+        """Closes the table. No version of it may be in preparation."""
         if self.is_held:
             self.preparation.send(PreparationEvent.HOLD_ENDED)
         self.preparation.send(PreparationEvent.LET_GO)

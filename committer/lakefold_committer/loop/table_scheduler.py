@@ -68,7 +68,7 @@ be any number of them, so tables don't wait for their turns.
 
 
 class Slots:
-    """Turns: `most` may run at once, the others begin in the order in which they asked. For one thread.
+    """Lets at most `most` tasks run at once; others begin in the order in which they asked. For one thread.
 
     Tables share a committer's threads, its processor and the reader of its log. Without turns, those that ask
     most often would get them first, and others might wait for ever.
@@ -132,7 +132,7 @@ class TableScheduler:
         self._failure: BaseException | None = None
 
     def advance(self, queue: TableQueue) -> None:
-        """Starts the steps of this queue that can be started now."""
+        """Starts the steps of this queue that may be started now."""
         if not self._may_begin(queue):
             return
         self._begin_put(queue)
@@ -464,7 +464,7 @@ class TableScheduler:
         self._answer(queue, group, [outcome_of(entry, refusal) for entry in entries])
 
     def _judge_unknown(self, queue: TableQueue, unknown: UnknownKind) -> None:
-        """Parks the queue, unless the table follows another log by now: then every proposal is refused."""
+        """Parks the queue. If the table is bound to another log now, refuses every proposal instead."""
         if queue.batches:
             return
         if not queue.is_open:
@@ -504,7 +504,7 @@ class TableScheduler:
         )
 
     def _let_go_if_broken(self, queue: TableQueue, error: LakefoldError) -> None:
-        """Closes a table after an error that does not pass: its path may hold another table by now."""
+        """Closes a table after an error that does not pass, as its path may hold another table now."""
         if not isinstance(error, RetryError) and queue.is_open and not queue.batches:
             queue.let_go()
 
@@ -519,7 +519,7 @@ class TableScheduler:
 
 
 def _allocating(result: T | BaseException) -> T | BaseException:
-    """Returns the result of a task; a lack of memory as an error that may pass."""
+    """Returns the result of a task. Raises an error that may pass if there is too little memory."""
     if not isinstance(result, BaseException) or not lacks_memory(result):
         return result
     return NoMemoryError(

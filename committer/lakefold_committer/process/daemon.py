@@ -66,7 +66,7 @@ T = TypeVar("T")
 LOG = structlog.get_logger("lakefold.committer")
 JOIN_SECONDS = 0.2
 STEP_SECONDS = 0.05
-"""How long a member of the group waits for events before it looks whether it was asked to stop."""
+"""How long a member of the group waits for events before it checks whether it was asked to stop."""
 PATIENCE_SECONDS = 20.0
 """How long groups in flight may take after the process was asked to stop. Then it leaves them."""
 PATIENT_SESSIONS = 1.5
@@ -149,21 +149,21 @@ class Committer:
 
     @property
     def role(self) -> str:
-        """What it does if there is no trouble: `ready`, or `standby` if others have all partitions."""
+        """The role of a committer without trouble: `ready`, or `standby` if others have all partitions."""
         held = self._sharing.partitions if self._sharing else self._holdings
         return "ready" if held or self._starting else "standby"
 
     @property
     def detail(self) -> str:
-        """What an operator should look after though this process is well, on a line each. Empty if nothing.
+        """What an operator should check although this process has no trouble, a line for each. May be empty.
 
-        That is: transactions that others left open, whose entries it can't read; the parked tables.
+        The lines name parked tables, and transactions that others left open and that hold back entries.
         """
         held_back = "" if self._open_transactions is None else self._open_transactions.detail
         return "\n".join(filter(None, (held_back, parked_line(self._metrics.parked()))))
 
     def stop(self) -> None:
-        """Finishes the groups in flight and leaves. May be called from a signal handler."""
+        """Has the committer finish the groups in flight and leave. A signal handler may call it."""
         self._stop.set()
 
     def run(self, *, until_caught_up: bool = False) -> None:
@@ -500,7 +500,7 @@ class Committer:
 
 
 class OutageTimer:
-    """How long a committer has not been folding because something doesn't answer."""
+    """Measures for how long a committer has not been folding because brokers or stores don't answer."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -508,7 +508,7 @@ class OutageTimer:
         self.error: RetryError | None = None
 
     def is_too_long(self, trouble: str) -> bool:
-        """Returns whether there has been trouble of any kind for too long. `error` says which."""
+        """Returns whether any trouble has lasted for too long. `error` says which."""
         if not trouble or trouble == STARTING:
             self._since = None
             return False

@@ -126,7 +126,7 @@ class GroupAssignment:
                 self._handle(number, thread.error)
 
     def changes(self) -> int:
-        """Returns how often the assignment has changed since the last call."""
+        """Returns the number of changes of the assignment since the last call."""
         changes, self._changes = self._changes, 0
         return changes
 
@@ -147,7 +147,7 @@ class GroupAssignment:
             LOG.info("taken", partitions=sorted(thread.partition for thread in threads), held=[])
 
     def _let_go(self) -> None:
-        """Stops what was revoked."""
+        """Stops the partitions that were revoked."""
         deadline = time.monotonic() + self._patience_s
         for thread in self._stop(self._revoked, list(self._revoked)):
             self._given_up[thread.partition] = deadline

@@ -71,7 +71,7 @@ class OpenTransactionsWatch:
 
     @property
     def detail(self) -> str:
-        """What is held back now, in words for people; empty if nothing is."""
+        """A text that says which messages are held back now; empty if none are."""
         reported = [*self._reported.items()]
         return "; ".join(
             f"an open transaction in {topic}/{partition} holds back {held.count:,} offsets "

@@ -1,4 +1,4 @@
-"""Which partitions a process folds if the number of processes is fixed beforehand."""
+"""Divides the partitions between processes whose number is fixed beforehand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class PartitionShare:
     """Every `replicas`-th partition, beginning with `ordinal`; processes are counted from 0.
 
-    Each partition is in the turn of exactly one ordinal, however many partitions there are.
+    Each partition belongs to exactly one ordinal, however many partitions there are.
     """
 
     ordinal: int

@@ -44,17 +44,17 @@ class PartitionThread:
 
     @property
     def trouble(self) -> str:
-        """Why it isn't folding now. Empty while it is."""
+        """Why the partition isn't folded now; empty while it is."""
         return self._trouble()
 
     @property
     def standstill(self) -> str:
-        """Why nothing is folded now: its trouble, or that no store answers. Empty while something is."""
+        """Why no table is folded now: the trouble, or stores that don't answer; empty while some table is."""
         return self._standstill()
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the thread has ended."""
         return not self._thread.is_alive()
 
     def show(self, trouble: Callable[[], str], standstill: Callable[[], str] | None = None) -> None:

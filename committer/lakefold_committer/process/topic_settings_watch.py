@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOG: Final = structlog.get_logger("lakefold.committer")
 EVERY_SECONDS: Final = 10.0
-"""It is shorter than the 15 seconds after which Kafka's cleaner notices a changed setting."""
+"""Shorter than the 15 seconds after which Kafka's cleaner notices a changed setting."""
 
 
 class PolicyWatch:

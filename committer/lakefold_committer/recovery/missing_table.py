@@ -1,8 +1,8 @@
-"""Distinguishes tables that never existed, that were dropped, and whose store is not mounted.
+"""Distinguishes tables that never existed, tables that were dropped, and tables whose store is not mounted.
 
-The store contains nothing in all three cases, but the outcomes topic does. If an outcome reports a proposal
-as committed into a table at this path, further proposals are refused only if a record says that the table was
-dropped: an error of the store is never a reason to refuse a proposal.
+In all three cases the store contains nothing, but the outcomes topic has their outcomes. If an outcome
+reports a proposal as committed into a table at this path, further proposals are refused only if a record says
+that the table was dropped: an error of the store is never a reason to refuse a proposal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a table's marks are checked against: how far the log reaches, and which entries were answered.
+"""The facts against which a table's marks are checked: the log's end, and which entries were answered.
 
 A table alone doesn't show that it was restored to an earlier copy, or that its log lost entries. A committer
 of a Kafka partition passes this context when it opens a table. It is optional when a file is folded.

@@ -92,7 +92,7 @@ def last_unchanged(
 def _before_torn(
     table_format: AnyFormat, versions: Versions, marks: Marks, recovery: RecoveryContext, end: int
 ) -> int:
-    """Returns the offset before the oldest entry that may have been replaced, as far as versions show it.
+    """Returns the offset before the oldest entry that may have been replaced, by what the versions show.
 
     It is used if versions were removed, so that `last_unchanged` has no answer. A version with an entry that
     the log lost may have other entries that were replaced, at offsets that the log has again. They are folded

@@ -128,7 +128,7 @@ def _check_unchanged(anchor: Anchor, now: str, group: str, answered: Position) -
 
 
 def _home(partitions: int, uri: str, before: int) -> int:
-    """Returns the partition that writers send to."""
+    """Returns the partition to which writers send the proposals of a table."""
     return home_of(uri, before, partitions)
 
 

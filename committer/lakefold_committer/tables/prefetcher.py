@@ -48,7 +48,7 @@ class SizeCheck(Enum):
 
 
 class Prefetcher:
-    """Reads for a table: its own files, and those of tables below `roots` (None: of any table).
+    """Reads what a fold needs: files of the table, and files of tables below `roots` (None: of any table).
 
     `options`: how other tables are reached, as pylance's storage options.
     """

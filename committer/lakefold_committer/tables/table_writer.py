@@ -90,7 +90,7 @@ class Prepared:
 
 
 class TableWriter:
-    """One open table. Its states: docs/states.md.
+    """Folds groups into one open table and publishes its versions. docs/states.md has its states.
 
     `prepare` folds a group in memory, and `put` publishes its version. The next group may be prepared while a
     version is being put, each by a thread of its own. If another version has the number of the one that was
@@ -319,7 +319,7 @@ class TableWriter:
         self._use(table_format)
 
     def _take_format_there(self) -> bool:
-        """Takes another format if the table has it, or if its path holds only what a crash left of its start.
+        """Takes another format if the table has it, or if a crash left only the beginning of such a table.
 
         Returns whether it has taken one.
         """
@@ -515,12 +515,12 @@ class TableWriter:
         return table
 
     def _raise_epoch(self, marks: Marks) -> None:
-        """Begins an epoch above that of these marks, of which no version is published."""
+        """Begins an epoch above that of these marks. No version of the new epoch is published yet."""
         self._epoch = max(self._epoch, marks.epoch + 1)
         self._state.send(WriterEvent.EPOCH_RAISED)
 
     def _taken_in(self, table: FoldedTable, at: Position) -> FoldedTable:
-        """Returns the table with the next version, which another client published."""
+        """Returns the table after the next version, which another client has published."""
         version = table.version + 1
         state = read_newest(self._format, self._versions, version)
         if table.state is not None:
