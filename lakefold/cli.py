@@ -260,7 +260,7 @@ def _run(args: Sequence[str], *, as_json: bool) -> int:
 
 
 def _logs_errors(args: Sequence[str]) -> bool:
-    """Returns whether the last error is a line of the log: a daemon's is, if its log lines are JSON."""
+    """Returns whether the last error is logged: for a daemon whose log lines are JSON it is."""
     verb = VERBS.get(next((word for word in args if word in VERBS), ""))
     if verb is None or not verb.runs_on:
         return False
@@ -280,7 +280,7 @@ def _print_misuse(misuse: click.ClickException, *, as_json: bool, logged: bool) 
 
 
 def _placed(error: click.ClickException) -> click.ClickException:
-    """Returns the error; it says so if an option that the verb lacks belongs before the verb."""
+    """Returns the error. If an option that the verb lacks belongs before the verb, the error says so."""
     options = {name for parameter in lakefold.params for name in parameter.opts}
     if not isinstance(error, click.NoSuchOption) or error.option_name not in options:
         return error

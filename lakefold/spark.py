@@ -76,7 +76,7 @@ def sink(  # noqa: PLR0913 - a user names the few that matter; all but the table
 
     `table` is a URI or path, on a local disk or in a bucket. If `bootstrap_servers`, `transactions_topic`,
     `outcomes_topic`, `kafka` (librdkafka's options) or `storage_options` (pylance's) isn't given, it comes
-    from `LAKEFOLD_…` variables, else from the TOML file `config`; the brokers finally from `lakefold up`.
+    from `LAKEFOLD_…` variables, else from the TOML file `config`; or, for the brokers, from `lakefold up`.
     `app_id` names the application that numbers the batches; the default is the streaming query's id in its
     checkpoint. Two sinks into one table within one `foreachBatch` need different ids. `wait`: "commit"
     returns when the batch is in the table, "log" when the brokers have stored it (acks=all). With "log" a

@@ -1,4 +1,4 @@
-"""The version that `tag`, `branch` and `restore` are about, by the options that choose it."""
+"""Finds the version to which `tag`, `branch` or `restore` is applied, by the options that choose it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What the versions after the restored one contain.
+    """The proposals in the versions after the restored one.
 
     `versions`: how many there are. `apps`: their batches, by app. `entries_without_app_id`: how many other
     proposals were folded into them. `foreign_versions`: those that other clients have made.

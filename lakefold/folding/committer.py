@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _COUNTED: Final = re.compile(r"-(\d+)$")
 """The ordinal of a process at the end of its host's name, as in the pods of a StatefulSet of Kubernetes."""
 LAST_WORDS_SECONDS = 60.0
-"""A process that found a gap in the log waits at most this long for one more scrape of its metrics."""
+"""A process that stops at a gap in the log waits at most this long for one more scrape of its metrics."""
 
 PACE = (
     "group_max_entries",

@@ -27,6 +27,6 @@ class KillOnExit:
         )
 
     def release(self) -> None:
-        """Leaves them alone from now on. The group may have ended already, and this may be called again."""
+        """Ends and removes nothing any more. The group may have ended already; repeated calls are allowed."""
         if self._watch.stdin is not None and not self._watch.stdin.closed:
             self._watch.communicate(b"\n")

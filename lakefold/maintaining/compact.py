@@ -62,13 +62,14 @@ def command(
     """Join adjacent small fragments of TABLE, and remove deleted rows from its data files.
 
     This process rewrites the fragments, or Spark's executors do (--engine spark), and it proposes them
-    through the log, so no writer is turned back. Rows and their ids stay the same. What counts as small is
-    set by the table's configuration (lakefold.maintenance.target_rows, .target_bytes, …) or by --maintenance.
+    through the log, so no writer is refused because of them. Rows and their ids stay the same. What counts as
+    small is set by the table's configuration (lakefold.maintenance.target_rows, .target_bytes, …) or by
+    --maintenance.
 
     Of a Delta table this process joins the data files of each partition, and --engine spark is refused.
 
-    A rewrite that fails or is refused leaves its fragments as they were, and the others go on. Then the exit
-    code is 3 if one was refused, else that of the first failure.
+    A rewrite that fails or is refused leaves its fragments as they were, and the others continue. Then the
+    exit code is 3 if one was refused, else that of the first failure.
     """
     from lakefold.maintaining.compaction import compaction_of, planned
     from lakefold.maintaining.reports import plain_report, print_failed

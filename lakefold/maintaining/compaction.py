@@ -33,8 +33,7 @@ class CompactOptions(TypedDict, total=False):
     the table's configuration doesn't say. `timeout`: seconds to wait for each outcome. `threads`: how many
     read and write data files in each rewrite. `engine`: "process", or "spark" to run each rewrite as a task
     of Spark's active session, or of a new one. The other settings come from `LAKEFOLD_…` variables if they
-    aren't given, else from the TOML file `config`. If none of them names brokers, those of `lakefold up` are
-    used.
+    aren't given, else from the TOML file `config`. If neither names brokers, those of `lakefold up` are used.
     """
 
     branch: str | None
@@ -67,7 +66,7 @@ def compact(table: str | os.PathLike[str], **options: Unpack[CompactOptions]) ->
     their ids and what queries return stay the same.
 
     A rewrite that fails or is refused leaves its fragments as they were; `failed` of the report names it, and
-    the others go on. Raises `InvalidError` if the policy makes no sense or an option is unknown,
+    the others continue. Raises `InvalidError` if the policy is invalid or an option is unknown,
     `NotATableError` if there is no table, and `RetryError` if no committer answers in time: what was sent may
     still be folded.
     """

@@ -1,4 +1,4 @@
-"""Where fragments are rewritten: `--engine`, and the option `engine` of `lakefold.compact`."""
+"""The engine that rewrites fragments: `--engine`, and the option `engine` of `lakefold.compact`."""
 
 from __future__ import annotations
 

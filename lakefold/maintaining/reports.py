@@ -45,7 +45,7 @@ def print_failed(report: CompactionReport) -> None:
 
 
 class CompactionBar:
-    """The bar of one plan after the other, by bytes of data files. See `Progress`."""
+    """Shows a bar for each plan, by bytes of data files. See `Progress`."""
 
     def __init__(self) -> None:
         self._bar: ProgressBar[int] | None = None

@@ -72,7 +72,7 @@ def _held_at(explanation: Explanation, position: Position) -> RecordingVersion |
 
 
 def _is_anothers(outcome: Outcome, explanation: Explanation) -> bool:
-    """Returns whether keys show that the outcome is of another entry: its own keys, or those in the marks."""
+    """Returns whether keys, its own or those in the marks, show that the outcome is of another entry."""
     if differ(outcome, explanation.proposal):
         return True
     marks = None if explanation.finding is None else explanation.finding.marks

@@ -1,7 +1,7 @@
 """Makes an envelope from files: a transaction or actions of a tool, and what Lance's message lacks.
 
-The affected rows of a Delete or an Update are such a thing. With them two proposals can change the same
-fragment; without them the later proposal is refused.
+The message lacks the affected rows of a Delete or an Update, for example. With them two proposals can change
+the same fragment; without them the later proposal is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
     """Returns an envelope for the table with the Lance Transaction in a file, as in `_transactions/`.
 
     `branch` is empty or `main` for the main branch. Raises `InvalidError` if the file has no such message, or
-    if it sets a key of the maintenance policy to a value that makes no sense.
+    if it sets a key of the maintenance policy to an invalid value.
     """
     envelope = Envelope(table=canonical(table))
     if branch not in {"", MAIN}:
@@ -52,7 +52,7 @@ def envelope_of(table: str, transaction: Path, branch: str = "") -> Envelope:
 
 
 def _check_policy(envelope: Envelope) -> None:
-    """Raises `InvalidError` naming the key if a transaction sets a maintenance policy that makes no sense."""
+    """Raises `InvalidError`, which names the key, if a transaction sets an invalid maintenance policy."""
     from lakefold_maintenance.planning.policy import policy_of
 
     update = envelope.lance.update_config
@@ -64,8 +64,8 @@ def _check_policy(envelope: Envelope) -> None:
 def delta_envelope(table: str, actions: Path, more: Mapping[str, Any]) -> Envelope:
     """Returns an envelope for a Delta table with the actions in a file, one JSON object on each line.
 
-    `more`: what else is known of them, by the names of `propose`'s options. Raises `InvalidError` if the file
-    has a line that is no JSON object; what the actions say is checked when they are folded.
+    `more`: other options of `propose` about the actions, by their names. Raises `InvalidError` if the file
+    has a line that is no JSON object; the content of the actions is checked when they are folded.
     """
     envelope = Envelope(table=canonical(table))
     proposal = envelope.delta

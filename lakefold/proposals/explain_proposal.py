@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def explain(source: Source, sought: ProposalName, brokers: Brokers | None, *, versions: int) -> Explanation:
-    """Returns what is known of a proposal for the table, of whose versions the newest `versions` are read.
+    """Returns what is known of a proposal for the table. The newest `versions` versions are searched.
 
     Raises `InvalidError` if nothing is known of it, `RetryError` if a source that may know something can't be
     read now. Both errors name the sources.

@@ -26,9 +26,9 @@ REJECTED: Final = "rejected"
 INVALID: Final = "invalid"
 WAITING: Final = "waiting"
 REPLACED: Final = "replaced"
-"""Another entry was answered at this position; the one that is here now isn't answered yet."""
+"""Another entry was answered at this position. The entry that is at it now isn't answered yet."""
 ANSWERED: Final = "answered"
-"""It is below the committer's committed offset, but no outcome of it is left."""
+"""The entry is below the committed offset of the committers, but its outcome is no longer stored."""
 WAIT: Final = (
     "nothing while a committer runs and its lag shrinks; `lakefold status` shows both. "
     "If the lag doesn't shrink, the committer's log lines `parked` and `gap` say why"
@@ -90,7 +90,7 @@ class Explanation:
 
     @property
     def waits(self) -> bool:
-        """Whether it was sent, perhaps again, and is not answered yet."""
+        """Whether the proposal was sent, perhaps again, and is not answered yet."""
         if self.proposal is None or self.status is None:
             return False
         position = self.proposal.position
@@ -100,7 +100,7 @@ class Explanation:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The decisive outcome: the newest that is not a Duplicate, else the newest. None while it waits."""
+        """The newest outcome that is not a Duplicate, else the newest one. None while the proposal waits."""
         if self.waits:
             return None
         outcomes = self.outcomes
@@ -112,14 +112,14 @@ class Explanation:
 
     @property
     def position(self) -> Position | None:
-        """Its position in the log, None if it is not known."""
+        """The proposal's position in the log, None if it is not known."""
         if self.outcome is not None:
             return self.outcome.position
         return None if self.proposal is None else self.proposal.position
 
     @property
     def state(self) -> str:
-        """Its state as a single word; empty if nothing is known of it."""
+        """The proposal's state as a single word; empty if nothing is known of the proposal."""
         if self.outcome is not None:
             kinds = {Committed: COMMITTED, Duplicate: DUPLICATE, Rejected: REJECTED, Invalid: INVALID}
             return kinds[type(self.outcome.result)]
@@ -133,7 +133,7 @@ class Explanation:
 
     @property
     def version(self) -> int | None:
-        """The version that it was committed in, None if it was not, or if the version is not known."""
+        """The version that contains the proposal. None if it was not committed, or the version is unknown."""
         if self.outcome is not None:
             result = self.outcome.result
             if isinstance(result, Committed):
@@ -143,9 +143,9 @@ class Explanation:
 
     @property
     def rolled_back_by(self) -> int:
-        """The version of the Restore that removed its rows from the table, 0 if none is known.
+        """The version of the Restore that removed the proposal's rows from the table, 0 if none is known.
 
-        It is found by the key, which is not always known if the proposal is named by an offset.
+        The key identifies it, which is not always known if the proposal is named by an offset.
         """
         if self.state not in {COMMITTED, DUPLICATE}:
             return 0
@@ -156,13 +156,13 @@ class Explanation:
 
     @property
     def _key(self) -> tuple[str, int | None, str]:
-        """App id, batch id and uuid, as far as they are known."""
+        """The app id, batch id and uuid of the proposal, as far as they are known."""
         source = self.proposal if isinstance(self.proposal, Entry) else self.outcome or self.sought
         return source.app_id, source.batch_id, source.uuid
 
     @property
     def advice(self) -> str:
-        """What its writer or the operator should do."""
+        """What the writer of the proposal, or the operator, should do."""
         if self.rolled_back_by:
             return ROLLED_BACK
         if self.outcome is not None and isinstance(self.outcome.result, Rejected):
@@ -187,7 +187,7 @@ class Explanation:
 
     @property
     def _given_up(self) -> bool:
-        """Whether it was committed to versions that a later `rebind --restored` gave up."""
+        """Whether the proposal was committed to versions that a later `rebind --restored` gave up."""
         finding, at = self.finding, self.position
         if at is None or finding is None or finding.marks is None:
             return False
@@ -197,7 +197,7 @@ class Explanation:
 
     @property
     def _wrong_partition(self) -> str:
-        """What to do if it waits in a log that the table isn't bound to; empty if it is bound to it."""
+        """What to do if the proposal waits in a log that the table isn't bound to; else empty."""
         marks = None if self.finding is None else self.finding.marks
         bound = None if marks is None else marks.position
         if marks is None or bound is None or self.proposal is None or self.proposal.position.log == bound.log:
@@ -249,7 +249,7 @@ def _gives_up(move: Rebinding, at: Position) -> bool:
 
 
 def _is_another_of_its_name(marks: Marks, bound: Position, at: Position) -> bool:
-    """Returns whether it is another topic of the same name, to which no verb has moved the table."""
+    """Returns whether the topic is another one of the same name, to which no verb has moved the table."""
     if bound.topic != at.topic:
         return False
     if (bound.log.cluster_id, bound.log.topic_id) == (at.log.cluster_id, at.log.topic_id):

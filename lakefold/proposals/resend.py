@@ -91,7 +91,7 @@ def checked(
 ) -> list[DeadLetter]:
     """Returns the dead letters in their order, with an obstacle for those that must not be sent again.
 
-    That is so if another copy was sent, or if maintenance is about to remove their files.
+    Those are proposals of which another copy was sent, and those whose files maintenance is about to remove.
 
     `group` is the consumer group of the committers whose outcomes count. Raises `RetryError` if the brokers
     are silent for `timeout_s` seconds.
@@ -114,7 +114,7 @@ def checked(
 def _without_files(
     table: str, dead_letters: Sequence[DeadLetter], storage_options: Mapping[str, str]
 ) -> dict[Position, str]:
-    """Returns why dead letters of a table can't be sent again of which maintenance removes the files."""
+    """Returns the dead letters of a table whose files maintenance removes, with this as the reason."""
     from lakefold_maintenance.files.removal_note import read_note
     from lakefold_maintenance.formats import files_of
     from lakefold_table.storage import open_storage

@@ -104,7 +104,7 @@ class _Partition:
 
     @property
     def has_result(self) -> bool:
-        """Whether this partition had the outcome of the proposal, or has the proposal waiting."""
+        """Whether this partition had the outcome of the proposal, or the proposal waits in it."""
         explanation = self.explanation
         if explanation.proposal is not None and explanation.sought.offset is not None:
             return True
@@ -165,7 +165,7 @@ class _Partition:
             explanation.known_from = f"the outcome at {partition}@{at}"
 
     def _waiting(self) -> Entry | None:
-        """Returns the proposal if it waits here, perhaps sent again after a refusal. Returns None if not."""
+        """Returns the proposal if it waits in this partition, perhaps sent again, else None."""
         explanation, status, sought = self.explanation, self.status, self.explanation.sought
         partition = f"{status.topic}/{status.log.partition}"
         explanation.looked_at.append(

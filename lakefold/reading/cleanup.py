@@ -23,7 +23,7 @@ _AGE: Final = re.compile(r"(\d{1,6})([dhms])")
 
 
 class Age(click.ParamType):  # type: ignore[type-arg]
-    """The type of a duration such as 14d, 12h, 30m or 0s."""
+    """The type of an option that is a duration such as 14d, 12h, 30m or 0s."""
 
     name = "age"
 

@@ -1,7 +1,7 @@
-"""What happened in the last hour, in memory: the outcomes of each table, and figures for the plots.
+"""Keeps the last hour in memory: the outcomes of each table, and figures for the plots.
 
-Its size is bounded, whatever the messages contain: so many tables, so many steps of time, texts of so many
-characters. For any thread.
+The number of tables, the number of steps of time and the length of texts are bounded, whatever the messages
+contain. For any thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPS: Final = 360
 """The number of steps that are kept: an hour."""
 KINDS: Final = ("committed", "duplicate", "rejected", "invalid")
 MAX_TABLES: Final = 20_000
-"""Of more tables than that, those without an outcome for the longest time are forgotten."""
+"""If there are more tables, those without an outcome for the longest time are forgotten."""
 MAX_TEXT: Final = 1_000
 _RATE_STEPS: Final = 6
 _SAMPLES: Final = 200
@@ -33,7 +33,7 @@ _SAMPLES: Final = 200
 
 @dataclass(slots=True)
 class LastOutcomes:
-    """What was reported last of a table: its newest version on the main branch, and its last outcome.
+    """A table's newest version on the main branch and its last outcome, as reported.
 
     `counts`: the number of outcomes in each of the last steps of time. `sequence`: when it changed last, as
     `Activity` counts changes.
@@ -136,7 +136,7 @@ class Activity:
             self._changed.wait_for(lambda: self._is_closed, seconds)
 
     def changed_since(self, sequence: int, most: int) -> list[str]:
-        """Returns the tables with outcomes since then, the newest first, `most` at most."""
+        """Returns at most `most` tables with outcomes after change `sequence`, the newest first."""
         with self._changed:
             tables: list[str] = []
             for uri in reversed(self._tables):

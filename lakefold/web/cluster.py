@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 WATCHED_S: Final = 2.0
 """How often the brokers are asked while a page is open."""
 COMMITTER_S: Final = 0.5
-"""How often the committer is asked while a page is open: its death is seen even if another follows."""
+"""How often the committer is asked while a page is open: its end is noticed even if another one starts."""
 UNWATCHED_S: Final = 30.0
 NAMES_S: Final = 30.0
 """How often the tables are listed."""
 BACK: Final = 20_000
-"""How many earlier outcomes of each partition are read at first, so that the plots begin with them."""
+"""How many of each partition's newest outcomes are read at first, so that the plots begin with them."""
 NOT_YET: Final = "the brokers were not asked yet"
 _OPEN_S: Final = 15.0
 _TIMEOUT_S: Final = 5.0
@@ -86,7 +86,7 @@ class ClusterWatch:
             start_thread(thread)
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Ends the threads of the watch."""
         self._stopped.set()
         self._wanted.set()
         for thread in self._threads:
@@ -117,7 +117,7 @@ class ClusterWatch:
         return waiting_at(uri, position, self._settings.transactions_topic, self._seen)
 
     def parked_of(self, uri: str) -> list[dict[str, Any]]:
-        """Returns the branches of the table that the committer which is asked has parked."""
+        """Returns the branches of the table that are parked, as the committer says."""
         return [each for each in self._committer["parked"] if each["table"] == uri]
 
     def _follow(self) -> None:
@@ -212,7 +212,7 @@ class ClusterWatch:
 
 
 def _state_of(committer: dict[str, Any]) -> str:
-    """Returns the committer's state in a word or two."""
+    """Returns the committer's state as a short text."""
     if committer["problem"]:
         return "no answer"
     return "ready" if committer["ready"] else "not ready"

@@ -46,7 +46,7 @@ MOST_APPS: Final = 200
 SEARCHED: Final = 1_000
 """How many of the newest versions are searched for a proposal."""
 MOST_ADDED_UP: Final = 2_000
-"""The old versions of a table with more versions are not added up."""
+"""If a table has more versions, its old versions are not added up."""
 TIMEOUT_S: Final = 10.0
 _NOT_CLEANED: Final = (
     "A dash: not known, because a clean-up would not remove all of these versions. Of a Delta table it "
@@ -83,7 +83,7 @@ def table_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def fragments_document(uri: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Returns how many fragments of the newest version have how many rows, and which share is deleted."""
+    """Returns the fragments of the newest version, counted by their rows and by their deleted share."""
 
     def read(source: Source) -> dict[str, Any]:
         return _fragments(table_of(source))

@@ -1,4 +1,4 @@
-"""Where a refused proposal met another change: the rows of each fragment that either or both changed.
+"""Shows what a refused proposal conflicts with: the rows of each fragment that either or both changed.
 
 An outcome names fragments, fields and some rows. What others changed in a fragment shows in the deleted rows
 of two versions, the one that the proposal was built on and the one that it conflicts with. The proposal
@@ -31,7 +31,7 @@ ROW_BITS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _Versions:
-    """The version that a proposal was built on, and the one that it conflicts with. None: it is gone."""
+    """The version on which a proposal was built, and the one with which it conflicts. None: removed."""
 
     before: Snapshot | None
     after: Snapshot | None
@@ -39,7 +39,7 @@ class _Versions:
 
 @dataclass(frozen=True, slots=True)
 class FragmentChange:
-    """A fragment in two versions that can be read. None: it is not in that version."""
+    """A fragment in two versions that can be read. None if it is not in one of them."""
 
     before: FragmentRows | None
     after: FragmentRows | None
@@ -66,10 +66,10 @@ class FragmentChange:
 
 
 def evidence_document(source: Source, explanation: Explanation) -> dict[str, Any] | None:
-    """Returns where a rejected proposal met another change, None if it was not rejected.
+    """Returns with which rows of others a rejected proposal conflicts, None if it was not rejected.
 
-    `note` says why something of it isn't known. A version or file that can't be read is named there: the page
-    shows the rest. Raises `OtherFormatError`, after which it is called again in the right format.
+    `note` says why a part of that isn't known. It names versions and files that can't be read; the page shows
+    the rest. Raises `OtherFormatError`, after which the function is called again for the right format.
     """
     outcome = explanation.outcome
     if outcome is None or not isinstance(outcome.result, Rejected):
@@ -172,7 +172,7 @@ def _fragment(
 
 
 def changed_by_others(change: FragmentChange, rows: int | None) -> dict[str, Any] | None:
-    """Returns what is drawn of the rows that came or went. None: not known, or none did."""
+    """Returns the rows that others added or removed, as they are drawn. None: not known, or no rows."""
     went = change.went
     if change.state == "changed":
         return _drawn(went, rows) if went.size else None
@@ -180,13 +180,13 @@ def changed_by_others(change: FragmentChange, rows: int | None) -> dict[str, Any
 
 
 def _drawn(positions: np.ndarray, rows: int | None) -> dict[str, Any]:
-    """Returns these rows as the page draws them: their number, and the cells that have any of them."""
+    """Returns rows as the page draws them: their number, and the cells that contain any of them."""
     cells = _ranges(np.unique(_cells_of(positions, rows))) if rows else []
     return {"rows": len(positions), "cells": cells}
 
 
 def _drawn_except(positions: np.ndarray, rows: int) -> dict[str, Any]:
-    """Returns all rows but these, as `_drawn` does. It takes no array as long as the fragment."""
+    """Returns all rows except these, as `_drawn` does, without an array as long as the fragment."""
     cells = min(CELLS, rows)
     # A cell's rows begin at the first one that `_cells_of` puts into it.
     starts = [-(-cell * rows // cells) for cell in range(cells + 1)] if cells else [0]
@@ -195,7 +195,7 @@ def _drawn_except(positions: np.ndarray, rows: int) -> dict[str, Any]:
 
 
 def _cells_of(positions: np.ndarray, rows: int) -> np.ndarray:
-    """Returns the cell of the bar that each of these rows is in."""
+    """Returns, for each row, the cell of the bar that contains it."""
     inside = positions[positions < rows].astype(np.int64)
     return inside * min(CELLS, rows) // max(1, rows)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Read = Callable[[Admin, str, int, int, int], Generator[tuple[int, int]]]
 
 MOST_OFFSETS: Final = 1_000
-"""How many of a partition's newest offsets are looked at if none were counted before."""
+"""How many of a partition's newest offsets are read if none were counted before."""
 MOST_BYTES: Final = 16 * 2**20
 """How many bytes of dead letters a count reads, of all partitions together; the rest is estimated."""
 MOST_S: Final = 5.0
@@ -71,7 +71,7 @@ class LetterCount:
         self._counted: dict[int, _Counted] = {}
         self._failed_at: float | None = None
         self.document: dict[str, Any] = _document(None)
-        """How many, whether that is an estimate, whether there may be more, and why it isn't known."""
+        """The number of dead letters, whether it is an estimate or a lower bound, or why it isn't known."""
 
     def count(self, admin: Admin, topic: str, partitions: Iterable[PartitionView]) -> None:
         """Counts the dead letters in these partitions of the topic. If that fails, the document says why."""

@@ -1,4 +1,4 @@
-"""Which addresses are those of this machine alone."""
+"""Recognises addresses that belong to this machine alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether this names the machine itself."""
+    """Returns whether an address names the machine itself."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

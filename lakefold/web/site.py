@@ -64,10 +64,10 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""What every answer says to the browser: load nothing from elsewhere, run no script of a document."""
+"""The headers of every answer. By them a browser loads nothing from elsewhere and runs no other scripts."""
 KEEP_ALIVE_S: Final = 10.0
 MIN_PAUSE_S: Final = 1.0
-"""At least this long between two events of a stream, so that a busy log does not make a busy page."""
+"""The least seconds between two events of a stream, so that a page is updated seldom if the log is busy."""
 MOST_CHANGED: Final = 100
 _LARGEST: Final = 2**63 - 1
 
@@ -75,8 +75,8 @@ _LARGEST: Final = 2**63 - 1
 class ConsoleSite(Closing):
     """Answers the requests for the page. `host`: the address that the port is bound to.
 
-    `token`: what a client has to know, empty if nothing; without it other machines read the page, which is
-    logged. Its threads read the log until it is closed.
+    `token`: what a client has to know. If it is empty, other machines can read the page, and that is logged.
+    The site's threads read the log until it is closed.
     """
 
     def __init__(self, settings: Settings, host: str, token: str = "") -> None:
@@ -110,7 +110,7 @@ class ConsoleSite(Closing):
         return self._settings.storage_options
 
     def close(self) -> None:
-        """Ends its threads and the streams of events."""
+        """Ends the site's threads and the streams of events."""
         self._activity.close()
         self._cluster.close()
         self._catalog.close()
@@ -149,7 +149,7 @@ class ConsoleSite(Closing):
 
     @property
     def _ticket(self) -> str:
-        """What the cookie has in place of the token, which may have characters that a cookie can't have."""
+        """The cookie's value. The token itself may have characters that a cookie can't have."""
         return hashlib.sha256(self._token.encode()).hexdigest()
 
     @staticmethod
@@ -246,12 +246,12 @@ def _host_of(request: WebRequest) -> str:
 
 
 def _same(given: str, token: str) -> bool:
-    """Returns whether this is the token, in a time that does not depend on where they differ."""
+    """Returns whether a text is the token, in a time that doesn't depend on the first differing character."""
     return hmac.compare_digest(given.encode(errors="replace"), token.encode())
 
 
 def _whole(query: Mapping[str, str], name: str, default: int, most: int = _LARGEST) -> int:
-    """Returns a whole number of the request, at most `most`. Raises `InvalidError` if it is none."""
+    """Returns a whole number of the request, at most `most`. Raises `InvalidError` for other texts."""
     text = query.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_LARGEST))):
         raise InvalidError("this is not a whole number from 0 on", where=name)
@@ -259,7 +259,7 @@ def _whole(query: Mapping[str, str], name: str, default: int, most: int = _LARGE
 
 
 def _last(query: Mapping[str, str]) -> int | None:
-    """Returns the version from which on a page goes down. None: the newest."""
+    """Returns the newest version of a page, None for the newest of all."""
     return _whole(query, "last", 0) if "last" in query else None
 
 

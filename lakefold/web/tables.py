@@ -35,11 +35,11 @@ FRESH_S: Final = 5.0
 OPENED_S: Final = 60.0
 """A table is opened again after this time: it may have been dropped and created with the same versions."""
 PATIENCE_S: Final = 0.6
-"""What isn't read after this time is shown as loading, so that the first page appears within a second."""
+"""Tables that aren't read after this time are shown as loading: the first page appears within a second."""
 MOST: Final = 200
 """The most tables of a page."""
 MAX_COUNTED: Final = 20_000
-"""The small fragments of a table with more fragments than that are not counted for the list."""
+"""If a table has more fragments, its small fragments are not counted for the list."""
 _THREADS: Final = 4
 _KEPT: Final = 2_000
 
@@ -78,11 +78,11 @@ class TableCatalog:
         self._pool = ThreadPoolExecutor(_THREADS, "console-tables")
 
     def close(self) -> None:
-        """Ends its threads, once they have read what they are reading."""
+        """Ends the catalog's threads after their present reads."""
         self._pool.shutdown(cancel_futures=True)
 
     def refresh_names(self) -> None:
-        """Lists the tables below the roots again. `problem` says why a root can't be listed, if so."""
+        """Lists the tables below the roots again. If a root can't be listed, `problem` says why."""
         try:
             names = set(all_tables(self._roots, self._options))
             self.problem = ""
@@ -93,7 +93,7 @@ class TableCatalog:
             self._names = sorted(names | self._named)
 
     def has(self, uri: str) -> bool:
-        """Returns whether this may be a table's URI that is shown: canonical, and below a root."""
+        """Returns whether the page may show the table with this URI, which is canonical and below a root."""
         try:
             return canonical(uri) == uri and is_under(uri, self._roots)
         except InvalidError:
@@ -130,7 +130,7 @@ class TableCatalog:
 
     @property
     def count(self) -> int:
-        """How many tables are known."""
+        """The number of known tables."""
         self._add_new()
         return len(self._names)
 
@@ -192,7 +192,7 @@ class TableCatalog:
 
 
 def summary_of(source: Source, version: int) -> dict[str, Any]:
-    """Returns what the list shows of a version."""
+    """Returns the facts about a version that the list shows."""
     table = table_of(source, version, is_checked=True)
     row = next(iter(history_page(source, version, 1)), None)
     position = None if table.marks is None else table.marks.position
@@ -226,7 +226,7 @@ def small_fragments(table: Table) -> int | None:
 
 
 def policy_in(config: Mapping[str, str]) -> MaintenancePolicy:
-    """Returns the maintenance policy of a table with this configuration; the default if it makes no sense."""
+    """Returns the maintenance policy of a table with this configuration; the default if that is invalid."""
     try:
         return policy_of(config)
     except InvalidError:

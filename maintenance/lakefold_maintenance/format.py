@@ -136,7 +136,7 @@ class FormatSurveyor(Protocol):
     def survey(self) -> TableSurvey:
         """Returns the newest version's figures.
 
-        Raises `NotATableError` if there is no table, `InvalidError` if its policy makes no sense or it uses
+        Raises `NotATableError` if there is no table, `InvalidError` if its policy is invalid or it uses
         features that this release doesn't know, `DamagedError` if it can't be read.
         """
         ...

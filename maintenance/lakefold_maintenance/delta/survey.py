@@ -133,7 +133,7 @@ def _is_fixed(file: AddFile) -> bool:
 def delta_policy(
     configuration: Mapping[str, str | None], settings: Mapping[str, str], where: str
 ) -> MaintenancePolicy:
-    """Returns the policy of a table with these properties. Raises `InvalidError` if one makes no sense.
+    """Returns the policy of a table with these properties. Raises `InvalidError` if one is invalid.
 
     `delta.logRetentionDuration` is the age from which versions are removed, none are if
     `delta.enableExpiredLogCleanup` is false. `delta.targetFileSize` is the bytes from which a file is large

@@ -3,7 +3,7 @@
 A table says it in its configuration, under keys that begin with `lakefold.maintenance.`. What a table
 doesn't say is taken from the settings of the process, then from the defaults here. Lance's own keys for
 cleaning up (`lance.auto_cleanup.*`) count as the table's if it has none of ours for the same thing. A value
-that makes no sense is refused when it is read, and the error names its key.
+that is invalid is refused when it is read, and the error names its key.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def policy_of(config: Mapping[str, str], defaults: Mapping[str, str] | None = No
     """Returns the policy of a table with this configuration.
 
     `defaults`: the settings of the process, by the names of the keys without the prefix. Raises
-    `InvalidError` naming the key if a value makes no sense, or if a key with our prefix is not known.
+    `InvalidError`, which names the key, if a value is invalid or a key with our prefix is not known.
     """
     values: dict[str, object] = {}
     for name, text in (defaults or {}).items():

@@ -140,7 +140,7 @@ class TableUpkeep:
     def round(self, *, dry_run: bool = False) -> RoundReport:
         """Does what the policy asks for now.
 
-        Raises `InvalidError` if the policy makes no sense, and as `Compaction.run`.
+        Raises `InvalidError` if the policy is invalid, and the errors of `Compaction.run`.
         """
         survey = self._surveyor.survey()
         self._measure(survey)
