@@ -115,7 +115,7 @@ _BROKER_HINT = (
 NO_GROUP = "lakefold-reader"
 """The group id of consumers that are in no group: the client library requires one.
 
-The library looks up the group's coordinator all the same. If the brokers refuse that, it does not matter.
+The library looks up the group's coordinator nevertheless. A refusal of that by the brokers has no effect.
 """
 # Seconds to wait for an answer before checking why it is late, and between these checks.
 _LISTEN_S = 0.1
@@ -217,7 +217,7 @@ def kafka_errors(doing: str, where: str = "", *, rights: Sequence[Right] = ()) -
 
 @contextmanager
 def client_set_up(where: str) -> Iterator[None]:
-    """As `kafka_errors`, for creating a client.
+    """Does the same as `kafka_errors`, while a client is created.
 
     Raises `InvalidError` if an option's name or value is wrong, `NoThreadsError` if the client's threads
     can't be started.
@@ -271,10 +271,10 @@ class Admin:
             return self.result(future, doing)
 
     def result(self, future: Future[T], doing: str) -> T:
-        """As `answer`, but an error that the brokers return is raised as the client library's exception.
+        """Does the same as `answer`, but raises an error of the brokers as the client library's exception.
 
         Raises `RetryError` if no broker answers in time. Raises `InvalidError` as soon as it is clear that
-        none ever will: they refuse this user, or their certificates are not trusted here.
+        no broker ever will: they refuse this user, or this machine doesn't trust their certificates.
         """
         deadline = time.monotonic() + self.timeout_s + 1
         probe: ConnectionProbe | None = None

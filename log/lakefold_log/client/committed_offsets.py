@@ -43,7 +43,7 @@ def committed(
 
 
 def settled(admin: Admin, group: str, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """As `committed`, once no Kafka transaction holds an offset back: no element has an error.
+    """Returns what `committed` does, once no Kafka transaction holds an offset back: no element has an error.
 
     Brokers answer a report's commit a moment before its offset can be read. Raises `RetryError` if that takes
     longer than a request of `admin` may, `InvalidError` if the ACLs refuse.

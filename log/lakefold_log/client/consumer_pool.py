@@ -48,7 +48,7 @@ class ConsumerPool:
 
     @contextmanager
     def lend(self, group: str, isolation: str) -> Iterator[Consumer]:
-        """Lends a consumer for a request. It is closed if the request fails, whatever it knew then."""
+        """Lends a consumer for a request. If the request fails, the consumer is closed."""
         kind = (group, isolation)
         with self._lock:
             consumer = self._kept.pop(kind, None)

@@ -100,7 +100,7 @@ class Holder(Protocol):
 class Membership(Closing):
     """A process's membership among those that share `topic`; for one thread, which calls `step` repeatedly.
 
-    `joined` is true once the group has assigned partitions to it, even if that was none. Raises
+    `joined` is true once the group has assigned partitions to it, even if it got none. Raises
     `InvalidError` if the kafka options are invalid.
     """
 
@@ -157,7 +157,7 @@ class Membership(Closing):
             self._consumer.poll(_LEAVE_STEP_S)
 
     def _given(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Accepts the partitions without reading them. Also called with none, if others have all of them."""
+        """Accepts the partitions without reading them. The list is empty if others have all of them."""
         ends = [TopicPartition(self._topic, each.partition, OFFSET_END) for each in partitions]
         consumer.incremental_assign(ends)
         if ends:

@@ -37,7 +37,7 @@ class PartitionView:
 
     @property
     def lag(self) -> int:
-        """How many offsets the group still has to read."""
+        """The number of offsets that the group still has to read."""
         return self.high - max(self.low, self.committed or 0)
 
 
@@ -117,7 +117,7 @@ def _keys(consumer: Consumer, view: PartitionView, timeout_s: float) -> set[str]
 
 
 def _check_allowed(error: KafkaError, view: PartitionView) -> None:
-    """Raises `InvalidError` if reading is refused. A refusal of the group is ignored: this is in no group."""
+    """Raises `InvalidError` if reading is refused. Ignores a refusal of the group, which isn't used."""
     rights = on_topics("Read", view.topic)
     fault = error_of(error, "read recent keys", f"{view.topic}/{view.partition}", rights=rights)
     if isinstance(fault, InvalidError) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:

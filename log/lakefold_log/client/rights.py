@@ -1,7 +1,8 @@
 """Names the right that a client lacks if the brokers' authorizer refuses a request.
 
 The brokers answer with a code that says whether a topic, the group or the transactional id was refused, but
-but neither which right nor for what. The caller knows both, and passes the rights that its request needs.
+neither which right is missing nor for what. The caller knows both, and passes the rights that its request
+needs.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def on_transactional_id(name: str) -> tuple[Right, ...]:
 
 
 def lacking(code: int, rights: Iterable[Right]) -> Sequence[Right]:
-    """Returns those of the rights that an error of this code may be about, none if it is no refusal."""
+    """Returns the rights whose lack may cause an error with this code; none if the error is no refusal."""
     return [right for right in rights if right.kind == _KINDS.get(code)]
 
 

@@ -96,7 +96,7 @@ class TopicGuard:
     def _check(self, future: Future[TopicDescription]) -> LakefoldError | None:
         """Returns None if the topic is the expected topic, an error if that is not known now.
 
-        Raises `GapError` if it is another topic. The answer has come, or won't come any more.
+        Raises `GapError` if it is another topic. Call this after the answer has come, or its time is over.
         """
         with self._checking:
             return self._checked(future)

@@ -107,7 +107,7 @@ def check_policies(admin: Admin, topics: Topics) -> tuple[PolicyWarning, ...]:
 def replication_warnings(
     topic: str, replicas: int, brokers: int, least_in_sync: str
 ) -> tuple[PolicyWarning, ...]:
-    """Returns what may be lost, or may stop, because of a topic's replicas, if there are `brokers` brokers.
+    """Returns warnings about a topic's replicas on `brokers` brokers: what may be lost, or may stop.
 
     `least_in_sync` is the topic's `min.insync.replicas`, or empty if it is unknown. One replica on the only
     broker gives no warning, since nothing better is possible there.

@@ -109,7 +109,7 @@ def decode_large(
     allow: Callable[[int], None] = lambda _bytes: None,
     formats: Formats = BUILT_IN,
 ) -> tuple[Decoded, int]:
-    """As `decode`, in the form that takes the least memory; also returns that memory in bytes.
+    """Returns what `decode` does, in the form that takes the least memory, and that memory in bytes.
 
     The figure is an upper bound of the memory until the entry is folded. `allow`: see `parse_large`.
     """
@@ -182,7 +182,7 @@ def classify(
     formats: Formats = BUILT_IN,
     proposal: TableProposal | None = None,
 ) -> Decoded:
-    """As `decode`, for an envelope of `size` bytes that is already parsed.
+    """Returns what `decode` does, for an envelope of `size` bytes that is already parsed.
 
     `data`: see `Entry`. `proposal` is that of the envelope, if it was already read.
     """
@@ -222,7 +222,7 @@ def _length_fault(table: str) -> _Fault | None:
 
 @lru_cache(maxsize=4096)
 def _address_fault(table: str) -> _Fault | None:
-    """Returns why `table` can't be a table's name, if so. Cached: the same name comes thousands of times."""
+    """Returns why `table` can't be a table's name, or None. Cached, as a name comes thousands of times."""
     if not table:
         return _Fault("the envelope names no table", "set `table` to the table's canonical URI")
     try:

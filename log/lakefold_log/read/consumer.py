@@ -217,7 +217,7 @@ class PartitionReader(Closing):
         return messages
 
     def _verified(self, messages: list[Message]) -> list[Message]:
-        """Returns the messages if their topic is the expected topic, none if that must be checked again.
+        """Returns the messages if their topic is the expected topic, and none if that must be checked again.
 
         The client continues without notice in a topic that was created again. A topic's id never comes back:
         if it is the expected id after these came, they came from that topic.
@@ -373,9 +373,9 @@ class PartitionReader(Closing):
         return True
 
     def _is_astray(self, error: KafkaError, offset: int | None) -> bool:
-        """Returns whether the client lost an offset that it has misread after damaged messages.
+        """Returns whether the client reports as lost an offset that it has misread after damaged messages.
 
-        It skips too few or too many bytes there (2.16), and takes what follows for the next offset.
+        The client skips too few or too many bytes of them (2.16), and takes what follows for the next offset.
         """
         is_damaged = self.position in {self._damaged_from, self._damaged_to}
         return is_damaged and error.code() in _OFFSET_LOST and offset not in {None, self.position}

@@ -84,7 +84,7 @@ class DeadLetter:
 
     @property
     def table(self) -> str:
-        """The table it was for, as far as known."""
+        """The table of the refused message, empty if it is not known."""
         return self.proposal.envelope.table if isinstance(self.proposal, Entry) else self.proposal.table
 
     @property
@@ -103,7 +103,7 @@ class DeadLetter:
 
     @property
     def obstacle(self) -> str:
-        """Why it can't be sent again; empty if it can."""
+        """Why the proposal can't be sent again; empty if it can."""
         if self.left_out:
             return f"its {self.left_out:,} bytes were too large for the dead letters; the log has them"
         if not isinstance(self.proposal, Entry):

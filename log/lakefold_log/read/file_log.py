@@ -2,7 +2,7 @@
 
 The file is a sequence of envelopes, each after its length as a varint (protobuf's delimited form). A missing
 or flipped byte in a length shifts everything after it, so the whole framing is checked before the first entry
-is returned: of a damaged file nothing is folded, instead of half.
+is returned. So nothing of a damaged file is folded, instead of a half of it.
 """
 
 from __future__ import annotations

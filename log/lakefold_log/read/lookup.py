@@ -64,7 +64,7 @@ class PartitionStatus:
 
     @property
     def lag(self) -> int:
-        """How many offsets the committer still has to read."""
+        """The number of offsets that the committer still has to read."""
         return max(0, self.end - self.next_offset)
 
 
@@ -104,9 +104,9 @@ class Lookup:
         return PartitionStatus(self.log, topic, start, end, answered, offset_metadata.outcomes_offset, trust)
 
     def waiting(self, status: PartitionStatus) -> Callable[[int], int]:
-        """Returns a function: how many proposals below an offset have no outcome yet.
+        """Returns a function that returns how many proposals below an offset have no outcome yet.
 
-        A table that waits delays no other table, so some above may be answered.
+        A table that waits delays no other table, so some proposals above may be answered.
         """
         first = status.next_offset
         answered: set[int] = set()

@@ -63,7 +63,7 @@ class VersionNews:
     def wait(self, seconds: float) -> int:
         """Returns the newest version that was reported within `seconds`, or 0 if none was.
 
-        It returns as soon as there is any message. Raises `StopError` if the outcomes topic was created
+        It returns as soon as any message comes. Raises `StopError` if the outcomes topic was created
         again, or can't be read any more.
         """
         return max(map(self._version, self._reader.poll(_BATCH, seconds)), default=0)

@@ -63,7 +63,7 @@ class OutcomeFeed(Closing):
         self._consumer.assign(starts)
 
     def poll(self, timeout_s: float) -> list[ReportedOutcome]:
-        """Returns the next outcomes; none if none comes within `timeout_s`, also if no broker answers."""
+        """Returns the next outcomes: an empty list if none comes within `timeout_s`, or no broker answers."""
         with kafka_errors("read outcomes"):
             first = self._consumer.poll(timeout_s)
             if first is None:
@@ -78,7 +78,7 @@ class OutcomeFeed(Closing):
 
 
 def _reported(raw: RawMessage) -> ReportedOutcome | None:
-    """Returns the outcome in a message; None for an event of the client, and for what is no outcome."""
+    """Returns the outcome in a message. Returns None for an event of the client or another message."""
     if raw.error() is not None:
         return None
     try:

@@ -90,8 +90,8 @@ class OutcomeWaiter(Closing):
     def skip_to_end(self) -> None:
         """Moves to the end again before the next proposal is sent, if many outcomes came since the last one.
 
-        The answer is right without it; it saves reading other writers' outcomes of the meantime. No thread
-        may be waiting for an outcome. Sends requests only if the client has received many messages already:
+        The outcomes are right without this call; it saves reading those of other writers. No thread may be
+        waiting for an outcome. Sends requests only if the client has received many messages already:
         otherwise each batch of a slow writer would pay for a connection of its own.
         """
         with self._turn(None):
@@ -110,7 +110,7 @@ class OutcomeWaiter(Closing):
         self._doubt(position)
 
     def forget(self, position: Position) -> None:
-        """Don't keep this outcome any longer. For any thread."""
+        """Stops keeping this outcome. For any thread."""
         self._expected.pop(position, None)
         self._doubted.pop(position, None)
 
@@ -157,10 +157,10 @@ class OutcomeWaiter(Closing):
 
     @contextmanager
     def _turn(self, position: Position | None, deadline: float | None = None) -> Iterator[bool]:
-        """Gives the reader to this thread: one thread reads, the others wait for what it finds.
+        """Gives the reader to this thread: one thread reads, the others wait for what it reads.
 
-        Yields whether this thread has it: not if the outcome for `position` became known meanwhile, or the
-        deadline has passed.
+        Yields whether this thread has the reader. It hasn't if the outcome for `position` became known
+        meanwhile, or the deadline has passed.
         """
         with self._changed:
             while self._is_reading and self._outcome_at(position) is None:
@@ -233,7 +233,7 @@ class OutcomeWaiter(Closing):
             self._keep(self._reader.poll(_BATCH, _POLL_S))
 
     def _doubt(self, position: Position) -> None:
-        """Has committed reports read for an outcome, if the one that is there counts only in these."""
+        """Has committed reports read for an outcome, if the outcome that was read counts only in these."""
         offset = self._undecided.get(position)
         if offset is not None:
             self._doubted[position] = offset
@@ -340,8 +340,8 @@ def read_outcomes(
     Begins at `from_offset` and ends at the end that the partition has now.
 
     `tables`: of those only, which costs a tenth (None: of all). `trust`: whose outcomes count, of reports
-    that began at or after `since`. What doesn't count, and what is no outcome, is passed
-    over and logged.
+    that began at or after `since`. Outcomes that don't count, and messages that are no outcomes, are skipped
+    and logged.
 
     Raises `StopError` if the topic doesn't reach back to `from_offset`, `RetryError` if the brokers give
     nothing for `timeout_s` seconds, `DamagedError` if a signed outcome is of a newer release's kind.

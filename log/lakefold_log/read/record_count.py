@@ -44,7 +44,7 @@ class RecordCount:
 
     @property
     def missing(self) -> int:
-        """How many offsets have no record."""
+        """The number of offsets without a record."""
         return self.end - self.start - self.records
 
 

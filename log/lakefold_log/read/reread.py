@@ -30,12 +30,12 @@ _FAR = 20_000
 
 
 def end_at_gap(gap: GapError) -> None:
-    """Raises the gap that was found: reading ends."""
+    """Raises the error of a gap, which ends reading."""
     raise gap
 
 
 class RepeatingReader(PartitionReader):
-    """As `PartitionReader`, for a committer, which must verify what `poll` returns.
+    """A `PartitionReader` for a committer, which must verify what `poll` returns.
 
     Offsets without a record end it, unless `on_gap` accepts them. `read_again` may be called from other
     threads, one at a time; what it returns is verified. `poll` doesn't wait any longer once `stopped` returns
@@ -65,7 +65,7 @@ class RepeatingReader(PartitionReader):
         self._surplus: deque[Message] = deque()
 
     def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
-        """See `PartitionReader.poll`. Returns at once what there is if the reader is to stop."""
+        """See `PartitionReader.poll`. If the reader is to stop, returns at once what has come."""
         deadline = time.monotonic() + timeout_s
         while True:
             remaining_s = max(0.0, deadline - time.monotonic())

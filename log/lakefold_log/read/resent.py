@@ -35,7 +35,7 @@ def sent_since(
     group: str,
     timeout_s: float,
 ) -> Mapping[Position, str]:
-    """Returns why some of a table's dead letters must not be sent again, by the position of each.
+    """Returns, by position, why some of a table's dead letters must not be sent again.
 
     These are proposals without app id of which another copy was committed, or is in the log without a known
     refusal. `bound` is the partition that the table's marks name (None: none); only outcomes of the
@@ -75,7 +75,7 @@ class _Search:
         self._refused: set[Position] = set()
 
     def run(self, bound: int | None, group: str) -> Mapping[Position, str]:
-        """Returns why some must not be sent again, by the position of each."""
+        """Returns, by position, why some dead letters must not be sent again."""
         sent = describe(self._admin, self._topics.transactions)
         answered = describe(self._admin, self._topics.outcomes)
         numbers = {letter.position.log.partition for letter in self._dead_letters.values()}

@@ -1,4 +1,4 @@
-"""Decides whose outcomes count; all others are passed over, counted and logged.
+"""Decides whose outcomes count; all others are skipped, counted and logged.
 
 A message that is not an outcome must not stop any reader, and a message that no committer of the group wrote
 must not decide anything.
@@ -71,7 +71,7 @@ class ForeignOutcomes:
         return None
 
     def log(self) -> None:
-        """Logs what was passed over."""
+        """Logs how many messages were skipped."""
         count = sum(self._counts.values())
         if not count:
             return

@@ -74,7 +74,7 @@ class EventSender:
 
     @property
     def acknowledged(self) -> int:
-        """How many events the topic has for certain, as long as nothing failed."""
+        """The number of events that the topic is known to have, as long as nothing failed."""
         return max(self._handed_over - len(self._producer), 0)
 
     def send(self, events: Iterable[Event]) -> None:

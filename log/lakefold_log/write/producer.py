@@ -172,7 +172,7 @@ class Proposer(Closing):
         headers: Headers = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> Position:
-        """As `send`, and wait for the position by `position_of`."""
+        """Sends as `send` does, and waits for the position as `position_of` does."""
         return self.position_of(
             self.send(envelope, partition, headers=headers, storage_options=storage_options)
         )

@@ -396,7 +396,7 @@ class Reporter(Closing):
             )
 
     def _hangs(self) -> bool:
-        """Returns whether outcomes are held back although the session has ended the open transaction."""
+        """Returns whether brokers hold outcomes back although the session has ended the open transaction."""
         return self._end(read_committed=True) < self._end(read_committed=False)
 
     def _end_hanging(self, deadline: float) -> None:

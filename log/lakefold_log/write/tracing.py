@@ -68,7 +68,7 @@ class BatchSpan:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Makes it the parent of what begins within. An error is recorded, and ends it."""
+        """Makes the span the parent of spans that begin in the block. An error is recorded and ends it."""
         if self._span is None:
             yield
             return
@@ -83,7 +83,7 @@ class BatchSpan:
             raise
 
     def done(self, **attributes: str | int | None) -> None:
-        """Ends it with what became of the batch; attributes that are None are left out."""
+        """Ends the span with the result of the batch. Attributes that are None are left out."""
         if self._span is not None:
             self._span.set_attributes(
                 {f"lakefold.{name}": value for name, value in attributes.items() if value is not None}
