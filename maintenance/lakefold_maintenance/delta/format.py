@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakefold_table.storage.base import Storage
 
 NONE_NEEDED: Final = 2**63 - 1
-"""Is above the number of every version."""
+"""A number above that of every version."""
 _VERSION: Final = re.compile(r"[0-9]{1,18}")
 
 

@@ -1,6 +1,6 @@
 """Reads what a plan for a Delta table is made of: the figures of its logical files, and the policy.
 
-The policy has Delta's own properties where the table has none of ours.
+If the table has none of our properties, the policy has Delta's own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FileNumbers:
         self._next = 0
 
     def of(self, path: str) -> int:
-        """Returns the number of a file. A new one gets a higher number than all before."""
+        """Returns the number of a file. A new file gets a higher number than all files before."""
         number = self._numbers.get(path)
         if number is None:
             number = self._numbers[path] = self._next
@@ -52,7 +52,7 @@ class FileNumbers:
         return number
 
     def keep(self, paths: Collection[str]) -> None:
-        """Forgets files that are not in the table any more, once they are many."""
+        """Forgets files that are not in the table any more, once there are many of them."""
         if len(self._numbers) > 2 * len(paths) + 1000:
             self._numbers = {path: number for path, number in self._numbers.items() if path in paths}
 

@@ -1,10 +1,10 @@
-"""Which files of a Delta table no version needs any more: those that a vacuum removes.
+"""Finds the files of a Delta table that no version needs any more: those that a vacuum removes.
 
 A file stays if the newest version has it, or a version that a named consumer or the policy still needs; if a
 commit has removed it less long ago than the table keeps such files (`delta.deletedFileRetentionDuration`), so
 that readers which have opened an older version can read on; and if a proposal that waits in the log names it.
-Change data files go with their version. Sidecars go if no checkpoint names them. Other hidden files and
-folders are not looked at, nor other tables that are inside of this one's folder.
+Change data files are removed with their version, sidecars if no checkpoint names them. Other hidden files and
+folders stay, as do other tables inside of this table's folder.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _first_needed(source: Source, survey: TableSurvey, newest: int) -> int:
 
 
 def _needed(source: Source, first: int, newest: int) -> set[str]:
-    """Returns the files of these versions. If the first can't be read any more, nobody reads it either."""
+    """Returns the files of these versions. A first version that can't be read any more has no readers."""
     try:
         needed = set(files_named_by(read_state(source, first)[1].files.values()))
     except (DamagedError, VersionExpiredError):

@@ -1,1 +1,1 @@
-"""Files of a table that nothing names: those of refused proposals and of processes that were killed."""
+"""Unnamed files of a table: those of refused proposals and of processes that were killed."""

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 LOG = structlog.get_logger("lakefold")
 EVERY_S: Final = 600.0
-"""All manifests are read for this, so it is not done in each round of a table."""
+"""The seconds between two searches. All manifests are read for one, so not every round does that."""
 SHARE: Final = 0.05
-"""Nor more often than takes this share of the time."""
+"""Searches take at most this share of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class RemovedFiles:
 
     @property
     def count(self) -> int:
-        """All of them."""
+        """The number of all removed files."""
         return self.refused + self.unnamed
 
 
 class FileCleaning:
-    """Removes the files of one table that nothing names, again and again."""
+    """Removes the unnamed files of one table, again and again."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -77,7 +77,7 @@ class FileCleaning:
         now: float,
         dry_run: bool = False,
     ) -> RemovedFiles:
-        """Removes what may be removed now; `dry_run` changes nothing.
+        """Removes the files that may be removed now; `dry_run` changes nothing.
 
         `waiting`: the paths of the files of proposals that wait; None: not known. `read_at`: when these began
         to be read, `now`: the time, both in seconds since 1970. Raises as the store does, and as
@@ -119,9 +119,9 @@ class FileCleaning:
 
 
 def _stays_until(path: str, seen: float, refusals: Refusals, policy: MaintenancePolicy) -> float:
-    """Returns until when a file stays that nothing names, in seconds since 1970. `seen`: as of `RemovalNote`.
+    """Returns until when an unnamed file stays, in seconds since 1970. `seen`: as in `RemovalNote`.
 
-    A file that isn't among the refusals may be that of one that was forgotten.
+    A file that isn't among the refusals may be that of a refusal that was forgotten.
     """
     kept = policy.refused_files.total_seconds()
     times: list[float] = []

@@ -1,4 +1,4 @@
-"""Which files the refused proposals name, by the dead letters."""
+"""Finds the files that refused proposals name, by the dead letters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 30.0
 MOST_FILES: Final = 200_000
-"""So many files are remembered, of all tables. Each takes about 250 bytes of memory."""
+"""The most files that are remembered, of all tables. Each takes about 250 bytes of memory."""
 _MICROSECONDS: Final = 1_000_000
 
 

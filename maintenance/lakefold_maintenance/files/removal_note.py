@@ -1,8 +1,8 @@
 """A note in the table with the files that no version names, and with those that are about to be removed.
 
-It is the memory of maintainers: a file is removed only if several rounds have seen that nothing names it. And
-it shows `lakefold redrive` which proposals come too late: a file is listed as about to be removed for at
-least `NOTICE_S` before it is.
+Maintainers remember by the note what they have seen: a file is removed only if several rounds have seen that
+nothing names it. And `lakefold redrive` sees by the note which proposals are too late: a file is listed as
+about to be removed for at least `NOTICE_S` before it is removed.
 """
 
 from __future__ import annotations

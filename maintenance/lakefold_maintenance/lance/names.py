@@ -1,4 +1,4 @@
-"""Which files a proposal names, and which of some files a version may name. Pure functions.
+"""Finds the files that a proposal names, and those that a version may name. Pure functions.
 
 Only data files and deletion files with names that are unique by chance are considered, as Lance clients give
 them. A version names a data file by its name and a deletion file by its number (Lance facts 1.3 and 8.1), and
@@ -79,7 +79,7 @@ def _files_of_fragment(fragment: DataFragment) -> list[str]:
 
 
 class UnnamedFiles:
-    """The files of which no manifest was seen that names them. `paths`: those that are left."""
+    """The files that no manifest names, of those that were seen. `paths`: those that are left."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._data: dict[bytes, str] = {}

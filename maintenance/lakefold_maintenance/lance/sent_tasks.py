@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakefold_maintenance.planning.plan import RewriteTask
 
 _KINDS: Final = {kind.__name__: kind for kind in (DamagedError, RetryError, InvalidError)}
-"""The errors as which those of a task are returned."""
+"""The kinds of error that are returned from a task."""
 
 
 @dataclass(frozen=True, slots=True)

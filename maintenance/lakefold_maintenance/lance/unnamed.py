@@ -1,4 +1,4 @@
-"""Which files of a Lance table no version names, and which of them pylance itself might remove."""
+"""Finds the files of a Lance table that no version names, and those that pylance itself might remove."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def _files(storage: Storage) -> Iterator[bytes]:
 
 
 def may_be_removed(storage: Storage, files: Collection[str], now: float) -> bool:
-    """Returns whether pylance's clean-up of versions might remove one of these files, which no version names.
+    """Returns whether pylance's clean-up of versions might remove one of these unnamed files.
 
-    That is so if one is almost seven days old by the store's clock, with a day to spare, or if there are too
-    many to know. `now`: in seconds since 1970.
+    It might if a file is more than six days old by the store's clock, or if there are too many files to check
+    their ages. `now`: in seconds since 1970.
     """
     if len(files) > MANY and not storage.cheap_size:
         return True

@@ -1,4 +1,4 @@
-"""Which fragments are rewritten together: a pure function of their figures and the policy.
+"""Plans which fragments are rewritten together: a pure function of their figures and the policy.
 
 Fragments have a weight: their live rows and bytes as a share of the target, the larger of the two. Weights
 fall into size classes, each `growth` times larger than the next: class 0 has reached the target, class 1 has

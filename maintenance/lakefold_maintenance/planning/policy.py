@@ -1,7 +1,7 @@
 """The maintenance policy of a table, as data: how large fragments should be, how long versions stay.
 
-A table says it in its configuration, under keys that begin with `lakefold.maintenance.`. What a table
-doesn't say is taken from the settings of the process, then from the defaults here. Lance's own keys for
+A table has its policy in its configuration, under keys that begin with `lakefold.maintenance.`. Values that a
+table lacks are taken from the settings of the process, then from the defaults here. Lance's own keys for
 cleaning up (`lance.auto_cleanup.*`) count as the table's if it has none of ours for the same thing. A value
 that is invalid is refused when it is read, and the error names its key.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PREFIX: Final = "lakefold.maintenance."
-"""How the keys of a table's configuration begin that hold its policy."""
+"""The beginning of the keys of a table's configuration that hold its policy."""
 
 LANCE_KEYS: Final = {
     "version_age": "lance.auto_cleanup.older_than",

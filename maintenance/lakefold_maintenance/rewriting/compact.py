@@ -1,8 +1,8 @@
 """Compacts a table: survey, plan, rewrite, propose, wait; task by task.
 
-Each task is independent. If one fails, the table is as it was for its fragments, they are named in the
-report, and the other tasks go on. If a proposal is refused, its new files are removed. If its outcome is not
-known, they stay, because it may still be folded.
+Each task is independent. If one fails, its fragments stay as they were and are named in the report, and the
+other tasks continue. If a proposal is refused, its new files are removed. If its outcome is not known, they
+stay, because it may still be folded.
 
 Tasks whose fragments are covered by indices that know rows by their addresses share one proposal: each
 proposal extends the fragment-reuse index, which every reader of an index has to follow.
@@ -72,7 +72,7 @@ class FailedTask:
 
     @property
     def message(self) -> str:
-        """Why."""
+        """Why the task failed or was refused."""
         if self.error is not None:
             return str(self.error)
         if isinstance(self.refusal, Rejected):
@@ -145,7 +145,7 @@ class Compaction:
         self._log: CompactionLog | None = None
 
     def run(self, *, full: bool, passed_over: Iterable[int] = (), rounds: int = 10) -> CompactionReport:
-        """Runs tasks until the plan is empty, at most so many rounds of planning.
+        """Runs tasks until the plan is empty, in a limited number of rounds of planning.
 
         `full`: join all adjacent small fragments, whatever their size class. Raises as `Surveyor.survey` and
         `TableLog` do, and `RetryError` if the outcome of a proposal is not known.
@@ -213,7 +213,7 @@ class Compaction:
         end: RewriteResult | LakefoldError,
         report: CompactionReport,
     ) -> RewriteResult | None:
-        """Returns the result of a task that has ended. Returns None if it failed, which the report gets."""
+        """Returns the result of a task that has ended. If it failed, notes that in the report."""
         self._progress.done(task)
         if not isinstance(end, LakefoldError):
             return end

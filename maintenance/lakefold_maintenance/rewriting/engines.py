@@ -1,4 +1,4 @@
-"""Where the tasks of a compaction are run: in this process, or by what implements `RewriteEngine`."""
+"""Runs the tasks of a compaction: in this process, or by another implementation of `RewriteEngine`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class InProcess:
     def ended(
         self, survey: TableSurvey, tasks: Sequence[RewriteTask], *, with_moved_rows: bool
     ) -> Generator[TaskEnd, None, None]:
-        """See `RewriteEngine`: the next task is run when the next one is asked for."""
+        """See `RewriteEngine`. Each task is run when the caller asks for the next one."""
         rewriter = survey.format.rewriter(survey, self._limits)
         for task in tasks:
             yield task, _result(rewriter, task, with_moved_rows=with_moved_rows)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LANCE: Final = "lance"
 AT_ONCE: Final = 16
-"""So many jobs are sent to Spark at once. Those for which no executor is free wait there.
+"""The number of jobs that are sent to Spark at once. Those for which no executor is free wait there.
 
 They are not cancelled when the compaction stops: the files of a job that is cancelled at its end would stay.
 """

@@ -37,7 +37,7 @@ class MaintainerNote:
         self._renewed_at = 0.0
 
     def acquire(self) -> bool:
-        """Leaves the note. Returns False if another maintainer's is there and still counts."""
+        """Leaves the note. Returns False if the note of another maintainer exists and still counts."""
         try:
             stored = self._storage.put_if_absent(PATH, [self._content()])
         except DoubtfulPutError:

@@ -1,6 +1,6 @@
 """Maintains several tables in turn, until it is stopped.
 
-A table whose round fails is logged and counted; the others go on, and it gets its next round like them. If a
+A table whose round fails is logged and counted; it gets its next round, as the others do. If a
 store can't be listed, the tables that are known get their rounds. A table to which fragments are added fast
 is compacted more often than the others, so that few of them are small at any time.
 """
